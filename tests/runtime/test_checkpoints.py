@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.serving import until
 from noria.dataflow.validate import validate
 from noria.runtime import checkpoints
 from noria.storage import states
@@ -39,7 +40,10 @@ def db(tmp_path: Path) -> Iterator[Db]:
 
 def save(db: Db) -> None:
     """A checkpoint, as a worker makes it between its turns."""
-    db.worker.checkpoint()
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(checkpoints, "CHECKPOINT_BYTES", -1)
+        now.setattr(checkpoints, "CHECKPOINT_SHARE", -1)
+        db.worker.checkpoint()
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     db.worker.checkpoint()
     assert (db.path / "worker-0" / states.FILE).exists()
@@ -189,3 +193,41 @@ def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> No
         assert not db.worker._store.deltas.recording
     finally:
         db.close()
+
+
+def hot(db: Db, tmp_path: Path) -> Db:
+    """What a crash leaves of a server whose partial view has 500 keys, of which others were read later."""
+    db.sql("CREATE VIEW by_author AS SELECT user, COUNT(*) AS n FROM likes WHERE user = ? GROUP BY user")
+    for start in range(0, 500, 50):
+        db.sql("SELECT * FROM by_author WHERE user IN (" + ", ".join(map(str, range(start, start + 50))) + ")")
+    save(db)
+    return crash(db, tmp_path / "after")
+
+
+def present(db: Db) -> int:
+    engine = db.worker.engine
+    return sum(r.stored.present_count(engine.reads[r]) for r in engine.readers.values()
+               if not r.full and r.state is not None and engine.reads[r])
+
+
+def test_the_keys_of_partial_views_are_filled_again(db: Db, tmp_path: Path) -> None:
+    after = hot(db, tmp_path)
+    try:
+        assert after.worker.engine.refill is not None
+        until("all keys are filled", lambda: present(after) == present(db) >= 500)
+        validate(after.worker.engine)
+        misses = after.worker.stats()["misses"]
+        assert after.sql("SELECT * FROM by_author WHERE user = 77") == db.sql("SELECT * FROM by_author WHERE user = 77")
+        assert after.worker.stats()["misses"] == misses
+    finally:
+        after.close()
+
+
+def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                        ) -> None:
+    monkeypatch.setattr("noria.dataflow.evict.memory", lambda engine: 2**60)
+    after = hot(db, tmp_path)
+    try:
+        until("the worker looks at its memory", lambda: after.worker.engine.refill is None)
+    finally:
+        after.close()

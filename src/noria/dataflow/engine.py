@@ -7,7 +7,7 @@ topological order, so a read of upstream state during it sees states after the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from noria.dataflow.story import More, Story
 from noria.dataflow.work import Work
 
 if TYPE_CHECKING:
+    from noria.dataflow.refill import Refill
     from noria.dataflow.saving import Saved
     from noria.dataflow.shards import Shards
     from noria.dataflow.slicing import Scan
@@ -66,7 +67,7 @@ class Engine:
         self.profile: Profile | None = None
         self.work: Work | None = None
         self.saved: Saved | None = None  # states of an earlier life, until rows are written
-        self.restored = 0  # how many of them are in use
+        self.restored, self.refill = 0, cast("Refill | None", None)  # of them, in use; keys that partial views had
         self.shards: Shards | None = None  # of several workers: what connects this one with the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
@@ -170,8 +171,7 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
-    def texts_of(self, base: Node) -> None:
-        """All: states hold whole rows."""
+    def texts_of(self, base: Node) -> None: ...  # all: states hold whole rows
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Rows of a base table from the store, or those that were read of it in slices."""

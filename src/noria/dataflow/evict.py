@@ -182,6 +182,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
     if engine.shards is not None and engine.shards.keeping:
         goal += KEPT_BYTES
     if held > goal:
+        engine.refill = None  # what it would bring would have to go again
         evict_bytes(engine, held - goal)
         engine.shrink()
         leaving.give_back()
@@ -241,7 +242,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
 
 def sweep(engine: Engine) -> int:
     """Free the strings that no state holds; the bytes freed.  Between ticks only."""
-    engine.saved = None  # nothing holds the strings of states that nobody wanted
+    engine.saved = engine.refill = None  # nothing holds the strings of states that nobody wanted
     return engine.symbols.sweep(held(engine))
 
 

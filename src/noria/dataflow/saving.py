@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noria.core.batch import Batch
+from noria.core.batch import Batch, Codes
 from noria.core.codec import encoded
 from noria.dataflow import renewal
 from noria.dataflow.graph import Node, ancestors, nearest
+from noria.dataflow.refill import Refill, has_keys, present_keys
 
 if TYPE_CHECKING:
     from noria.dataflow.engine import Engine
 
+KEYS = "keys:"
 Named = tuple[str, int, Callable[[], Batch]]  # bytes, about
 States = Mapping[str, Callable[[], Batch | None]]  # by name; None: damaged
 Plan = Callable[[], Any]  # the graph as data (`plan/graph_plan.py`)
@@ -39,17 +41,25 @@ def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]
 
 
 def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
-    """Full states that took long to make; of one worker, nothing of which is out of service."""
+    """Full states that took long to make, and the present keys of partial views (KEYS before their names); of one
+    worker, nothing of which is out of service."""
     if engine.shards is not None or len(engine.outages):
         return
     worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
              and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}
-    if not worth:
+    readers = [r for r in engine.readers.values() if not r.op.adhoc and r.op.saves and has_keys(engine, r)]
+    if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
     for n in engine.graph.nodes:  # what it derives from before it, however little
         if n in needed and _is_whole(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
+    for n in readers:
+        yield KEYS + names[n.id], 16 * n.stored.present_count(engine.reads[n]), partial(_keys_of, n)
+
+
+def _keys_of(reader: Node) -> Batch:
+    return Batch.of(present_keys(reader))
 
 
 def _is_whole(engine: Engine, n: Node) -> bool:
@@ -91,11 +101,24 @@ class Saved:
         engine.restored += 1
         return True
 
+    def keys(self, engine: Engine) -> dict[str, Codes]:
+        """Of partial views, the keys that were saved."""
+        if not any(name.startswith(KEYS) for name in self._states):
+            return {}
+        names, found = names_of(engine, self._plan(), self._names), {}
+        for view, reader in engine.readers.items():
+            saved = self._states.pop(KEYS + names[reader.id], None)
+            if saved is not None and (rows := saved()) is not None:
+                found[view] = rows.columns
+        return found
+
 
 def catch_up(engine: Engine, saved: Saved) -> None:
     """The program is back: bring the rows written since the states were saved, as one tick; then begin the states that
-    were not saved."""
+    were not saved, and the keys that partial views had."""
     saved.waits = False
+    keys = saved.keys(engine)
+    engine.refill = Refill(keys) if keys else None
     if not saved.behind:
         return
     deltas, saved.deltas = saved.deltas, {}

@@ -19,6 +19,7 @@ from noria.core.limits import (
     BUILDS_WEIGHT,
     LOOKUPS_WEIGHT,
     QUERIES_WEIGHT,
+    REFILLS_WEIGHT,
     RESULTS_WEIGHT,
     SCANS_WEIGHT,
     TURN_UNITS,
@@ -32,10 +33,11 @@ class Class(enum.Enum):
     RESULTS = "results"
     SCANS = "scans"
     BUILDS = "builds"
+    REFILLS = "refills"
 
 
 WEIGHTS = {Class.LOOKUPS: LOOKUPS_WEIGHT, Class.QUERIES: QUERIES_WEIGHT, Class.RESULTS: RESULTS_WEIGHT,
-           Class.SCANS: SCANS_WEIGHT, Class.BUILDS: BUILDS_WEIGHT}
+           Class.SCANS: SCANS_WEIGHT, Class.BUILDS: BUILDS_WEIGHT, Class.REFILLS: REFILLS_WEIGHT}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
-from noria.dataflow import evict, export, loads, packets, ranged, render, saving, validate, waits
+from noria.dataflow import evict, export, loads, packets, ranged, refill, render, saving, validate, waits
 from noria.dataflow.changes import Changes, Planner
 from noria.dataflow.commits import Commits, TickFailed
 from noria.dataflow.deferred import Deferred
@@ -184,7 +184,8 @@ class Worker:
                 Class.QUERIES: Turn(shots.has_fresh, shots.fresh),
                 Class.RESULTS: Turn(lambda: bool(shots.results), shots.piece),
                 Class.SCANS: Turn(shots.has_larger, shots.larger),
-                Class.BUILDS: Turn(self._deferred.can_build, self._deferred.build)}
+                Class.BUILDS: Turn(self._deferred.can_build, self._deferred.build),
+                Class.REFILLS: Turn(partial(refill.has_work, self.engine), partial(refill.step, self.engine))}
 
     def _look_up(self) -> int:
         units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
@@ -320,10 +321,10 @@ class Worker:
 
     def _goes_on(self) -> bool:
         """Is there something to do in slices?"""
-        return bool(self._shots or self.engine.lookups or self.engine.builds)
+        return bool(self._shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
 
     def states(self) -> Iterator[saving.Named]:
-        """Full states that are worth saving when this worker ends in order, and their names."""
+        """Full states and present keys that are worth saving, and their names."""
         return saving.worth_saving(self.engine, self._changes.graph_plan())
 
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:

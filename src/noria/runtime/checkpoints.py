@@ -19,7 +19,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.limits import (
     CHECKPOINT_BYTES,
+    CHECKPOINT_KEYS_S,
     CHECKPOINT_LOOK_S,
     CHECKPOINT_MOST_S,
     CHECKPOINT_REST,
@@ -36,6 +37,7 @@ from noria.core.limits import (
     SAVE_S,
     SAVED_BYTES,
 )
+from noria.dataflow.saving import KEYS
 from noria.state.symbols import SymbolTable
 from noria.storage import states
 from noria.storage.errors import StoreError
@@ -64,11 +66,11 @@ def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> Save
 
 @dataclass(frozen=True)
 class _Writing:
-    """A process that writes a checkpoint: of which commit, of which states, and since when."""
+    """A process that writes a checkpoint: of which commit, what (with bytes, about), and since when."""
 
     pid: int
     stand: Stand
-    names: set[str]
+    found: dict[str, int]
     began: float
 
 
@@ -83,17 +85,22 @@ class Checkpoints:
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
         self._next = clock() + CHECKPOINT_LOOK_S
-        self._bytes, self._names = 0, set[str]()  # of the last one
+        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; what is in it, and about how many bytes each
+        self._written = clock() - CHECKPOINT_KEYS_S  # when
 
     def restore(self, saved: SavedStates | None) -> None:
         """Hand the states to the worker, before it serves, if all rows written since are known."""
         deltas = None if saved is None else self._store.written_since(saved.stand)
-        if saved is None or deltas is None:
-            states.remove(self._directory)
-            self._store.deltas.end()
+        if saved is not None and deltas is not None:
+            self._taken, self._bytes, self._resumes = saved, saved.nbytes, True
+            self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
+            self._worker.restore(saved.states(), deltas)
             return
-        self._taken, self._bytes, self._resumes = saved, saved.nbytes, True
-        self._worker.restore(saved.states(), deltas)
+        if saved is not None:  # present keys are good without them
+            keys = {name: some for name, some in saved.states().items() if name.startswith(KEYS)}
+            self._worker.restore(keys, {})
+        states.remove(self._directory)
+        self._store.deltas.end()
 
     # ---------------------------------------------------------------- while it serves
     def step(self) -> None:
@@ -119,30 +126,37 @@ class Checkpoints:
             self._note(f"written rows are not recorded: {e!r}")
 
     def _begin_if_due(self) -> None:
-        """Due where states are worth saving, and one of them is not saved or the log cannot or should not go on."""
         log, builds = self._store.deltas, self._worker.engine.builds
         if self._worker.restoring or builds or builds.states:
             return
-        names = {name for name, _, _ in self._worker.states()}
-        if not names:
-            if self._names or log.recording:
-                self._forget()
-            return
+        found = {name: nbytes for name, nbytes, _ in self._worker.states()}
+        names = {name for name in found if not name.startswith(KEYS)}
+        if log.recording and not names:
+            self._end_log()
+        if self._is_due(names) or self._keys_are_due(found):
+            self._begin(found)
+
+    def _is_due(self, names: set[str]) -> bool:
+        """Is a state not saved, or can or should the log not go on?"""
+        log = self._store.deltas
         short = log.nbytes <= max(CHECKPOINT_BYTES, int(CHECKPOINT_SHARE * self._bytes))
-        if not (log.recording and short and names <= self._names):
-            self._begin(names)
+        return bool(names) and not (log.recording and short and names <= self._saved.keys())
 
-    def _forget(self) -> None:
-        self._names = set()
+    def _keys_are_due(self, found: Mapping[str, int]) -> bool:
+        """Are many other keys present than were saved some time ago?"""
+        now, before = (sum(n for name, n in some.items() if name.startswith(KEYS)) for some in (found, self._saved))
+        late = self._clock() >= self._written + CHECKPOINT_KEYS_S
+        return late and (now != before if min(now, before) == 0 else max(now, before) > 1.25 * min(now, before))
+
+    def _end_log(self) -> None:
         try:
-            states.remove(self._directory)
             self._store.deltas.end()
-        except (OSError, SqlError, StoreError) as e:
-            self._note(f"saved states are not removed: {e!r}")
+        except (SqlError, StoreError) as e:
+            self._note(f"the delta log is not removed: {e!r}")
 
-    def _begin(self, names: set[str]) -> None:
+    def _begin(self, found: Mapping[str, int]) -> None:
         try:
-            if not self._store.deltas.recording:
+            if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in found):
                 self._store.deltas.begin()
         except (SqlError, StoreError) as e:  # a full disk: at another time
             self._note(f"states are not saved: {e!r}")
@@ -154,7 +168,7 @@ class Checkpoints:
         pid = os.fork()
         if not pid:
             self._write(stand)
-        self._writing = _Writing(pid, stand, names, began)
+        self._writing = _Writing(pid, stand, dict(found), began)
 
     def _write(self, stand: Stand) -> None:
         """In the forked process, which touches memory and its own file only."""
@@ -188,7 +202,7 @@ class Checkpoints:
                 raise OSError(f"the process that saves them ended with status {status}")
             self._bytes = states.put_in_place(self._directory)
             self._store.deltas.trim(writing.stand)
-            self._names = writing.names
+            self._saved, self._written = writing.found, self._clock()
         except (OSError, SqlError, StoreError) as e:
             self._note(f"states are not saved: {e!r}")
 
