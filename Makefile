@@ -56,7 +56,7 @@ simulate: setup
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_shards.py tests/simulated/test_whole.py
 
 # A server under random faults until so many of its processes were killed (CHAOS_SECONDS: or at least so long); seeds are
-# printed, CHAOS_SEED repeats one; CHAOS_WORKERS and CHAOS_FRONT_ENDS, which it draws, may be given.  docs/reliability.md says what is promised.
+# printed, CHAOS_SEED repeats one; CHAOS_WORKERS and CHAOS_FRONT_ENDS, which it draws, may be given.  docs/explanation/reliability.md says what is promised.
 CHAOS_KILLS ?= 1000
 chaos: setup
 	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} CHAOS_STORM=$${CHAOS_STORM:-30} \
@@ -68,7 +68,7 @@ fuzz-protocols: setup
 	@FUZZ_MYSQL_CASES=$(PROTOCOL_CASES) FUZZ_WORKER_CASES=$(PROTOCOL_CASES) FUZZ_WIRE_CASES=$(PROTOCOL_CASES) \
 		FUZZ_VIEWS_CASES=$(PROTOCOL_CASES) $(PYTHON) -m pytest -q --tb=short tests/chaos/test_fuzz_*.py
 
-# Ten times what the memory limit holds, read and written for ten minutes: docs/memory-sweep.svg.
+# Ten times what the memory limit holds, read and written for ten minutes: docs/internals/memory-sweep.svg.
 memory-sweep: setup
 	@$(PYTHON) tests/chaos/memory_sweep.py
 
@@ -92,7 +92,7 @@ wheel: setup
 offline: setup
 	@NORIA_OFFLINE=1 $(PYTHON) -m pytest -q tests/e2e/test_wheel.py
 
-# docs/sql.md and docs/reference.md, written from the program; a test fails while they are stale.
+# The generated pages of docs/reference, written from the program; a test fails while they are stale.
 docs: setup
 	@$(PYTHON) scripts/docs.py
 

@@ -4,7 +4,7 @@ Each line: processor seconds, and memory in MB (what processes share is counted 
 when the server is ready, and after it was left alone for SETTLED_S.  `bare Spark`: a local SparkSession in Python that
 runs one Python task and is left open.  `MariaDB`: until it answers a query, on an empty data directory that is there.
 
---save adds the medians to starts.csv, under the revision of the checkout, and draws docs/starts.svg anew.
+--save adds the medians to starts.csv, under the revision of the checkout, and draws docs/internals/starts.svg anew.
 
     python bench/start.py [--starts 3] [--options "--batch-spark at-start"] [--save]
 """
@@ -144,7 +144,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--starts", type=int, default=3)
     options.add_argument("--options", default="", help="more of `noria serve`")
-    options.add_argument("--save", action="store_true", help="into starts.csv and docs/starts.svg")
+    options.add_argument("--save", action="store_true", help="into starts.csv and docs/internals/starts.svg")
     asked = options.parse_args()
     noria = [sys.executable, "-m", "noria", "serve", "--mysql-port", "0", "--http-port", "0",
              *shlex.split(asked.options)]

@@ -1,6 +1,6 @@
 """The plot of starts.csv: what a start took in each version, beside a bare Spark session of the same runs.
 
-    python bench/start_plot.py          writes docs/starts.svg
+    python bench/start_plot.py          writes docs/internals/starts.svg
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 TOP = Path(__file__).parents[1]
-FIGURES, PLOT = TOP / "bench" / "starts.csv", TOP / "docs" / "starts.svg"
+FIGURES, PLOT = TOP / "bench" / "starts.csv", TOP / "docs" / "internals" / "starts.svg"
 COLUMNS = ("version", "day", "wall_s", "processor_s", "settled_s", "bare_wall_s", "bare_processor_s")
 BARS = (  # column, what it is, colour
     ("wall_s", "noria serve: wall time to ready", "#2b6cb0"), ("bare_wall_s", "bare Spark: wall time", "#a0aec0"),

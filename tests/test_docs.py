@@ -1,20 +1,26 @@
 """The generated pages are what the program says of itself now, and what people write by hand names everything.
 
-    make docs        writes docs/sql.md and docs/reference.md anew
+    make docs        writes the generated pages of docs/reference anew
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer.main
 
+from noria.cli.main import app, register
+from noria.core import errors
 from noria.server.http.app import Api
 
 ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+README_WORDS = 700
 
 
 def _generator() -> ModuleType:
@@ -31,24 +37,53 @@ GENERATOR = _generator()
 @pytest.mark.one_worker("the pages show the plans of one")
 @pytest.mark.parametrize("name", sorted(GENERATOR.PAGES_OF))
 def test_the_page_is_what_the_program_says(name: str) -> None:
-    written = (ROOT / "docs" / name).read_text()
-    assert written == GENERATOR.PAGES_OF[name](), f"docs/{name} is stale: run `make docs` and read the diff"
+    written = (REFERENCE / name).read_text()
+    assert written == GENERATOR.PAGES_OF[name](), f"docs/reference/{name} is stale: run `make docs` and read the diff"
 
 
-def test_the_readme_names_every_command_and_setting() -> None:
+def test_the_reference_names_every_command_and_option() -> None:
+    if not app.registered_commands:
+        register()
+    pages = (REFERENCE / "commands.md").read_text() + (REFERENCE / "settings.md").read_text()
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    assert len(commands) > 10
+    for name, command in commands.items():
+        assert f"## noria {name}\n" in pages, f"the reference does not name the command {name}"
+        options = [o for p in command.params for o in p.opts if o.startswith("--") and o != "--help"]
+        assert not [o for o in options if f"`{o}`" not in pages], f"the reference misses options of {name}"
+
+
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
-    reference = (ROOT / "docs" / "reference.md").read_text()
-    for command in re.findall(r"^### noria (\S+)", reference, re.MULTILINE):
-        assert f"noria {command}" in readme, f"README.md does not name the command {command}"
-    serve = reference.partition("### noria serve")[2].partition("###")[0]
-    for option in re.findall(r"`(--[a-z-]+)`", serve):
-        assert option in readme, f"README.md does not name the setting {option}"
+    assert len(readme.split()) <= README_WORDS
+    assert re.findall(r"^    (make \w+) ", readme, re.MULTILINE) == ["make demo", "make test"]
 
 
-def test_the_http_module_names_every_path() -> None:
+def test_every_http_path_is_named() -> None:
     about = Path(str(Api.__init__.__code__.co_filename)).read_text().partition('"""')[2].partition('"""')[0]
-    for _, path, _ in Api(None).routes():  # type: ignore[arg-type]  # only its routes are read
+    page = (REFERENCE / "http.md").read_text()
+    for method, path, _ in Api(None).routes():  # type: ignore[arg-type]  # only its routes are read
         assert path.replace("{name}", "NAME") in about, f"the module's list misses {path}"
+        assert f"`{method} {path}`" in page, f"docs/reference/http.md misses {method} {path}"
+
+
+def _error_numbers() -> set[int]:
+    """The numbers with which the program makes SqlErrors."""
+    found = {v for v in vars(errors).values() if type(v) is int}
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "SqlError" and node.args:
+                found |= {c.value for c in ast.walk(node.args[0])
+                          if isinstance(c, ast.Constant) and type(c.value) is int}
+    return found
+
+
+def test_every_error_is_in_the_reference() -> None:
+    numbers = _error_numbers()
+    assert len(numbers) > 90
+    page = (REFERENCE / "errors.md").read_text()
+    missing = sorted(n for n in numbers if not re.search(rf"\b{n}\b", page))
+    assert not missing, f"docs/reference/errors.md misses {missing}"
 
 
 def test_files_that_the_architecture_and_contributing_name_are_there() -> None:

@@ -5,8 +5,8 @@
 A view by key is read over MySQL, 50 keys a statement, from several connections, in order over the whole table, round
 after round, so that what was evicted is always what is asked for next; one connection writes meanwhile.  Every second
 the resident memory of front end, worker, driver and JVM and what the server says of itself are written down; the plot
-(docs/memory-sweep.svg) is made of these samples.  Answers are checked: a row's text says its key and how often it was
-written.
+(docs/internals/memory-sweep.svg) is made of these samples.  Answers are checked: a row's text says its key
+and how often it was written.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ def test_every_type_there_and_back(spark: SparkSession, served: Served, db: Any)
 
 # ------------------------------------------------------------------ the documented walk
 def test_the_walk_of_the_page(spark: SparkSession, served: Served, db: Any, tmp_path: Path) -> None:
-    """The lines of docs/spark.md, as they stand there."""
-    walk = (ROOT / "docs" / "spark.md").read_text().partition("## A walk")[2].partition("\n## ")[0]
+    """The lines of docs/how-to/spark.md, as they stand there."""
+    walk = (ROOT / "docs" / "how-to" / "spark.md").read_text().partition("## A walk")[2].partition("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", walk, re.DOTALL)
     assert len(blocks) == 4
     pages = ["/about", "/docs/start", "/docs/types", None]
@@ -108,11 +108,11 @@ def test_the_walk_of_the_page(spark: SparkSession, served: Served, db: Any, tmp_
     names: dict[str, Any] = {"spark": spark, "url": served.url, "place": str(tmp_path)}
     try:
         for block in blocks:
-            exec(compile(block, "docs/spark.md", "exec"), names)
+            exec(compile(block, "docs/how-to/spark.md", "exec"), names)
         assert names["shown"] == [("/about", 100, sum(range(0, 400, 4)))]
         assert {tuple(r) for r in spark.table("sections").collect()} == {("about", 100), ("docs", 202)}
         assert {tuple(r) for r in names["by_owner"].collect()} == {("ann", 100), ("bob", 202)}
-        exec(compile(blocks[0], "docs/spark.md", "exec"), names)
+        exec(compile(blocks[0], "docs/how-to/spark.md", "exec"), names)
         assert rows(db, "SELECT COUNT(*) FROM events") == [(302,)]
     finally:
         names["query"].stop()

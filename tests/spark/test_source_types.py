@@ -1,4 +1,4 @@
-"""SQL types and Spark's: every one of docs/sql.md has an equal, and what has none says what to do."""
+"""SQL types and Spark's: every one of docs/reference/sql.md has an equal, and what has none says what to do."""
 
 from __future__ import annotations
 

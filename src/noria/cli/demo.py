@@ -26,10 +26,10 @@ def command(
     master: Annotated[str, typer.Option("--master", help="As for `noria serve`.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
 ) -> None:
-    """Play a news site with 2 million votes: a page's query on plain tables and by a view, readers and voters, little
-    memory, a killed worker, a new view, a stream; Spark checks every view in the end.
+    """Play a news site with 2 million votes.
 
-    Status 0: every view agreed with Spark's recomputation in the end; 1: not so, or the demo could not go on.
+    A page's query runs on plain tables and by a view, among readers and voters.  Memory gets short, a worker is killed,
+    a view is added, rows stream in.  In the end Spark checks every view.
     """
     from noria.control.extras import require
     from noria.demo.acts import Options, play

@@ -28,7 +28,8 @@ def command(
 ) -> None:
     """Follow a running MySQL or MariaDB: its tables are loaded by Spark, and kept as they are there by its row binlog.
 
-    Runs until Ctrl-C; started again it goes on where it was. The tables are read-only meanwhile. docs/follow.md.
+    Runs until Ctrl-C; started again it goes on where it was. The tables are read-only meanwhile.
+    docs/how-to/beside-mysql.md has the details.
     """
     from noria.cli.interrupts import Interrupted, interruptible
     from noria.control.extras import require

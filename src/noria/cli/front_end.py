@@ -27,7 +27,7 @@ def command(
     tls_require: Annotated[bool, typer.Option("--tls-require", help="Refuse MySQL logins without TLS.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Serve MySQL clients on this host, for a server on another one (docs/cluster.md), until SIGTERM.
+    """Serve MySQL clients on this host, for a server on another one (docs/how-to/cluster.md), until SIGTERM.
 
     Users and passwords are the server's. When it serves it prints one line: noria front-end ready mysql=HOST:PORT
     """

@@ -21,7 +21,7 @@ def command(
         "--master", help="Spark's master; by default slots in the JVM for the workers and for batch jobs.")] = "",
     standby_slots: Annotated[int, typer.Option(
         "--standby-slots", help="Slots of the cluster of --master, beside the workers', in which processes stand ready "
-                                "to replace workers of a host that is lost (docs/cluster.md).")] = 0,
+                                "to replace workers of a host that is lost (docs/how-to/cluster.md).")] = 0,
     batch_spark: Annotated[str, typer.Option(
         "--batch-spark", help="When Spark's second driver starts, for loads, exports and what no view answers: "
                               "when-needed, so that the first of them waits some seconds; or at-start, which takes "
@@ -50,7 +50,7 @@ def command(
     tls_require: Annotated[bool, typer.Option(
         "--tls-require", help="Refuse MySQL logins and HTTP requests without TLS.")] = False,
     cluster_host: Annotated[str, typer.Option(
-        "--cluster-host", help="This host's address as workers on other hosts reach it (docs/cluster.md); by "
+        "--cluster-host", help="This host's address as workers on other hosts reach it (docs/how-to/cluster.md); by "
                                "default all workers run on this host.")] = "",
     cluster_port: Annotated[int, typer.Option("--cluster-port", help="0: any free one.")] = 0,
     cluster_cert: Annotated[Path | None, typer.Option(

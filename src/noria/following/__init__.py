@@ -10,5 +10,5 @@
     target      the server that has the tables
     follower    the whole, in its order
 
-docs/follow.md says what is followed and why the result is exact.
+docs/how-to/beside-mysql.md says what is followed and why the result is exact.
 """

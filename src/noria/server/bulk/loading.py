@@ -103,7 +103,7 @@ class LoadPermit:
                 raise SqlError(1105, "HY000", f'"{key}" is {meaning}')
         if is_url(request["directory"]):
             raise SqlError(1235, "42000", f"'{request['directory']}' is a URL: export into a directory of the server's "
-                                          "host, or write with the Spark source \"noria\" (docs/spark.md)")
+                                          "host, or write with the Spark source \"noria\" (docs/how-to/spark.md)")
         return {**request, "directory": self._resolved(request["directory"], trusted)}
 
     def _is_proven(self, raw: bytes, given: str) -> bool:

@@ -227,5 +227,5 @@ def _files(system: Any, path: Any) -> Iterator[Any]:
 def _reason(said: str, scheme: str) -> str:
     if "No FileSystem for scheme" in said or "ClassNotFoundException" in said:
         return (f"Spark has no connector for {scheme}:// here: give it the connector's jars (spark.jars.packages in "
-                "spark-defaults.conf, see docs/spark.md) and start the server again")
+                "spark-defaults.conf, see docs/how-to/spark.md) and start the server again")
     return f"cannot be read by Spark's connector: {said}"

@@ -5,7 +5,7 @@
     spark.read.format("noria").option("url", "http://127.0.0.1:8080").option("table", "votes").load()
 
 What runs in Spark's processes needs this package, installed, and a server's address; nothing of the server.
-docs/spark.md has the options.
+docs/how-to/spark.md has the options.
 """
 
 from noria.spark.source.source import NoriaDataSource, register
