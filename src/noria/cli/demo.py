@@ -30,6 +30,8 @@ def command(
 
     A page's query runs on plain tables and by a view, among readers and voters.  Memory gets short, a worker is killed,
     a view is added, rows stream in.  In the end Spark checks every view.
+
+    Status 0: every view agreed with Spark's recomputation; 1: one did not, or the demo could not go on.
     """
     from noria.control.extras import require
     from noria.demo.acts import Options, play
