@@ -77,7 +77,7 @@ LEAKS ?= --selects 100000 --cycles 1000 --connections 2000 --parts 20
 leaks: setup
 	@PYTHONPATH=src:tests $(PYTHON) tests/soak/soak.py $(LEAKS)
 
-# dist/noria-….whl with compiled kernels: who installs it waits for no compiler.  It is built from a copy (BUILT).
+# dist/noria_spark-….whl with compiled kernels: who installs it waits for no compiler.  It is built from a copy (BUILT).
 DIST ?= dist
 BUILT ?= build/wheel
 wheel: setup

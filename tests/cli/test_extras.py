@@ -28,7 +28,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, missing: str, arguments: tuple
     done = subprocess.run([sys.executable, "-c", WITHOUT, missing, *arguments], cwd=tmp_path, capture_output=True,
                           text=True, timeout=60, check=False)
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
-    assert f"needs {missing.split(',')[0]}, which is not installed: pip install 'noria[{extra}]'" in done.stderr
+    assert f"needs {missing.split(',')[0]}, which is not installed: pip install 'noria-spark[{extra}]'" in done.stderr
     assert not any(tmp_path.iterdir()), "nothing was made"
 
 
@@ -45,6 +45,6 @@ def test_dev_has_all_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert set(extras) == {"demo", "follow", "sqlalchemy", "zookeeper", "dev"}
-    assert "noria[demo,follow,sqlalchemy,zookeeper]" in extras["dev"]
+    assert "noria-spark[demo,follow,sqlalchemy,zookeeper]" in extras["dev"]
     always = {d.partition("==")[0].lower() for d in project["dependencies"]}
     assert not always & {d.partition("==")[0].lower() for e in extras.values() for d in e}

@@ -11,4 +11,4 @@ def require(extra: str, what: str, *packages: str) -> None:
         try:
             import_module(package)
         except ModuleNotFoundError as e:
-            raise ValueError(f"{what} needs {e.name}, which is not installed: pip install 'noria[{extra}]'") from None
+            raise ValueError(f"{what} needs {e.name}, which is not installed: pip install 'noria-spark[{extra}]'") from None
