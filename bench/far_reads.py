@@ -22,7 +22,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from noria.runtime import together
+from noria.runtime.link import read_batching
 from noria.server.outcomes import Client
 from runtime.several import Several
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=2_000)
     options = parser.parse_args()
     if options.alone:
-        together.READ_PACKETS, together.READS_TOGETHER = 10**9, 1
+        read_batching.READ_PACKETS, read_batching.READS_TOGETHER = 10**9, 1
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(options))
 

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.dataflow import engine as engine_module
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Node
+from noria.dataflow.engine import engine as engine_module
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Node
 from noria.plan.lower import Lowering
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory

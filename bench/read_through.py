@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import noria
-from noria.control.holding import reading
+from noria.control.catalog.holding import reading
 from noria.server.answering.shapes import Shape
 
 ROWS = 1_000

@@ -20,7 +20,7 @@ import numpy as np
 
 import noria
 from noria.client.api import Database
-from noria.dataflow.packets import Ask
+from noria.dataflow.messages.packets import Ask
 from noria.demo import lobsters
 
 TABLES = (

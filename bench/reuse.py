@@ -27,15 +27,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.control.holding import Holding, reading
-from noria.control.published import columns_asked
+from noria.control.catalog.holding import Holding, reading
+from noria.control.catalog.published import columns_asked
 from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
 from noria.core.values import encode
-from noria.dataflow.engine import Engine
-from noria.dataflow.evict import evict
-from noria.dataflow.graph import Node
-from noria.dataflow.oneshot import OneShot
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph.nodes import Node
+from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.reader import Reader
 from noria.plan.lower import Lowering
 from noria.plan.reuse.through import Through

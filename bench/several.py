@@ -1,6 +1,6 @@
 """INSERTs of several rows, whose rows are at several workers: how many in a second, and how long each waits, with one
 worker and with more.  Each is whole at all of its workers or at none, so it takes three synced commits, one after the
-other, where one worker takes one; those of many clients go together (`runtime/batches.py`).
+other, where one worker takes one; those of many clients go together (`runtime/transactions/group_commit.py`).
 
     plain     rows with keys that the client gives
     unique    AUTO_INCREMENT and a UNIQUE name, of which all workers are asked first

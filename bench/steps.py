@@ -30,7 +30,7 @@ import noria
 from change import CHANGES, Change
 from mysql import STORIES, VIEWS, VOTES, Data
 from noria.core.errors import SqlError
-from noria.runtime.inprocess import InProcessLink
+from noria.runtime.link.inprocess import InProcessLink
 
 ROWS = 50_000  # of one insert while tables are filled
 LATER = 10_000_000_000  # users who vote while a change is made

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
-from noria.dataflow.between import Answer, Request
+from noria.dataflow.messages.peer_messages import Answer, Request
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 

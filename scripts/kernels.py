@@ -1,5 +1,5 @@
-"""Writes src/noria/kernels/signatures.txt: the kernels that the warm-up program (`runtime/warm.py`) calls, and those
-that were listed beside these and still exist.
+"""Writes src/noria/kernels/signatures.txt: the kernels that the warm-up program (`runtime/worker/warm.py`) calls, and
+those that were listed beside these and still exist.
 
     python scripts/kernels.py [DIR]      also what was compiled into this directory, by tests for example
 """

@@ -69,6 +69,12 @@ def test_pure_packages_do_no_io(path: Path) -> None:
 
 # ---------------------------------------------------------------- rooms and circles
 ROOMS = {
+    "dataflow": (("messages",), ("graph",), ("backfill",), ("engine",), ("ops",), ("oneshot",), ("cluster",),
+                 ("inspect",), ("worker",)),
+    "storage": (("format",), ("rocks",), ("tables",), ("statements",), ("commits",), ("online",), ("store",),
+                ("offline",)),
+    "runtime": (("transport",), ("worker",), ("routing",), ("link",), ("transactions",), ("cluster",)),
+    "control": (("processes",), ("catalog",), ("views",), ("ddl",), ("apply",)),
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
     "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("source",), ("mysql", "http"),
                ("fronts",), ("node",)),

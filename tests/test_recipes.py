@@ -19,10 +19,10 @@ from noria.core.batch import Batch, Codes
 from noria.core.expressions.library import LIBRARY, Function, Want
 from noria.core.expressions.library.declare import text_of
 from noria.core.types import INT, Column, Field, TableDef
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern
+from noria.dataflow.inspect.validate import validate
 from noria.dataflow.ops.stateless import Stateless
-from noria.dataflow.validate import validate
 from noria.plan.mir import Base, Mir
 from noria.plan.operators import OPERATORS
 from noria.plan.view import ViewDef

@@ -27,9 +27,9 @@ import pyarrow as pa
 
 import noria
 from noria.client import Database, Result
-from noria.control.leases import CannotClaim
+from noria.control.processes.leases import CannotClaim
 from noria.core.errors import SqlError
-from noria.storage.errors import StoreError
+from noria.storage.rocks.errors import StoreError
 
 apilevel, threadsafety, paramstyle = "2.0", 1, "qmark"
 Row = tuple[Any, ...]

@@ -11,9 +11,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noria.control.whole import WholeProgram
-from noria.runtime.inprocess import InProcessLink
-from noria.runtime.worker_main import WorkerConfig
+from noria.control.apply.program_apply import WholeProgram
+from noria.runtime.link.inprocess import InProcessLink
+from noria.runtime.worker.worker_main import WorkerConfig
 from noria.server.answering.executor import Executor
 from noria.server.sessions.sessions import Sessions
 from noria.views.reader import attach

@@ -26,8 +26,7 @@ from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.between import Parcel, Update
-from noria.dataflow.packets import (
+from noria.dataflow.messages.packets import (
     AddView,
     Ask,
     Between,
@@ -39,10 +38,11 @@ from noria.dataflow.packets import (
     Rows,
     Write,
 )
+from noria.dataflow.messages.peer_messages import Parcel, Update
 from noria.plan.mir import Base, Filter
 from noria.plan.view import ViewDef
-from noria.runtime import wire
-from noria.runtime.wire import Kind, Reader, Signal, WireError
+from noria.runtime.transport import wire
+from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
 from seeds import seed
 
 pytestmark = pytest.mark.timeout(0)

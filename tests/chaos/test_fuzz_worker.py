@@ -23,10 +23,10 @@ from chaos.embedded import ROWS, Embedded, forget, quick_directory
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow import packets
-from noria.dataflow.packets import Envelope
-from noria.runtime import wire
-from noria.runtime.link import FRONT_END
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
+from noria.runtime.link.link import FRONT_END
+from noria.runtime.transport import wire
 from noria.sql.parse import parse
 from seeds import seed
 

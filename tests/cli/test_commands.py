@@ -13,7 +13,7 @@ from noria.cli import restore
 from noria.cli.load import _absolute, _beside
 from noria.cli.options import serve_command
 from noria.cli.sql import statements
-from noria.storage import backup
+from noria.storage.offline import backup
 
 SRC = str(Path(__file__).parents[2] / "src")
 

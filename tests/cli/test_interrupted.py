@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import noria
 from e2e.serving import until
 from noria.cli import main
-from noria.storage import backup
+from noria.storage.offline import backup
 
 SRC = str(Path(__file__).parents[2] / "src")
 

@@ -54,7 +54,7 @@ def damage(base: Path, family: str) -> None:
     """Change a byte within the largest file of a family."""
     import re
 
-    from noria.storage.engine import Engine, Memory
+    from noria.storage.rocks.engine import Engine, Memory
 
     engine = Engine(str(base), Memory())
     engine.flush()

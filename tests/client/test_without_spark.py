@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import noria
-from noria.runtime import worker_main
+from noria.runtime.worker import worker_main
 
 ROWS = 5_000
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import noria
 from noria.client import Database
-from noria.control.whole import WholeProgram
-from noria.dataflow.packets import Ask
+from noria.control.apply.program_apply import WholeProgram
+from noria.dataflow.messages.packets import Ask
 
 
 class Opened:

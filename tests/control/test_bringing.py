@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from noria.control import bringing
-from noria.control.bringing import brought_back
+from noria.control.ddl import restore
+from noria.control.ddl.restore import brought_back
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.packets import Migrate, Migrated
+from noria.dataflow.messages.packets import Migrate, Migrated
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
 
@@ -45,7 +45,7 @@ def test_there_is_space_after_a_while() -> None:
 
 
 def test_there_is_none() -> None:
-    link = Link(*[{"a": FULL}] * bringing.TRIES)
+    link = Link(*[{"a": FULL}] * restore.TRIES)
     assert left_out(link) == ["a"] and not link.failing
 
 

@@ -13,8 +13,8 @@ import pytest
 import noria
 from noria.client import Database
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask
-from noria.runtime import copying, sharded
+from noria.dataflow.messages.packets import Ask
+from noria.runtime.cluster import copying, sharded
 
 MANY = 100
 ALTER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from noria.control.pulse import Pulse, is_stopped
+from noria.control.processes.pulse import Pulse, is_stopped
 from noria.core.limits import SPARK_SILENT_BEATS, SPARK_STOPPED_BEATS
 
 DRIVER, JVM = 1, 2

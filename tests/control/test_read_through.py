@@ -16,7 +16,7 @@ import noria
 from control.databases import ask
 from control.test_readers import readers, shown
 from noria.client.api import Database
-from noria.control import holding
+from noria.control.catalog import holding
 from noria.core.expressions.expr import col
 from noria.core.types import INT, Column, TableDef
 from noria.plan import mir

@@ -18,7 +18,7 @@ import noria
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
-from noria.dataflow.building import Builds
+from noria.dataflow.backfill.backfills import Builds
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.control.rewriting import Rewriting
+from noria.control.ddl.rewriting import Rewriting
 from noria.core import limits
-from noria.dataflow.packets import Migrate
-from noria.runtime.link import WorkerLink
+from noria.dataflow.messages.packets import Migrate
+from noria.runtime.link.link import WorkerLink
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.sessions import Sessions
@@ -66,7 +66,7 @@ class Database:
         await within(self.link.up(), DEADLINE_S)
 
 
-WORKER = "noria.runtime.worker_main:build_worker"
+WORKER = "noria.runtime.worker.worker_main:build_worker"
 
 
 @asynccontextmanager

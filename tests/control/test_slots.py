@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from noria.control.slots import Slots
+from noria.control.processes.slots import Slots
 
 
 class Full(Exception):

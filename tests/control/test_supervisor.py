@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from noria.control import supervisor as module
-from noria.control.supervisor import NoDriver, Supervisor, _Job
+from noria.control.processes import supervisor as module
+from noria.control.processes.supervisor import NoDriver, Supervisor, _Job
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 
 

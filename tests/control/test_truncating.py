@@ -16,7 +16,7 @@ from control.databases import Opened, each_worker
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
-from noria.dataflow import packets
+from noria.dataflow.messages import packets
 from noria.plan.mir import Mir, show
 from noria.plan.view import ViewDef
 from noria.sql.commands import Truncate

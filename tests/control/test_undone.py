@@ -14,8 +14,8 @@ from control.databases import each_worker
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask
-from noria.storage.errors import disk_full
+from noria.dataflow.messages.packets import Ask
+from noria.storage.rocks.errors import disk_full
 
 CHANGES = (
     "CREATE TABLE w (id INT PRIMARY KEY)", "CREATE VIEW w AS SELECT id FROM t WHERE a = ?",

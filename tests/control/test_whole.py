@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from control.databases import Opened
-from noria.control.preview import Preview
-from noria.control.published import published
+from noria.control.apply.preview import Preview
+from noria.control.catalog.published import published
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
-from noria.dataflow.packets import Rehearse
+from noria.dataflow.messages.packets import Rehearse
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.difference import difference

@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 
 from chaos.proxy import Proxy
 from e2e.zookeeper import zookeeper
-from noria.control.lease_address import Address, LeaseUnavailable
-from noria.control.zookeeper import Lease
+from noria.control.processes.lease_address import Address, LeaseUnavailable
+from noria.control.processes.zookeeper import Lease
 
 SESSION_S = 4.0  # its node is ended at the next of ZooKeeper's ticks, of half a second
 

@@ -18,14 +18,14 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import BESIDE, SqlType, TableDef
 from noria.core.values import decode, encode
-from noria.dataflow import packets
-from noria.dataflow.changes import Changes
-from noria.dataflow.engine import Engine
-from noria.dataflow.evict import evict, evictable, held
-from noria.dataflow.graph import Node
-from noria.dataflow.oneshot import OneShot
-from noria.dataflow.surroundings import Surroundings
-from noria.dataflow.work import Work
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.evict import evict, evictable, held
+from noria.dataflow.graph.nodes import Node
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages import packets
+from noria.dataflow.oneshot.oneshot import OneShot
+from noria.dataflow.worker.changes import Changes
 from noria.plan.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
@@ -217,8 +217,8 @@ class Rig:
 
 
 class Emptying:
-    """TRUNCATE of many rows, as `control/truncating.py` makes it: an empty table beside the one of this name, a twin of
-    each of its views over that, and, when all are whole, one change of names."""
+    """TRUNCATE of many rows, as `control/ddl/truncating.py` makes it: an empty table beside the one of this name, a
+    twin of each of its views over that, and, when all are whole, one change of names."""
 
     def __init__(self, rig: Rig, table: str, number: int):
         """number: of a table that there has not been."""

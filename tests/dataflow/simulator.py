@@ -20,7 +20,15 @@ from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.core.types import TableDef
 from noria.core.values import decode
-from noria.dataflow.between import (
+from noria.dataflow.cluster.exchanges import Shards
+from noria.dataflow.cluster.frontier import exchanges_above
+from noria.dataflow.cluster.remote_scan import Elsewhere, Pieces, SpreadOneShot
+from noria.dataflow.engine.evict import evict, evict_bytes, evictable, hold_limit
+from noria.dataflow.graph import text
+from noria.dataflow.graph.nodes import Mode, Node, Remote, folded_keys
+from noria.dataflow.graph.partition import owners
+from noria.dataflow.inspect.validate import Rows, bag, recompute
+from noria.dataflow.messages.peer_messages import (
     Answer,
     Broke,
     Evict,
@@ -39,13 +47,6 @@ from noria.dataflow.between import (
     packed,
     unpacked,
 )
-from noria.dataflow.elsewhere import Elsewhere, Pieces, SpreadOneShot
-from noria.dataflow.evict import evict, evict_bytes, evictable, hold_limit
-from noria.dataflow.graph import Mode, Node, Remote, folded_keys
-from noria.dataflow.marks import exchanges_above
-from noria.dataflow.partition import owners
-from noria.dataflow.shards import Shards
-from noria.dataflow.validate import Rows, bag, recompute
 from noria.plan.view import ViewDef
 from noria.state import table as tables_in_memory
 from reference import mir_reference, random_plans
@@ -476,5 +477,5 @@ class Cluster:
             for i in range(keys.shape[1]):
                 have = bag(rows.where(ordinal == i))
                 want = bag(all_rows.where((of_rows == keys[:, [i]]).all(axis=0)))
-                assert have == want, (f"worker {rig.worker} {n} by {cols} = "
-                                      f"{rig.engine.show_keys(n.fields, cols, keys[:, [i]])}: {have} instead of {want}")
+                shown = text.of_keys(rig.engine.symbols, n.fields, cols, keys[:, [i]])
+                assert have == want, f"worker {rig.worker} {n} by {cols} = {shown}: {have} instead of {want}"

@@ -20,14 +20,14 @@ from dataflow.test_declared_indexes import BY_A, alter, await_indexes, families,
 from noria.core.errors import SqlError
 from noria.core.statements import Insert
 from noria.core.types import INT, Column
-from noria.dataflow import packets
-from noria.dataflow.packets import Envelope
-from noria.dataflow.validate import validate
-from noria.storage import indexing
-from noria.storage.check import Check
-from noria.storage.snapshot import read_entries
-from noria.storage.sst import write_file
-from noria.storage.table import Index
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
+from noria.storage.offline.check import Check
+from noria.storage.offline.snapshot import read_entries
+from noria.storage.online import indexing
+from noria.storage.tables.sst import write_file
+from noria.storage.tables.table import Index
 
 MAKER = 2**41 + 100  # the number of the request of whoever makes files
 

@@ -22,7 +22,7 @@ from noria.core.expressions import evaluate, evaluate_library
 from noria.core.expressions.failures import is_of_a_row
 from noria.core.limits import ERROR_CODE
 from noria.core.values import to_arrow
-from noria.dataflow.validate import validate
+from noria.dataflow.inspect.validate import validate
 from noria.plan.view import ViewDef
 from reference import boundary_calls
 from reference.table_views import TableViews

@@ -19,10 +19,10 @@ from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
 from noria.core.values import to_arrow
-from noria.dataflow import packets
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.ops.aggregate import Aggregate
-from noria.dataflow.packets import Envelope
-from noria.dataflow.validate import validate
 from noria.plan.mir import Distinct
 from noria.sql.commands import CreateView
 

@@ -10,13 +10,13 @@ import pytest
 
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.statements import Insert
-from noria.dataflow import packets
-from noria.dataflow.commits import TickFailed
-from noria.dataflow.engine import Engine
-from noria.dataflow.packets import Envelope
-from noria.dataflow.surroundings import Surroundings
-from noria.dataflow.validate import validate
-from noria.dataflow.worker import Worker
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
+from noria.dataflow.worker.commits import TickFailed
+from noria.dataflow.worker.worker import Worker
 from noria.plan.graph_plan import GraphPlan
 from noria.plan.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView

@@ -14,9 +14,9 @@ import pytest
 from dataflow.test_building import ROWS, WAITING, Building
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, IndexDef
-from noria.dataflow import packets
-from noria.dataflow.validate import validate
-from noria.storage.check import Check
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
+from noria.storage.offline.check import Check
 
 BY_A = IndexDef("by_a", (1,))
 

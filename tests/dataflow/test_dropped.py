@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataflow.engine_rig import Rig
-from noria.dataflow.validate import validate
+from noria.dataflow.inspect.validate import validate
 from sql.catalogs import DictCatalog
 
 TABLES = ("CREATE TABLE votes (id INT PRIMARY KEY, story INT, author INT, kind INT)",

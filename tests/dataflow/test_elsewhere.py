@@ -13,9 +13,9 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.between import Found, LookUp, Message
-from noria.dataflow.elsewhere import Pieces
-from noria.dataflow.graph import Remote
+from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.graph.nodes import Remote
+from noria.dataflow.messages.peer_messages import Found, LookUp, Message
 from reference.table_views import TableViews
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT), Column("s", TEXT)), (0,), table_id=1)

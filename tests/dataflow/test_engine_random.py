@@ -24,9 +24,9 @@ from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import fold
 from noria.core.types import Kind
 from noria.core.values import decode, encode
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.oneshot.slicing import Asked, Scan
 from noria.dataflow.ops import gate
-from noria.dataflow.slicing import Asked, Scan
-from noria.dataflow.validate import validate
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable

@@ -10,10 +10,10 @@ import numpy as np
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.evict import essential, evict_bytes, memory
-from noria.dataflow.graph import ancestors
-from noria.dataflow.validate import validate
-from noria.dataflow.worker import Worker
+from noria.dataflow.engine.evict import essential, evict_bytes, memory
+from noria.dataflow.graph.nodes import ancestors
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.worker.worker import Worker
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from noria.state.mapped import Memory, leaving

@@ -17,9 +17,10 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import INT
-from noria.dataflow import lookups, packets
-from noria.dataflow.packets import Envelope
-from noria.dataflow.validate import validate
+from noria.dataflow.engine import lookups
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
 from noria.sql.commands import CreateView
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9), c INT, KEY (a), KEY (b))",

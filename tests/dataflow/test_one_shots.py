@@ -11,8 +11,8 @@ import pytest
 
 from dataflow.test_contained import Bench
 from noria.core.statements import Insert
-from noria.dataflow import packets
-from noria.dataflow.packets import Envelope
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
 from noria.sql.commands import Select
 from noria.sql.parse import parse
 
@@ -130,9 +130,9 @@ def test_a_cancelled_query_ends_at_the_next_turn(shots: Shots) -> None:
 
 def test_one_shots_together_keep_no_more_than_their_room(shots: Shots, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones wait for each other, small ones go on, and all end."""
-    monkeypatch.setattr("noria.dataflow.slicing.ONE_SHOTS_BYTES", 400_000)
-    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 256)
-    monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 256)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOTS_BYTES", 400_000)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 256)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 256)
     most, replies = 0, dict[int, packets.Rows]()
     shots.step(*[shots.query(n, ALL.format(n), pieces=False) for n in range(8)],
                shots.query(8, "SELECT COUNT(*) AS n FROM t WHERE id >= 0"))

@@ -15,8 +15,8 @@ from dataflow.simulator import Cluster
 from dataflow.test_engine_random import compare_with_reference, published
 from noria.core.errors import SqlError, is_out_of_service, out_of_service
 from noria.core.plain_symbols import PlainSymbols
-from noria.dataflow.graph import Operator
-from noria.dataflow.validate import validate
+from noria.dataflow.graph.nodes import Operator
+from noria.dataflow.inspect.validate import validate
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from reference import random_plans

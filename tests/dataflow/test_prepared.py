@@ -7,9 +7,9 @@ from typing import Any
 
 from noria.core.statements import Insert
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow import packets
-from noria.dataflow.packets import Envelope
-from noria.dataflow.worker import Worker
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope
+from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore

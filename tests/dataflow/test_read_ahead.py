@@ -16,8 +16,9 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
-from noria.dataflow import ahead, packets, passing
-from noria.dataflow.validate import validate
+from noria.dataflow.backfill import read_ahead, scan
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.messages import packets
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ class Pairs:
 @pytest.mark.parametrize("most", [65_536, 64])  # of one key: beyond, it is left to lookups
 def test_a_table_is_read_through_once_beside_writes(bench: Building, monkeypatch: pytest.MonkeyPatch, most: int
                                                     ) -> None:
-    monkeypatch.setattr(ahead, "MOST_ROWS", most)
-    monkeypatch.setattr(passing, "PROBED_ROWS", 64)
+    monkeypatch.setattr(read_ahead, "MOST_ROWS", most)
+    monkeypatch.setattr(scan, "PROBED_ROWS", 64)
     rng, pairs = random.Random(most), Pairs(bench)
     bench.put(*((ROWS + i, i) for i in range(ROWS)))
     bench.delete_below(ROWS)  # rows with keys of their own are left
@@ -115,7 +116,7 @@ def test_where_few_keys_are_looked_up_nothing_is_read_ahead(bench: Building, mon
     """All rows of a table were read, and kept, for the five that were looked up."""
     bench.define("CREATE TABLE large (a INT PRIMARY KEY, n INT)")
     bench.change(packets.Write((Insert("large", (0, 1), tuple((i, i) for i in range(1_000))),)))
-    monkeypatch.setattr(passing, "PROBED_ROWS", 64)
+    monkeypatch.setattr(scan, "PROBED_ROWS", 64)
     bench.define(f"CREATE VIEW few AS SELECT DISTINCT t.a, n FROM t JOIN large ON large.a = t.a WHERE {where}")
     bench.idle()
     validate(bench.worker.engine)

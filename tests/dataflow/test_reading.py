@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dataflow.test_contained import Bench, rows
-from noria.dataflow import packets
-from noria.dataflow.engine import Engine
-from noria.dataflow.packets import Alike, Envelope, Found, ReadMany, Rows
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Alike, Envelope, Found, ReadMany, Rows
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.types import BIGINT, INT, Column, Kind, TableDef
-from noria.dataflow.graph import Node
+from noria.dataflow.graph.nodes import Node
 from noria.dataflow.ops import gate
 from noria.dataflow.ops.keep import Keep
 from noria.plan import mir

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.dataflow.schedule import Schedule
-from noria.dataflow.turns import Class, Turn, Turns
+from noria.dataflow.worker.schedule import Schedule
+from noria.dataflow.worker.turns import Class, Turn, Turns
 
 
 def run(schedule: Schedule[str], costs: dict[str, int], units: int) -> dict[str, int]:

@@ -9,8 +9,8 @@ import pytest
 
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
-from noria.dataflow.between import More, Piece
-from noria.dataflow.serving import AHEAD
+from noria.dataflow.backfill.exchange_state import AHEAD
+from noria.dataflow.messages.peer_messages import More, Piece
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 

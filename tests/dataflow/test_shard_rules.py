@@ -16,20 +16,22 @@ from dataflow.simulator import Cluster
 from dataflow.test_shards import run
 from noria.core.batch import Batch
 from noria.core.types import TableDef
-from noria.dataflow import evict, layout, shards
-from noria.dataflow.between import Lost, Request
-from noria.dataflow.building import Builds
-from noria.dataflow.elsewhere import Elsewhere, Pieces
-from noria.dataflow.gathering import Gather, Gathers, Waiting, asked_of
-from noria.dataflow.giving import Values
-from noria.dataflow.graph import Mode
-from noria.dataflow.marks import Marks
+from noria.dataflow.backfill.backfills import Builds
+from noria.dataflow.backfill.exchange_state import Serving
+from noria.dataflow.cluster import exchanges
+from noria.dataflow.cluster.exchange_server import Values
+from noria.dataflow.cluster.exchanges import Shards
+from noria.dataflow.cluster.frontier import Marks
+from noria.dataflow.cluster.pending import Gather, Gathers, Waiting, asked_of
+from noria.dataflow.cluster.remote_scan import Elsewhere, Pieces
+from noria.dataflow.engine import evict
+from noria.dataflow.graph import layout
+from noria.dataflow.graph.nodes import Mode
+from noria.dataflow.graph.partition import Partition, owners
+from noria.dataflow.messages.peer_messages import Lost, Request
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.join import Join
 from noria.dataflow.ops.union import Union
-from noria.dataflow.partition import Partition, owners
-from noria.dataflow.serving import Serving
-from noria.dataflow.shards import Shards
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from noria.state.table import Table
@@ -75,7 +77,7 @@ def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = asked_of(*arguments)
         return wanted if not all(mask.all() for mask in wanted.values()) else dict(list(wanted.items())[:1])
 
-    monkeypatch.setattr(shards, "asked_of", one)
+    monkeypatch.setattr(exchanges, "asked_of", one)
 
 
 def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
 from noria.core.limits import STORY_ROWS
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.story import Story
+from noria.dataflow.graph.story import Story
 from noria.plan import mir
 from noria.plan.view import ViewDef
 

@@ -9,8 +9,8 @@ import pytest
 
 from dataflow.engine_rig import Rig
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.story import told
-from noria.dataflow.validate import validate
+from noria.dataflow.graph.story import told
+from noria.dataflow.inspect.validate import validate
 from noria.plan import mir
 from noria.plan.view import ViewDef
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from noria.core.errors import SqlError
-from noria.dataflow.gathering import LOOKED_AT, Gather, Waiting, end
-from noria.dataflow.graph import Node, Remote
+from noria.dataflow.cluster.pending import LOOKED_AT, Gather, Waiting, end
+from noria.dataflow.graph.nodes import Node, Remote
 
 MANY = 2_000
 

@@ -6,7 +6,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.limits import WAITING_TIMES
-from noria.dataflow.work import Work
+from noria.dataflow.graph.work import Work
 
 MS = 1_000_000
 

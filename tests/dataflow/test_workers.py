@@ -16,12 +16,14 @@ import pytest
 from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
-from noria.dataflow import building, lookups, packets, passing
-from noria.dataflow.between import Lost
-from noria.dataflow.packets import Envelope, Own
-from noria.dataflow.worker import Worker
+from noria.dataflow.backfill import backfills, scan
+from noria.dataflow.engine import lookups
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.peer_messages import Lost
+from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
-from noria.runtime.own_writes import together
+from noria.runtime.transactions.own_writes import together
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
@@ -272,8 +274,8 @@ def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_view_in_use_goes_on_while_what_it_derives_from_becomes_full(three: Three, seed: int,
                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "FIRST_ROWS", 1)
-    monkeypatch.setattr(building, "MOST_ROWS", 2)
+    monkeypatch.setattr(scan, "FIRST_ROWS", 1)
+    monkeypatch.setattr(backfills, "MOST_ROWS", 2)
     rng = three.rng = random.Random(seed)
     for w in three.workers:
         w.engine.builds.at_once_rows = 0

@@ -18,9 +18,9 @@ import pymysql
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.control.policy import Policy
-from noria.dataflow.packets import Ask, Evict
-from noria.runtime.proof import Between
+from noria.control.catalog.policy import Policy
+from noria.dataflow.messages.packets import Ask, Evict
+from noria.runtime.transport.handshake import Between
 from noria.server.fronts.controller import Fronts
 from noria.server.fronts.far import FarFront, FarSettings
 from noria.server.fronts.messages import Begin

@@ -17,7 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.types import BIGINT, Column, TableDef
 from noria.state.symbols import SymbolTable
-from noria.storage.table import Table
+from noria.storage.tables.table import Table
 
 BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 USED_UP, TOO_BIG, OVERFLOW = 1467, 1264, 1690

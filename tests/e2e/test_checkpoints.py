@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.serving import Served, execute, processes_with, rows, serving, until
-from noria.storage import states
+from noria.storage.commits import state_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROWS = 60_000
@@ -23,7 +23,7 @@ VIEWS = (
 
 def saved_at(data: Path) -> int:
     """When the checkpoint was written, in nanoseconds; 0: there is none."""
-    file = data / "worker-0" / states.FILE
+    file = data / "worker-0" / state_file.FILE
     return file.stat().st_mtime_ns if file.exists() else 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.local import LocalServer
 from noria.core.errors import SqlError, view_changed
-from noria.runtime.routes import Routes
+from noria.runtime.routing.key_routing import Routes
 
 ROUNDS = 25
 

@@ -19,7 +19,7 @@ import pytest
 
 from e2e.serving import Served, execute, rows, until
 from e2e.standalone import ELSEWHERE, can_hide_memory
-from noria.runtime.resources import private_bytes
+from noria.runtime.worker.resources import private_bytes
 from noria.spark.hosting.session import import_path
 from ports import free_port
 from runtime.test_elsewhere import certificate

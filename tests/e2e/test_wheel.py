@@ -108,7 +108,8 @@ def test_without_a_network_and_without_root_it_plays_the_demo(installed: Path, t
             (place,) = (home / "env" / "lib").glob("python*/site-packages")
             (place / "theirs.pth").write_text(str(ours))
         apart_from_all(home, str(home / "env/bin/python"), "pip", "install", "--no-index", "--find-links", "index",
-                       "--no-compile", *(["noria-spark[demo]"] if WHOLE else ["--no-deps", "--ignore-installed", "noria-spark"]))
+                       "--no-compile", *(
+                           ["noria-spark[demo]"] if WHOLE else ["--no-deps", "--ignore-installed", "noria-spark"]))
         where = apart_from_all(home, str(home / "env/bin/python"), "-c", "import noria; print(noria.__file__)")
         assert where.startswith(str(home / "env"))
         told = apart_from_all(home, str(home / "env/bin/noria"), "demo", *SMALL)

@@ -11,7 +11,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
-from noria.dataflow.protocols import TooManyRows
+from noria.dataflow.graph.protocols import TooManyRows
 from noria.state.table import Table
 
 

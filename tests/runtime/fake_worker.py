@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from noria.core.statements import Insert, WriteResult
-from noria.dataflow.packets import (
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.messages.packets import (
     Ask,
     Between,
     Done,
@@ -30,9 +31,8 @@ from noria.dataflow.packets import (
     Write,
     Wrote,
 )
-from noria.dataflow.surroundings import Surroundings
-from noria.runtime.worker_main import WorkerConfig
-from noria.storage.errors import StoreDamaged
+from noria.runtime.worker.worker_main import WorkerConfig
+from noria.storage.rocks.errors import StoreDamaged
 
 
 def build(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:

@@ -12,16 +12,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noria.runtime.link import WorkerLink
-from noria.runtime.wire import private_endpoint
-from noria.runtime.worker_main import WorkerConfig
+from noria.runtime.link.link import WorkerLink
+from noria.runtime.transport.wire import private_endpoint
+from noria.runtime.worker.worker_main import WorkerConfig
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
 _CHILD = """
 import pickle, sys
-from noria.runtime.elsewhere import placed
-from noria.runtime.worker_main import run_worker
+from noria.runtime.worker.remote_hosts import placed
+from noria.runtime.worker.worker_main import run_worker
 with placed(pickle.load(sys.stdin.buffer)) as config:
     print(run_worker(config), flush=True)
 """

@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
 from noria.core.limits import OFF_LOOP_ROWS
-from noria.runtime import proof
-from noria.runtime.elsewhere import Hub, forgotten
-from noria.runtime.heard import HeardBy, heard_path
-from noria.runtime.lineage import Elsewhere
-from noria.runtime.link import WorkerLink
-from noria.runtime.proof import Between
-from noria.runtime.sharded import ShardedLink
-from noria.runtime.tunnel import Tunnelled
-from noria.runtime.wire import private_endpoint
-from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
+from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.link.link import WorkerLink
+from noria.runtime.transport import handshake
+from noria.runtime.transport.handshake import Between
+from noria.runtime.transport.lineage import Elsewhere
+from noria.runtime.transport.tunnel import Tunnelled
+from noria.runtime.transport.wire import private_endpoint
+from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.remote_hosts import Hub, forgotten
+from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.sessions import Sessions
@@ -40,7 +40,7 @@ class Several:
         self.away, self.hub, data = away or (lambda worker: False), None, path / "data"
         if away is not None:
             data.mkdir(exist_ok=True)
-            self.hub = Hub(Tunnelled(run_dir, workers, "127.0.0.1", 0, Between(proof.secret_of(data))), print)
+            self.hub = Hub(Tunnelled(run_dir, workers, "127.0.0.1", 0, Between(handshake.secret_of(data))), print)
         elsewhere = Elsewhere(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
         self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
                                 lease_ms=20_000) for w in range(workers)]

@@ -15,7 +15,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.runtime.link import LinkState
+from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client, ResultSet
 from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import complete

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from noria.core.errors import SqlError
-from noria.runtime.placing import Numbers, placed
+from noria.runtime.routing.write_routing import Numbers, placed
 from runtime.processes import run
 from runtime.several import Several
 from sql.catalogs import DictCatalog

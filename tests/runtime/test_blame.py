@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask, Read
-from noria.runtime.blame import Blame, signature
-from noria.runtime.lineage import Process
-from noria.runtime.pulse import Computing, Doing, doing_path
+from noria.dataflow.messages.packets import Ask, Read
+from noria.runtime.link.blame import Blame, signature
+from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.pulse import Computing, Doing, doing_path
 from runtime.fake_worker import insert
 from runtime.processes import linked, run, within
 

@@ -8,9 +8,9 @@ import random
 from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, WriteResult
-from noria.dataflow.packets import Migrate, Migrated, Prepare, Write, Wrote
-from noria.runtime.blame import Blame
-from noria.runtime.changes import ChangeQueue, Flight
+from noria.dataflow.messages.packets import Migrate, Migrated, Prepare, Write, Wrote
+from noria.runtime.link.blame import Blame
+from noria.runtime.link.changes import ChangeQueue, Flight
 from seeds import seed
 
 

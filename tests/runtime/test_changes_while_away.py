@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import noria.runtime.away
+import noria.runtime.cluster.absent
 from noria.core.errors import SqlError
 from noria.core.limits import HEARTBEAT_MS
-from noria.runtime.link import LinkState
+from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import complete
-from noria.storage.shards import owners
+from noria.storage.tables.shards import owners
 from runtime.processes import run, within
 from runtime.several import Several
 
@@ -52,11 +52,12 @@ def test_a_change_while_a_worker_is_away(tmp_path: Path, monkeypatch: pytest.Mon
             for i in range(40):
                 await db.sql(READ, i)
             await gone(db, 1)
-            monkeypatch.setattr(noria.runtime.away, "CHANGE_WAIT_S", 0.2)
+            monkeypatch.setattr(noria.runtime.cluster.absent, "CHANGE_WAIT_S", 0.2)
             for text in ("CREATE TABLE u (id INT PRIMARY KEY)", "ALTER TABLE t MODIFY a BIGINT NOT NULL"):
                 with pytest.raises(SqlError, match=r"worker 1 is down \(its process [0-9]+ has ended\)"):
                     await db.sql(text)
-            monkeypatch.setattr(noria.runtime.away, "CHANGE_WAIT_S", 300)  # a busy machine starts a worker slowly
+            # A busy machine starts a worker slowly.
+            monkeypatch.setattr(noria.runtime.cluster.absent, "CHANGE_WAIT_S", 300)
             session = db.sessions.connect(Client("a", "", db.sessions.processes.number(), "localhost", False))
             waits = asyncio.ensure_future(complete(session, "CREATE TABLE u (id INT PRIMARY KEY)", ()))
             await until_shown(db, "a change of the program.*'waits', '?1'?, '?2'?.*worker 1 is down")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from e2e.serving import until
-from noria.dataflow.validate import validate
-from noria.runtime import checkpoints
-from noria.storage import states
+from noria.dataflow.inspect.validate import validate
+from noria.runtime.worker import checkpoints
+from noria.storage.commits import state_file
 from runtime.test_saved_states import ROWS, VIEWS, Db
 from seeds import seed
 
@@ -46,7 +46,7 @@ def save(db: Db) -> None:
         db.worker.checkpoint()
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     db.worker.checkpoint()
-    assert (db.path / "worker-0" / states.FILE).exists()
+    assert (db.path / "worker-0" / state_file.FILE).exists()
 
 
 def crash(db: Db, at: Path) -> Db:
@@ -146,7 +146,7 @@ def test_changes_of_the_program_meanwhile(db: Db, tmp_path: Path, change: str) -
 
 def test_a_commit_without_a_record_leaves_a_gap(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(db)
-    monkeypatch.setattr("noria.storage.delta_log.DELTA_COMMIT_ROWS", 10)
+    monkeypatch.setattr("noria.storage.commits.delta_log.DELTA_COMMIT_ROWS", 10)
     db.sql("UPDATE posts SET x = 1 WHERE id < 100")
     db.sql("UPDATE posts SET x = 2 WHERE id = 1")
     after = crash(db, tmp_path / "after")
@@ -168,7 +168,7 @@ def test_a_start_that_dies_of_them_finds_none_the_next_time(db: Db, tmp_path: Pa
     save(db)
     db.sql("UPDATE posts SET x = 1 WHERE id < 100")
     with monkeypatch.context() as once:
-        once.setattr("noria.dataflow.saving.catch_up", lambda *_: 1 / 0)
+        once.setattr("noria.dataflow.worker.saving.catch_up", lambda *_: 1 / 0)
         with pytest.raises(Exception):  # noqa: B017  # whatever ends a worker
             crash(db, tmp_path / "after")
     after = Db.__new__(Db)
@@ -189,7 +189,7 @@ def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> No
         db.sql("INSERT INTO t VALUES (1, 1)")
         db.sql("SELECT * FROM v")
         db.worker.checkpoint()
-        assert not (db.path / "worker-0" / states.FILE).exists()
+        assert not (db.path / "worker-0" / state_file.FILE).exists()
         assert not db.worker._store.deltas.recording
     finally:
         db.close()
@@ -225,7 +225,7 @@ def test_the_keys_of_partial_views_are_filled_again(db: Db, tmp_path: Path) -> N
 
 def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                         ) -> None:
-    monkeypatch.setattr("noria.dataflow.evict.memory", lambda engine: 2**60)
+    monkeypatch.setattr("noria.dataflow.engine.evict.memory", lambda engine: 2**60)
     after = hot(db, tmp_path)
     try:
         until("the worker looks at its memory", lambda: after.worker.engine.refill is None)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.dataflow.packets import Snapshot
-from noria.runtime.changes import WorkerGone
-from noria.runtime.cut import Cut
-from noria.runtime.link import LinkState
+from noria.dataflow.messages.packets import Snapshot
+from noria.runtime.cluster.consistent_cut import Cut
+from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.link import LinkState
 from noria.server.bulk.snapshots import taken
-from noria.storage.shards import shards_of
-from noria.storage.snapshot import read_checkpoint, read_tables
+from noria.storage.offline.snapshot import read_checkpoint, read_tables
+from noria.storage.tables.shards import shards_of
 
 SEEDS = int(os.environ.get("NORIA_CUT_SEEDS", "2"))
 ROWS = 6  # of a statement, wherever they are

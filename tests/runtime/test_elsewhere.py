@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from noria.core.types import INT, Field
-from noria.runtime import proof, tunnel
-from noria.runtime.elsewhere import CannotTunnel, Hub, forgotten, placed
-from noria.runtime.heard import Heard, HeardBy, heard_path
-from noria.runtime.proof import Between, NoProof, Refused
-from noria.runtime.tunnel import Tunnel, Tunnelled
-from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
+from noria.runtime.transport import handshake, tunnel
+from noria.runtime.transport.handshake import Between, NoProof, Refused
+from noria.runtime.transport.tunnel import Tunnel, Tunnelled
+from noria.runtime.worker.frontier import Heard, HeardBy, heard_path
+from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten, placed
+from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.state.symbols import SymbolTable
-from noria.storage.errors import StoreError
+from noria.storage.rocks.errors import StoreError
 from noria.views.reader import attach
 from noria.views.writer import ViewDirectory
 from runtime.processes import run, spawn, within
@@ -65,9 +65,9 @@ class Host:
     async def start(self) -> tuple[str, int]:
         return "127.0.0.1", await self.tunnel.start()
 
-    async def listens(self, name: str) -> asyncio.Queue[proof.Streams]:
+    async def listens(self, name: str) -> asyncio.Queue[handshake.Streams]:
         """Connections to a socket of this host."""
-        came: asyncio.Queue[proof.Streams] = asyncio.Queue()
+        came: asyncio.Queue[handshake.Streams] = asyncio.Queue()
 
         async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             came.put_nowait((reader, writer))
@@ -75,7 +75,7 @@ class Host:
         await asyncio.start_unix_server(take, self.place / name)
         return came
 
-    async def opens(self, name: str) -> proof.Streams:
+    async def opens(self, name: str) -> handshake.Streams:
         return await asyncio.open_unix_connection(self.place / name)
 
 
@@ -126,7 +126,7 @@ def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
             held = asyncio.Event()
             reached = one.tunnel._reached
 
-            async def tried(worker: int) -> proof.Streams | None:
+            async def tried(worker: int) -> handshake.Streams | None:
                 there = await reached(worker)
                 held.set()
                 return there
@@ -143,7 +143,7 @@ def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
             await two.tunnel.close()
             assert await within(reader.read()) == b""
 
-    async def _said(came: asyncio.Queue[proof.Streams]) -> bytes:
+    async def _said(came: asyncio.Queue[handshake.Streams]) -> bytes:
         """On the connection on which something is; one was opened to see whether it can be."""
         while not (said := await (await came.get())[0].read(5)):
             pass
@@ -158,8 +158,8 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
         host, port = await server.start()
         came = await server.listens("link-1")
         with pytest.raises(NoProof, match="does not know the secret"):
-            await proof.connected(host, port, Between(b"t" * 32), b"link link-1")
-        for sent in (b"", b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x16\x03\x01" * 40, proof.MAGIC + bytes(32) + bytes(34)):
+            await handshake.connected(host, port, Between(b"t" * 32), b"link link-1")
+        for sent in (b"", b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x16\x03\x01" * 40, handshake.MAGIC + bytes(32) + bytes(34)):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(sent)
             writer.write_eof()
@@ -168,7 +168,7 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
             writer.close()
         for wish in (b"link ../x", b"link link-1/../../x", b"peer 7", b"link front.sock", b"peer x", b"front clients"):
             with pytest.raises(Refused):
-                await proof.connected(host, port, SECRET, wish)
+                await handshake.connected(host, port, SECRET, wish)
         assert came.empty()
         assert any("does not know the secret" in s for s in server.said)
         await server.tunnel.close()
@@ -194,7 +194,7 @@ def test_a_proof_is_good_once(tmp_path: Path) -> None:
             writer.write(await there[0].readexactly(1))
 
         spy = await asyncio.start_server(between_them, "127.0.0.1", 0)
-        await proof.connected("127.0.0.1", spy.sockets[0].getsockname()[1], SECRET, b"link link-1")
+        await handshake.connected("127.0.0.1", spy.sockets[0].getsockname()[1], SECRET, b"link link-1")
         await within(came.get())
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"".join(sent))
@@ -205,7 +205,7 @@ def test_a_proof_is_good_once(tmp_path: Path) -> None:
 
 
 def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "PROOF_S", 0.2)
+    monkeypatch.setattr(handshake, "PROOF_S", 0.2)
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 3)
 
     async def test() -> None:
@@ -215,7 +215,7 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for reader, _ in silent:
             assert await within(reader.read()) == b""
         with pytest.raises(Refused):
-            await proof.connected(host, port, SECRET, b"peer 0")
+            await handshake.connected(host, port, SECRET, b"peer 0")
         await server.tunnel.close()
 
     run(test)
@@ -236,10 +236,10 @@ def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             with suppress(ConnectionError):
                 assert await within(reader.read()) == b""
         with pytest.raises(Refused):  # as one that has proved itself: nobody is there
-            await proof.connected(host, port, between, b"peer 0")
+            await handshake.connected(host, port, between, b"peer 0")
         if secured:
-            await slow[1].start_tls(cast(ssl.SSLContext, proof.tls(between, server=False)))
-        slow[1].write(proof.MAGIC + bytes(32))
+            await slow[1].start_tls(cast(ssl.SSLContext, handshake.tls(between, server=False)))
+        slow[1].write(handshake.MAGIC + bytes(32))
         assert len(await within(slow[0].readexactly(64))) == 64
         assert not server.said, "a line of the log for each would fill it"
         await server.tunnel.close()
@@ -257,7 +257,7 @@ def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
         async def beset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(cut) < 2:
                 cut.append(writer)
-                await reader.readexactly(len(proof.MAGIC))
+                await reader.readexactly(len(handshake.MAGIC))
                 writer.close()
                 return
             there = await asyncio.open_connection(*address)
@@ -284,9 +284,9 @@ def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
         came = await server.listens("link-1")
         for wrong in (others, SECRET):
             with pytest.raises((NoProof, TimeoutError, ConnectionError)):
-                await proof.connected(host, port, wrong, b"link link-1")
+                await handshake.connected(host, port, wrong, b"link link-1")
         assert came.empty()
-        await proof.connected(host, port, ours, b"link link-1")
+        await handshake.connected(host, port, ours, b"link link-1")
         await within(came.get())
         await server.tunnel.close()
 
@@ -300,7 +300,7 @@ def test_a_certificate_is_changed_while_all_run(tmp_path: Path) -> None:
         host, port = await server.start()
         came = await server.listens("link-1")
         certificate(tmp_path, "ours")
-        await proof.connected(host, port, ours, b"link link-1")
+        await handshake.connected(host, port, ours, b"link link-1")
         await within(came.get())
         assert not server.said
         await server.tunnel.close()
@@ -317,29 +317,29 @@ def test_a_certificate_that_no_end_would_take(tmp_path: Path) -> None:
                        (readable, f"can be read by others than its owner: chmod 600 {readable[1]}")):
         for server in (True, False):
             with pytest.raises(NoProof, match=why):
-                proof.tls(Between(SECRET.secret, *files), server)
+                handshake.tls(Between(SECRET.secret, *files), server)
 
 
 def test_who_expects_no_tls_is_told_of_it(tmp_path: Path) -> None:
     async def test() -> None:
         server = Host(tmp_path / "s", between=Between(SECRET.secret, *certificate(tmp_path, "ours")))
-        with pytest.raises(proof.Closed, match="before it proved anything: does it want TLS, --cluster-cert and"):
-            await proof.connected(*await server.start(), SECRET, b"link link-1")
+        with pytest.raises(handshake.Closed, match="before it proved anything: does it want TLS, --cluster-cert and"):
+            await handshake.connected(*await server.start(), SECRET, b"link link-1")
         await server.tunnel.close()
 
     run(test)
 
 
 def test_the_secret_is_the_owners(tmp_path: Path) -> None:
-    made = proof.secret_of(tmp_path)
-    assert len(made) == 32 and proof.secret_of(tmp_path) == made
+    made = handshake.secret_of(tmp_path)
+    assert len(made) == 32 and handshake.secret_of(tmp_path) == made
     (tmp_path / "workers.secret").chmod(0o640)
     with pytest.raises(NoProof, match="its owner alone can read: remove it"):
-        proof.secret_of(tmp_path)
+        handshake.secret_of(tmp_path)
     for path, why in ((tmp_path / "workers.secret", "its owner alone can read: copy workers.secret"),
                       (tmp_path / "none", "none cannot be read: No such file or directory: copy workers.secret")):
         with pytest.raises(NoProof, match=why):
-            proof.secret_in(path)
+            handshake.secret_in(path)
 
 
 def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
         hub.kill()
         while True:
             try:
-                await proof.connected(*address, SECRET, b"peer 0")
+                await handshake.connected(*address, SECRET, b"peer 0")
             except Refused:
                 break
             except (OSError, NoProof):
@@ -363,7 +363,7 @@ def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
         assert any("is started again" in s for s in said)
         await hub.close()
         with pytest.raises(OSError):
-            await proof.connected(*address, SECRET, b"peer 0")
+            await handshake.connected(*address, SECRET, b"peer 0")
 
     run(test)
 
@@ -388,7 +388,7 @@ def test_a_tunnel_that_cannot_be_forked_is_tried_again(tmp_path: Path, monkeypat
         await within(again.wait())
         assert any("Resource temporarily unavailable" in s for s in said)
         with pytest.raises(Refused):
-            await proof.connected(*hub.address, SECRET, b"peer 0")
+            await handshake.connected(*hub.address, SECRET, b"peer 0")
         await hub.close()
 
     run(test)

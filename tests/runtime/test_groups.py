@@ -16,15 +16,15 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, WorkedOut, WriteResult
-from noria.dataflow.packets import Decide, Done, Hello, Prepare, Write, Wrote
-from noria.runtime import groups as groups_module
-from noria.runtime.batches import Did
-from noria.runtime.changes import Change, Hold, ReplyBook, WorkerGone
-from noria.runtime.groups import Groups
-from noria.runtime.link import LinkState
-from noria.runtime.own_writes import OwnWrites
-from noria.runtime.placing import Placed
-from noria.runtime.writes import Moved, Writes
+from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
+from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.link import LinkState
+from noria.runtime.routing.write_routing import Placed
+from noria.runtime.transactions import two_phase_commit as groups_module
+from noria.runtime.transactions.group_commit import Did
+from noria.runtime.transactions.own_writes import OwnWrites
+from noria.runtime.transactions.two_phase_commit import Groups
+from noria.runtime.transactions.writes import Moved, Writes
 
 TAKEN = SqlError(1062, "23000", "taken")
 

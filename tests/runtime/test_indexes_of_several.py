@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.dataflow.packets import Ask, Snapshot, Wanted
+from noria.dataflow.messages.packets import Ask, Snapshot, Wanted
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.snapshots import taken
-from noria.storage.check import Check
-from noria.storage.snapshot import read_entries
-from noria.storage.sst import write_file
-from noria.storage.table import Index
+from noria.storage.offline.check import Check
+from noria.storage.offline.snapshot import read_entries
+from noria.storage.tables.sst import write_file
+from noria.storage.tables.table import Index
 
 ROWS, KINDS, CLIENTS = 9_000, 50, 3
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from noria.dataflow.packets import Ask, Hello, Ingest, Migrate, Read
-from noria.runtime.inprocess import InProcessLink
-from noria.runtime.lineage import LockBusy
-from noria.runtime.link import Link, LinkState, WorkerGone
+from noria.dataflow.messages.packets import Ask, Hello, Ingest, Migrate, Read
+from noria.runtime.link.inprocess import InProcessLink
+from noria.runtime.link.link import Link, LinkState, WorkerGone
+from noria.runtime.transport.lineage import LockBusy
 from runtime.fake_worker import commits, insert
 from runtime.processes import config, run
 

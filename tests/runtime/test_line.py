@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from noria.core.limits import DEAF_S, KERNEL_S, UNSENT_BYTES
-from noria.dataflow.packets import Done, Envelope
-from noria.runtime import wire
-from noria.runtime.link import LinkState
-from noria.runtime.pulse import Doing
-from noria.runtime.worker_main import FrontEndGone, Line
+from noria.dataflow.messages.packets import Done, Envelope
+from noria.runtime.link.link import LinkState
+from noria.runtime.transport import wire
+from noria.runtime.transport.pulse import Doing
+from noria.runtime.worker.worker_main import FrontEndGone, Line
 from runtime.processes import config, linked, run
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from noria.control.leases import CannotClaim, Claim
-from noria.runtime import wire
-from noria.runtime.lineage import Fence, Fenced, Lineage, LockBusy, Process
+from noria.control.processes.leases import CannotClaim, Claim
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Fence, Fenced, Lineage, LockBusy, Process
 from runtime.processes import DEADLINE_S, config, finish, spawn
 
 HOLDER = """
 import sys
 from pathlib import Path
-from noria.runtime.lineage import Lineage
+from noria.runtime.transport.lineage import Lineage
 held = Lineage(Path(sys.argv[1]), int(sys.argv[2]))
 print("held", flush=True)
 sys.stdin.read()

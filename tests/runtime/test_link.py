@@ -12,11 +12,22 @@ import pytest
 
 from noria.core.codec import VERSION
 from noria.core.errors import SqlError, unfilled
-from noria.dataflow.packets import Ask, Envelope, Hello, Ingest, Migrate, Migrated, Packet, Read, Rows, Wrote
-from noria.runtime import wire
-from noria.runtime.link import LinkState, WorkerGone
-from noria.runtime.packet_codec import PACKETS
-from noria.runtime.wire import WireError
+from noria.dataflow.messages.packets import (
+    Ask,
+    Envelope,
+    Hello,
+    Ingest,
+    Migrate,
+    Migrated,
+    Packet,
+    Read,
+    Rows,
+    Wrote,
+)
+from noria.runtime.link.link import LinkState, WorkerGone
+from noria.runtime.transport import wire
+from noria.runtime.transport.packet_codec import PACKETS
+from noria.runtime.transport.wire import WireError
 from runtime.fake_worker import commits, insert
 from runtime.processes import linked, run, within
 

@@ -14,11 +14,11 @@ import pytest
 
 from noria.core.keys import shard_of
 from noria.core.types import INT, TableDef
-from noria.dataflow.packets import Decide, Ingest, Prepare, Write
-from noria.runtime.changes import Change
-from noria.storage.catalog import family_of
-from noria.storage.sst import entries, write_file
-from noria.storage.table import Index
+from noria.dataflow.messages.packets import Decide, Ingest, Prepare, Write
+from noria.runtime.link.changes import Change
+from noria.storage.format.catalog import family_of
+from noria.storage.tables.sst import entries, write_file
+from noria.storage.tables.table import Index
 from runtime.processes import run, within
 from runtime.several import Several
 

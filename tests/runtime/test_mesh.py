@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from noria.dataflow.between import Loaded, Lost
-from noria.dataflow.packets import Between, Envelope
-from noria.runtime import mesh as module
-from noria.runtime import wire
-from noria.runtime.mesh import Mesh, peer_endpoint
-from noria.runtime.wire import Kind
+from noria.dataflow.messages.packets import Between, Envelope
+from noria.dataflow.messages.peer_messages import Loaded, Lost
+from noria.runtime.transport import mesh as module
+from noria.runtime.transport import wire
+from noria.runtime.transport.mesh import Mesh, peer_endpoint
+from noria.runtime.transport.wire import Kind
 
 Start = Callable[[int, int], Mesh]
 

@@ -11,10 +11,10 @@ import pytest
 
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.packets import Ask, Done, Packet
-from noria.runtime.link import LinkState
-from noria.runtime.own_writes import OwnWrites
-from noria.runtime.worker_main import views_dir
+from noria.dataflow.messages.packets import Ask, Done, Packet
+from noria.runtime.link.link import LinkState
+from noria.runtime.transactions.own_writes import OwnWrites
+from noria.runtime.worker.worker_main import views_dir
 from noria.server.fronts.replica import Replica
 from noria.server.outcomes import Client
 from noria.views.reader import attach

@@ -17,7 +17,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, NEW, Clear, Delete, Insert, Update, WriteResult
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import encode
-from noria.runtime.placing import Numbers, Placed, placed
+from noria.runtime.routing.write_routing import Numbers, Placed, placed
 
 ID, NAME, OTHER = range(3)
 

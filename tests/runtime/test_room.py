@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from noria.core.errors import result_gone
-from noria.dataflow.packets import More, Rows
-from noria.runtime.changes import WorkerGone
-from noria.runtime.collecting import collected
-from noria.runtime.room import Room
+from noria.dataflow.messages.packets import More, Rows
+from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.collecting import collected
+from noria.runtime.link.room import Room
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -15,10 +15,11 @@ import pytest
 from noria.client.embedded import EmbeddedTransport
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.dataflow.validate import validate
+from noria.dataflow.inspect.validate import validate
 from noria.state.symbols import SymbolTable
-from noria.storage import states
-from noria.storage.states import SavedStates, SavedUnusable, Stand
+from noria.storage.commits import state_file
+from noria.storage.commits.state_file import SavedStates, SavedUnusable
+from noria.storage.rocks.stand import Stand
 from seeds import seed
 
 ROWS = 2_100  # more than are built at once
@@ -109,12 +110,12 @@ def test_states_come_back_and_go_on(db: Db) -> None:
 def test_what_was_written_since_makes_them_worthless(db: Db, tmp_path: Path) -> None:
     db.rows()
     db.close()
-    shutil.copy(db.path / "worker-0" / states.FILE, tmp_path / "old")
+    shutil.copy(db.path / "worker-0" / state_file.FILE, tmp_path / "old")
     db.open()
     db.sql("DELETE FROM likes WHERE user < 1000")
     before = db.rows()
     db.close()
-    shutil.copy(tmp_path / "old", db.path / "worker-0" / states.FILE)
+    shutil.copy(tmp_path / "old", db.path / "worker-0" / state_file.FILE)
     db.open()
     assert db.given() == 0 and db.rows() == before
     validate(db.worker.engine)
@@ -134,10 +135,10 @@ def test_another_program_finds_what_is_the_same(db: Db) -> None:
 def test_a_damaged_file_is_not_used(db: Db, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
     db.close()
-    file = db.path / "worker-0" / states.FILE
+    file = db.path / "worker-0" / state_file.FILE
     data = bytearray(file.read_bytes())
     if damage == "version":
-        monkeypatch.setattr(states, "__version__", "0.0.0")
+        monkeypatch.setattr(state_file, "__version__", "0.0.0")
     else:
         at = {"cut": -1, "empty": 0, "index": len(data) - 60, "array": len(data) // 2, "symbols": 40}[damage]
         data[at] ^= 1
@@ -153,9 +154,9 @@ def test_a_full_disk_saves_nothing_and_harms_nothing(db: Db, monkeypatch: pytest
     def full(*args: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("noria.storage.states._put", full)
+    monkeypatch.setattr("noria.storage.commits.state_file._put", full)
     assert db.again() == 0 and db.rows() == before
-    assert [f.name for f in (db.path / "worker-0").iterdir() if f.name.startswith(states.FILE)] == []
+    assert [f.name for f in (db.path / "worker-0").iterdir() if f.name.startswith(state_file.FILE)] == []
 
 
 def test_a_worker_that_cannot_save_ends_as_any(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +165,7 @@ def test_a_worker_that_cannot_save_ends_as_any(db: Db, monkeypatch: pytest.Monke
     def no_memory(*args: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("noria.dataflow.saving.names_of", no_memory)
+    monkeypatch.setattr("noria.dataflow.worker.saving.names_of", no_memory)
     db.close()
     monkeypatch.undo()
     db.open()
@@ -192,12 +193,12 @@ def test_strings_alone_are_not_saved(tmp_path: Path) -> None:
     for i in range(50):
         db.sql(f"SELECT * FROM named WHERE id = {i}")
     db.close()
-    assert not (db.path / "worker-0" / states.FILE).exists()
+    assert not (db.path / "worker-0" / state_file.FILE).exists()
 
 
 def test_no_more_is_saved_than_there_is_time_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
-    monkeypatch.setattr("noria.runtime.checkpoints.SAVED_BYTES", 200_000)
+    monkeypatch.setattr("noria.runtime.worker.checkpoints.SAVED_BYTES", 200_000)
     assert 0 < db.again() < 6
     assert db.rows() == before
 
@@ -207,9 +208,9 @@ def test_the_file(tmp_path: Path) -> None:
     codes = [symbols.intern(t) for t in ("a", "É", "", "x" * 5_000)]
     rows = Batch(np.array([codes, [1, 2, 3, -(2**63)]]), np.array([1, 1, 2, 1]))
     some = [("one", 100, lambda: rows), ("large", 2**40, lambda: rows), ("none", 0, lambda: Batch.empty(3))]
-    assert states.save(tmp_path, Stand("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
+    assert state_file.save(tmp_path, Stand("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
     read = SavedStates(tmp_path)
-    assert read.stand == Stand("db", 7) and not (tmp_path / states.FILE).exists()
+    assert read.stand == Stand("db", 7) and not (tmp_path / state_file.FILE).exists()
     other.restore(*read.symbols())
     assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
     assert other.intern("É") == codes[1] and other.intern("new") not in codes
@@ -219,6 +220,6 @@ def test_the_file(tmp_path: Path) -> None:
     assert empty is not None and empty.columns.shape == (3, 0)
     with pytest.raises(ValueError):
         other.restore(*read.symbols())  # it has strings
-    (tmp_path / states.FILE).write_bytes(b"noria")
+    (tmp_path / state_file.FILE).write_bytes(b"noria")
     with pytest.raises(SavedUnusable):
         SavedStates(tmp_path)

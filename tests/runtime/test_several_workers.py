@@ -18,11 +18,11 @@ from dataflow.test_workers import TABLES, VIEWS, WORKERS
 from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT
-from noria.dataflow import packets
-from noria.dataflow.packets import Hello
-from noria.runtime.link import WorkerLink
-from noria.runtime.wire import private_endpoint
-from noria.runtime.worker_main import WorkerConfig
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Hello
+from noria.runtime.link.link import WorkerLink
+from noria.runtime.transport.wire import private_endpoint
+from noria.runtime.worker.worker_main import WorkerConfig
 from noria.sql.commands import CreateTable, CreateView
 from runtime.processes import run, spawn, within
 from sql.catalogs import DictCatalog

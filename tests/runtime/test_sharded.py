@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Migrate
+from noria.dataflow.messages.packets import Migrate
 from runtime.processes import run, within
 from runtime.several import Several
 
@@ -156,7 +156,7 @@ class Game:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.runtime.copying.COPIED_ROWS", 20)
+    monkeypatch.setattr("noria.runtime.cluster.copying.COPIED_ROWS", 20)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

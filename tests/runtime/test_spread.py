@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 
 from dataflow.test_workers import WORKERS, Three, opened
-from noria.control.published import published
+from noria.control.catalog.published import published
 from noria.core.errors import VIEW_CHANGED, SqlError
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Delete, Insert
 from noria.core.values import arrow_type, encode
-from noria.dataflow import packets
-from noria.dataflow.packets import Envelope, Query, Read, Rows
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
-from noria.runtime.routes import Routes
-from noria.runtime.spread import merged, split
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.scatter_gather import merged, split
 from noria.server.answering.reads import Many, Reads
 from noria.server.answering.shapes import Shape
 from noria.sql.commands import CreateTable

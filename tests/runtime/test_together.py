@@ -11,10 +11,10 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.limits import READ_PACKETS
-from noria.dataflow.packets import Found, Read, ReadMany, Rows
-from noria.runtime import together
-from noria.runtime.changes import Asked, ReplyBook
-from noria.runtime.together import Part, Together
+from noria.dataflow.messages.packets import Found, Read, ReadMany, Rows
+from noria.runtime.link import read_batching
+from noria.runtime.link.changes import Asked, ReplyBook
+from noria.runtime.link.read_batching import Part, Together
 from runtime.processes import run
 
 
@@ -70,7 +70,7 @@ def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
 
 
 def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "READS_TOGETHER", 3)
+    monkeypatch.setattr(read_batching, "READS_TOGETHER", 3)
 
     async def test(line: Line) -> None:
         for n in range(4):

@@ -17,11 +17,11 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
-from noria.dataflow.packets import Done, Entries
-from noria.runtime import unique
-from noria.runtime.changes import WorkerGone
-from noria.runtime.unique import Unique
-from noria.storage import comparing
+from noria.dataflow.messages.packets import Done, Entries
+from noria.runtime.link.changes import WorkerGone
+from noria.runtime.transactions import unique
+from noria.runtime.transactions.unique import Unique
+from noria.storage.online import comparing
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False), Column("a", INT)), (0,), (), 1)

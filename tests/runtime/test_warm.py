@@ -10,9 +10,9 @@ import pytest
 
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
-from noria.dataflow import packets
-from noria.dataflow.worker import Worker
-from noria.runtime import warm
+from noria.dataflow.messages import packets
+from noria.dataflow.worker.worker import Worker
+from noria.runtime.worker import warm
 from noria.state import slices
 from noria.state import symbol_kernels as kernels
 from noria.state.symbols import SymbolTable

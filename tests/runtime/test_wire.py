@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.between import Parcel, Update
-from noria.dataflow.packets import Ask, Between, Done, Envelope, Rows, Write
-from noria.runtime import wire
-from noria.runtime.wire import Kind, Reader, Signal, WireError
+from noria.dataflow.messages.packets import Ask, Between, Done, Envelope, Rows, Write
+from noria.dataflow.messages.peer_messages import Parcel, Update
+from noria.runtime.transport import wire
+from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
 from seeds import seed
 
 

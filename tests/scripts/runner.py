@@ -24,10 +24,11 @@ import numpy as np
 from noria.core.limits import MAX_INT
 from noria.core.statements import Delete, Insert, Update
 from noria.core.values import encode
-from noria.dataflow import packets
-from noria.dataflow.evict import evict
-from noria.dataflow.story import told
-from noria.dataflow.worker import Worker
+from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph import text
+from noria.dataflow.graph.story import told
+from noria.dataflow.messages import packets
+from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
 from noria.sql import commands
 from noria.sql.parse import parse
@@ -143,7 +144,7 @@ class Script:
             if n.op.stateful and n.state is not None:
                 for cols in n.op.presence(n):
                     names = ", ".join(n.fields[c].name for c in cols)
-                    present = "" if n.full else engine.show_keys(n.fields, cols, n.stored.present(cols))
+                    present = "" if n.full else text.of_keys(engine.symbols, n.fields, cols, n.stored.present(cols))
                     shown = "everything" if n.full else present or "nothing"
                     ranges = f", filled {n.ranges[cols].intervals()}" if cols in n.ranges else ""
                     self.out.append(f"n{n.id} by {names or '()'} has {shown}{ranges}")

@@ -21,14 +21,14 @@ import numpy as np
 
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow import between, packets
-from noria.dataflow.engine import Engine
-from noria.dataflow.evict import evict
-from noria.dataflow.packets import Envelope
-from noria.dataflow.story import told
-from noria.dataflow.worker import Worker
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph.story import told
+from noria.dataflow.messages import packets, peer_messages
+from noria.dataflow.messages.packets import Envelope
+from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
-from noria.runtime.placing import Numbers, placed
+from noria.runtime.routing.write_routing import Numbers, placed
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
@@ -133,7 +133,7 @@ class SeveralScript(Script):
         self.out += reply.value.split("\n")
 
 
-def _named(message: between.Message) -> str:
+def _named(message: peer_messages.Message) -> str:
     """What a message says, without numbers of requests."""
     kind = type(message).__name__.lower()
     rows = getattr(message, "rows", None) or getattr(message, "keys", None) or getattr(message, "values", None)

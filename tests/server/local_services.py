@@ -12,7 +12,7 @@ import pyarrow as pa
 from noria.client.embedded import EmbeddedTransport
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask
+from noria.dataflow.messages.packets import Ask
 from noria.plan.view import ViewDef
 from noria.server.applying import applied
 from noria.server.bulk.loading import LoadPermit

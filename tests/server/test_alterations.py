@@ -14,7 +14,7 @@ import noria
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask, Evict
+from noria.dataflow.messages.packets import Ask, Evict
 
 TYPES = (("INT", "5"), ("INT", None), ("VARCHAR(20)", "'new'"), ("VARCHAR(20)", None), ("INT NOT NULL", "0"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.control.supervisor import DriverGone, JobError, NoDriver
+from noria.control.processes.supervisor import DriverGone, JobError, NoDriver
 from noria.core.errors import SqlError
 from noria.core.limits import SPARK_QUERIES, SPARK_QUEUE
 from noria.core.types import INT, Column, TableDef

@@ -21,9 +21,9 @@ from e2e.local import views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
-from noria.dataflow import layout
-from noria.dataflow.packets import Evict, Read
-from noria.runtime.link import WorkerGone
+from noria.dataflow.graph import layout
+from noria.dataflow.messages.packets import Evict, Read
+from noria.runtime.link.link import WorkerGone
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import complete
 from noria.views import files
@@ -501,7 +501,7 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     assert db.sql("SELECT COUNT(*) FROM n WHERE a = 1").rows == [(1_000,)]
     assert len(list(program.adhoc())) == 1, "it reads 3,000 rows, in slices"
-    monkeypatch.setattr("noria.dataflow.slicing.ONE_SHOT_SCAN_ROWS", 2_000)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOT_SCAN_ROWS", 2_000)
     assert db.sql("SELECT MAX(id) FROM n WHERE a = 1").rows == [(2_998,)]
     assert len(list(program.adhoc())) == 2, "too many for that"
     assert db.sql("SELECT a FROM n WHERE id = 5").rows == [(2,)]
@@ -512,8 +512,8 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
 def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it goes on, statements move what is counted from rows that it has passed to others, and back."""
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
-    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 16)
-    monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 16)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 16)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 16)
     transport = db._transport
     (worker,) = each_worker(db)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT, t VARCHAR(20))")
@@ -558,8 +558,8 @@ def _plain(row: Sequence[Any]) -> tuple[str, ...]:
 @pytest.mark.one_worker("its scans are counted")
 def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
-    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 1)
-    monkeypatch.setattr("noria.dataflow.slicing.FIRST_ROWS", 1)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 1)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 1)
     transport = db._transport
     (worker,), run = each_worker(db), transport._sessions.run  # type: ignore[attr-defined]
     ask = "SELECT a, COUNT(*) FROM n WHERE id + a > {} GROUP BY a"
@@ -586,7 +586,7 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
     with pytest.raises(SqlError, match="n' doesn't exist"):
         transport._run(meanwhile(1, "RENAME TABLE n TO other"))  # type: ignore[attr-defined]
     db.sql("RENAME TABLE other TO n")
-    monkeypatch.setattr("noria.dataflow.slicing.MOST_ROWS", 64)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 64)
     rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))  # type: ignore[attr-defined]
     assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))
     assert not worker._scans and not worker.engine.scans
@@ -642,7 +642,7 @@ def _builds(db: Database) -> list[Any]:
 def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers: int,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """But not while a second client does."""
-    monkeypatch.setattr("noria.control.first_states.ADHOC_UNWANTED_S", 0.1)
+    monkeypatch.setattr("noria.control.views.first_states.ADHOC_UNWANTED_S", 0.1)
     with noria.open(tmp_path, workers=workers) as db:
         program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
 
@@ -690,7 +690,7 @@ def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path
 def test_an_adhoc_view_that_would_take_much_of_the_memory_is_given_up(tmp_path: Path, workers: int,
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """A named one is not."""
-    monkeypatch.setattr("noria.dataflow.worker.ADHOC_SHARE", 0.001)
+    monkeypatch.setattr("noria.dataflow.worker.worker.ADHOC_SHARE", 0.001)
     with noria.open(tmp_path, workers=workers) as db:
         program = _with_pairs(db)
         refused(db, PAIRS, 3024, "MB that a state of an ad-hoc view may take")

@@ -12,7 +12,7 @@ import pytest
 
 import workers
 from e2e.local import LocalServer, views_at_once
-from noria.dataflow.render import saved, size
+from noria.dataflow.inspect.render import saved, size
 
 TABLES = (
     "CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",

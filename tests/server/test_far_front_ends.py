@@ -14,8 +14,8 @@ import pytest
 
 from e2e.local import LocalFar, LocalFronts, LocalServer
 from e2e.serving import until
-from noria.dataflow.packets import Envelope
-from noria.runtime import wire
+from noria.dataflow.messages.packets import Envelope
+from noria.runtime.transport import wire
 from noria.server.fronts import controller, far, line, messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from server.test_front_ends import rows

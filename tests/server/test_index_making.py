@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from noria.control.supervisor import DriverGone, JobError
+from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.packets import Ask, Done, IndexFiles, Snapshot, Wanted
-from noria.runtime.link import WorkerGone
+from noria.dataflow.messages.packets import Ask, Done, IndexFiles, Snapshot, Wanted
+from noria.runtime.link.link import WorkerGone
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 

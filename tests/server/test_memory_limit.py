@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import noria
-from noria.dataflow.packets import Ask, SetLimit
+from noria.dataflow.messages.packets import Ask, SetLimit
 
 LIMIT = 8 * 2**20
 ROWS, BATCH = 120_000, 4_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import noria
-from noria.dataflow.packets import Ask
+from noria.dataflow.messages.packets import Ask
 from noria.server.answering.followed import Followed
 from noria.server.http.metrics import (
     DESCRIPTIONS,

@@ -48,7 +48,8 @@ def adhoc(db: Database) -> int:
 
 @pytest.mark.one_worker("several gather all rows")
 def test_few_rows_are_read(both: tuple[Database, sqlite3.Connection], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.dataflow.slicing.ONE_SHOT_SCAN_ROWS", 0)  # what reads more than 400 rows is a view
+    # What reads more than 400 rows is a view.
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOT_SCAN_ROWS", 0)
     db, other = both
     for by in ("p.id", "p.id DESC", "p.at", "p.at DESC", "p.n DESC", "p.x DESC, p.id"):
         for source in FROM[:3]:

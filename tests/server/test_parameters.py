@@ -20,7 +20,7 @@ from e2e.local import LocalServer, views_at_once
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.core.limits import LOOKUP_KEYS
-from noria.dataflow import packets
+from noria.dataflow.messages import packets
 from noria.sql.query import purposes
 
 SCHEMA = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, s VARCHAR(8), f DOUBLE)",

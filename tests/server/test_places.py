@@ -11,8 +11,8 @@ import pytest
 
 from noria.server.bulk import places
 from noria.server.bulk.places import removed
-from noria.storage.errors import StoreError
-from noria.storage.snapshot import open_read_only
+from noria.storage.offline.snapshot import open_read_only
+from noria.storage.rocks.errors import StoreError
 
 
 def test_a_directory_into_which_somebody_writes_goes(tmp_path: Path) -> None:

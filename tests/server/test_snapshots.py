@@ -12,8 +12,8 @@ import pytest
 
 import noria.server.bulk.snapshots
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask, Done
-from noria.runtime.link import WorkerGone
+from noria.dataflow.messages.packets import Ask, Done
+from noria.runtime.link.link import WorkerGone
 from noria.server.bulk.snapshots import Snapshots
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Write
+from noria.dataflow.messages.packets import Write
 from noria.server.source import writes
 from noria.server.source.writes import ONCE, Writes
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noria.runtime.link import LinkState
+from noria.runtime.link.link import LinkState
 from noria.server import starting
 from noria.server.starting import Compiling, waited_for
 from noria.spark.hosting import archive

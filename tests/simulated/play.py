@@ -15,10 +15,10 @@ from unittest.mock import patch
 from zlib import crc32
 
 from noria.core.errors import SqlError
-from noria.dataflow import worker
-from noria.dataflow.packets import Evict
-from noria.runtime import spread
-from noria.runtime.changes import WorkerGone
+from noria.dataflow.messages.packets import Evict
+from noria.dataflow.worker import worker
+from noria.runtime.link.changes import WorkerGone
+from noria.runtime.routing import scatter_gather
 from noria.state.symbols import SymbolTable
 from simulated.clients import TABLES, Client, Lost, Programmer
 from simulated.loop import SeededLoop
@@ -160,7 +160,8 @@ def play(seed: int, gap: int = 200, clients: int = 3, steps: int = 25) -> Counte
     try:
         # hashes of None and of texts are others in each process
         with ExitStack() as patches:
-            patches.enter_context(patch.object(spread, "hash", lambda plan: crc32(repr(plan).encode()), create=True))
+            patches.enter_context(patch.object(scatter_gather, "hash", lambda plan: crc32(repr(plan).encode()),
+                                               create=True))
             if seed % 2:
                 patches.enter_context(patch.object(worker, "STEPS_PER_CHECK", 1))
                 patches.enter_context(patch.object(SymbolTable, "wants_sweep", lambda table: True))

@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
 from noria.core.limits import LEASE_MS, OFF_LOOP_ROWS
-from noria.runtime import wire
-from noria.runtime.heard import HeardBy, heard_path
-from noria.runtime.lineage import Elsewhere, Fenced
-from noria.runtime.link import WorkerLink
-from noria.runtime.pulse import doing_path
-from noria.runtime.sharded import ShardedLink
-from noria.runtime.wire import private_endpoint
-from noria.runtime.worker_main import WorkerConfig, link_endpoint, views_dir
+from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.link.link import WorkerLink
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Elsewhere, Fenced
+from noria.runtime.transport.pulse import doing_path
+from noria.runtime.transport.wire import private_endpoint
+from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
 from noria.server.fronts.controller import Fronts

@@ -16,8 +16,8 @@ import pytest
 from noria.core.errors import DISK_FULL, SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.packets import Ask, Migrate, Migrated, Read, RenameView, Write
-from noria.runtime.link import LinkState, WorkerLink
+from noria.dataflow.messages.packets import Ask, Migrate, Migrated, Read, RenameView, Write
+from noria.runtime.link.link import LinkState, WorkerLink
 from seeds import each
 from simulated.clients import TABLES, Client
 from simulated.loop import SeededLoop

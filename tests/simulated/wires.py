@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
-from noria.dataflow.between import Lost
-from noria.dataflow.packets import Between, Envelope
-from noria.runtime import wire
-from noria.runtime.wire import Kind, Reader, Signal
+from noria.dataflow.messages.packets import Between, Envelope
+from noria.dataflow.messages.peer_messages import Lost
+from noria.runtime.transport import wire
+from noria.runtime.transport.wire import Kind, Reader, Signal
 
 NOBODY = 2**22 + 7  # no process has this number: it is not looked at, and never killed
 

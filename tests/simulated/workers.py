@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from noria.core.limits import HEARTBEAT_MS
-from noria.dataflow.surroundings import Surroundings
-from noria.dataflow.worker import Worker
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
-from noria.runtime import wire
-from noria.runtime.heard import Heard, heard_path
-from noria.runtime.lineage import Fence, Lineage
-from noria.runtime.pulse import Doing, doing_path
-from noria.runtime.wire import Kind, Reader
-from noria.runtime.worker_main import FrontEndGone, Loop, WorkerConfig, views_dir
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Fence, Lineage
+from noria.runtime.transport.pulse import Doing, doing_path
+from noria.runtime.transport.wire import Kind, Reader
+from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.worker_main import FrontEndGone, Loop, WorkerConfig, views_dir
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory

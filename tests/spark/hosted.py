@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from noria.control.supervisor import Event, Supervisor
-from noria.runtime.link import WorkerLink
-from noria.runtime.worker_main import WorkerConfig
+from noria.control.processes.supervisor import Event, Supervisor
+from noria.runtime.link.link import WorkerLink
+from noria.runtime.worker.worker_main import WorkerConfig
 from noria.spark.hosting.session import SparkSettings
 from runtime.processes import config, within
 

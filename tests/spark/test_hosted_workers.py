@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
-from noria.runtime.worker_main import GOODBYE, WorkerConfig
+from noria.runtime.worker.worker_main import GOODBYE, WorkerConfig
 from noria.spark.hosting import workers
 from noria.spark.hosting.workers import BACKOFF_S, GOODBYE_S, WorkerEnded, WorkerStarted
 

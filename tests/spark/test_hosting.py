@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from noria.control.supervisor import DriverGone, JobError
+from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
-from noria.runtime.lineage import Process
-from noria.runtime.worker_main import WorkerConfig
+from noria.runtime.transport.lineage import Process
+from noria.runtime.worker.worker_main import WorkerConfig
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from runtime.fake_worker import commits, insert
 from runtime.processes import run, within
@@ -101,7 +101,7 @@ def test_a_frozen_worker_that_is_replaced_writes_nothing_when_it_thaws(tmp_path:
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
             lost = asyncio.create_task(link.change(insert(2)))
             await asyncio.sleep(0)
-            from noria.runtime.lineage import Fence
+            from noria.runtime.transport.lineage import Fence
 
             Fence(nursery.config.shard_dir / "fence", epoch=1).close()  # what a newcomer does first
             os.kill(nursery.children[0].pid, signal.SIGCONT)
@@ -199,7 +199,7 @@ def test_workers_that_cannot_open_are_reported_and_tried_again(tmp_path: Path) -
 
 
 def test_too_few_slots_fail_with_numbers(tmp_path: Path) -> None:
-    from noria.control.supervisor import Supervisor
+    from noria.control.processes.supervisor import Supervisor
 
     async def test() -> None:
         supervisor = Supervisor(SparkSettings(master="local[2]"), log_path=tmp_path / "log")

@@ -46,7 +46,7 @@ def test_slots_are_counted_before_a_jvm_is_started(master: str, slots: int) -> N
     ("Job aborted due to stage failure: Task 0 failed\n  File x\nOSError: no space left on device\n\n\tat org",
      "OSError: no space left on device"),
     ("[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group noria-workers", "the job was cancelled"),
-    ("noria.runtime.lineage.Fenced: incarnation 1 of this worker was replaced by 2", "Fenced: incarnation 1"),
+    ("noria.runtime.transport.lineage.Fenced: incarnation 1 of this worker was replaced by 2", "Fenced: incarnation 1"),
     ("An error occurred while calling None.org.apache.spark.api.JavaSparkContext.\n: java.lang.Error: too short\n\tat",
      "java.lang.Error: too short"),
     ("", "RuntimeError"),

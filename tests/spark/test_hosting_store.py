@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, Column, TableDef
-from noria.dataflow.packets import Ask, CreateTable, Migrate, Write
+from noria.dataflow.messages.packets import Ask, CreateTable, Migrate, Write
 from runtime.processes import run, within
 from seeds import seed
 from spark.hosted import START_S, hosted
@@ -25,7 +25,7 @@ def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:
     table = TableDef("t", (Column("id", BIGINT), Column("by", BIGINT)), (0,))
 
     async def test() -> None:
-        async with hosted(tmp_path, factory="noria.runtime.worker_main:build_worker") as it:
+        async with hosted(tmp_path, factory="noria.runtime.worker.worker_main:build_worker") as it:
             made = await within(it.link.change(Migrate((CreateTable(table),), ("CREATE TABLE t …",))), START_S)
             assert made.error is None
             written: list[int] = []

@@ -25,7 +25,7 @@ from noria.core.limits import ERROR_CODE
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef
 from noria.core.values import decode
-from noria.dataflow.validate import recompute
+from noria.dataflow.inspect.validate import recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
 from noria.plan.optimizer import told_plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.control.supervisor import Supervisor
+from noria.control.processes.supervisor import Supervisor
 from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
 from seeds import kinds

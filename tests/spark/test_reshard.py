@@ -17,19 +17,19 @@ from pyspark.sql import SparkSession
 
 import noria
 from noria.client import Database
-from noria.control.leases import Claim
+from noria.control.processes.leases import Claim
 from noria.core.keys import shard_of
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import INT
-from noria.dataflow.packets import Ask, Write
+from noria.dataflow.messages.packets import Ask, Write
 from noria.spark.jobs import reshard as job
 from noria.spark.jobs.resharding import Resharding
-from noria.storage import resharding
-from noria.storage.check import Check
-from noria.storage.errors import StoreError
-from noria.storage.shards import BEFORE, RESHARD, SWITCH, bases, check_workers, workers_of
+from noria.storage.offline import resharding
+from noria.storage.offline.check import Check
+from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
+from noria.storage.tables.shards import BEFORE, RESHARD, SWITCH, bases, check_workers, workers_of
 from seeds import seed
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.runtime.lineage import Process
+from noria.runtime.transport.lineage import Process
 from runtime.fake_worker import commits, insert
 from runtime.processes import run, within
 from spark.hosted import START_S, Hosted, hosted
@@ -53,7 +53,7 @@ async def lose(it: Hosted, victims: set[int], strike: Callable[[], object]) -> N
 
 
 def ask() -> object:
-    from noria.dataflow.packets import Ask
+    from noria.dataflow.messages.packets import Ask
 
     return Ask(0, "who")
 

@@ -15,12 +15,12 @@ from noria.core.errors import SqlError
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, IndexDef, TableDef
-from noria.dataflow.packets import Ingest
+from noria.dataflow.messages.packets import Ingest
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.verify import verify
 from noria.spark.loading.load import LoadSpec, load
-from noria.storage.shards import owners, shard_path, spread_families
 from noria.storage.store import RocksStore
+from noria.storage.tables.shards import owners, shard_path, spread_families
 
 pytestmark = pytest.mark.spark
 WORKERS = 3

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from noria.control import supervisor as module
-from noria.control.supervisor import DriverGone, Event, Supervisor
+from noria.control.processes import supervisor as module
+from noria.control.processes.supervisor import DriverGone, Event, Supervisor
 from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
 

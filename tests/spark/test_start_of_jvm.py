@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noria.control.supervisor import Supervisor
+from noria.control.processes.supervisor import Supervisor
 from noria.spark.hosting import archive, daemon, early
 from noria.spark.hosting.session import SparkSettings, java_version, told_version
 
@@ -95,7 +95,7 @@ def test_what_a_java_says_of_itself_is_what_is_written_beside_it() -> None:
 # ---------------------------------------------------------------- the reserve
 TASK = ("{first}\nspark = s.build_session(settings)\n"
         "def task(rows):\n    import os, sys\n    path = '/proc/' + str(os.getppid()) + '/cmdline'\n"
-        "    yield os.getppid(), open(path).read().split(chr(0)), 'noria.runtime.warm' in sys.modules\n"
+        "    yield os.getppid(), open(path).read().split(chr(0)), 'noria.runtime.worker.warm' in sys.modules\n"
         "for n in range(2):\n    print(spark.sparkContext.parallelize([1], 1).mapPartitions(task).collect())")
 
 

@@ -25,8 +25,8 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, TableDef
-from noria.dataflow import export
-from noria.dataflow.validate import bag, recompute
+from noria.dataflow.inspect import export
+from noria.dataflow.inspect.validate import bag, recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Join, Project, agg
 from noria.plan.view import ViewDef

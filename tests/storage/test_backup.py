@@ -11,11 +11,11 @@ import pytest
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete
-from noria.dataflow.packets import Note
-from noria.runtime.lineage import Lineage
-from noria.storage import backup
-from noria.storage.backup import BackupError
-from noria.storage.mark import FILE
+from noria.dataflow.messages.packets import Note
+from noria.runtime.transport.lineage import Lineage
+from noria.storage.offline import backup
+from noria.storage.offline.backup import BackupError
+from noria.storage.rocks.mark import FILE
 from noria.storage.store import RocksStore
 from storage.test_damage import GROUPS, ROWS, SMALL, cut, filled, flip, ids, write
 

@@ -18,12 +18,12 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import arrow_type, decode
-from noria.storage import meta
-from noria.storage.errors import StoreError
-from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
-from noria.storage.sst import ROW_NUMBER, bag_rows, describe, entries, write_file
+from noria.storage.offline.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
-from noria.storage.table import Index
+from noria.storage.tables import meta
+from noria.storage.tables.sst import ROW_NUMBER, bag_rows, describe, entries, write_file
+from noria.storage.tables.table import Index
 
 VOTES = TableDef("votes", (Column("id", BIGINT, False, auto_increment=True), Column("story", INT), Column("why", TEXT),
                            Column("weight", DOUBLE)), (0,), (IndexDef("why", (2,), True), IndexDef("story", (1,))))

@@ -15,10 +15,10 @@ from noria.core.keys import hasher, shard_of_key
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
-from noria.storage import recovery
-from noria.storage.check import Check, Report
-from noria.storage.engine import META, table_options
-from noria.storage.errors import StoreDamaged
+from noria.storage.offline.check import Check, Report
+from noria.storage.rocks import recovery
+from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.errors import StoreDamaged
 from noria.storage.store import RocksStore
 from storage.test_damage import (
     LOSSES,

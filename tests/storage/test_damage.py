@@ -19,11 +19,11 @@ from noria.core.errors import SqlError
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.engine import META, Memory
-from noria.storage.errors import StoreDamaged, StoreError
-from noria.storage.mark import FILE
+from noria.storage.rocks.engine import META, Memory
+from noria.storage.rocks.errors import StoreDamaged, StoreError
+from noria.storage.rocks.mark import FILE
+from noria.storage.rocks.wal import damaged_at
 from noria.storage.store import RocksStore
-from noria.storage.wal import damaged_at
 
 SEED = int(os.environ.get("NORIA_DAMAGE_SEED", "20261121"))
 CASES = int(os.environ.get("NORIA_DAMAGE_CASES", "60"))

@@ -17,8 +17,8 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.engine import BALLAST, Memory
-from noria.storage.errors import StoreError, disk_full
+from noria.storage.rocks.engine import BALLAST, Memory
+from noria.storage.rocks.errors import StoreError, disk_full
 from noria.storage.store import RocksStore
 
 TABLE = TableDef("t", (Column("id", BIGINT, False), Column("body", TEXT_BIN)), (0,), (IndexDef("body", (1,)),))

@@ -16,7 +16,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, BYTES, DOUBLE, TEXT, TEXT_BIN, Kind, SqlType
 from noria.core.values import arrow_type, decode, encode, to_arrow
-from noria.storage.encoding import (
+from noria.storage.format.encoding import (
     key_parts_of,
     key_parts_of_arrow,
     keys_of,

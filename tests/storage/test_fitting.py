@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import INT, TEXT, Column, IndexDef, Kind, SqlType, TableDef
 from noria.core.values import decode
-from noria.storage.check import Check
+from noria.storage.offline.check import Check
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False), Column("a", INT), Column("b", TEXT)), (0,), (), 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rocksdict import WriteBatch
 
-from noria.storage.engine import Engine, Memory
+from noria.storage.rocks.engine import Engine, Memory
 
 ROWS, CHUNK = 60_000, 5_000
 

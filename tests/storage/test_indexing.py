@@ -15,8 +15,8 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, INT, Column, TableDef
-from noria.storage import indexing
-from noria.storage.check import Check
+from noria.storage.offline.check import Check
+from noria.storage.online import indexing
 from noria.storage.store import RocksStore
 
 ROWS, KINDS, SLICE = 3_000, 7, 700

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import noria
 from noria.cli.main import app, register
-from noria.storage import backup, recovery
-from noria.storage.engine import META, table_options
-from noria.storage.errors import StoreError, StoreNewer
-from noria.storage.mark import Mark
+from noria.storage.offline import backup
+from noria.storage.rocks import recovery
+from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.errors import StoreError, StoreNewer
+from noria.storage.rocks.mark import Mark
 from storage.test_damage import filled
 
 if not app.registered_commands:

@@ -22,12 +22,15 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, Delete, Insert, Load, Move, Update, WriteResult
 from noria.core.types import DOUBLE, INT, TEXT
-from noria.runtime.lineage import Lineage
-from noria.storage import backup, meta, older_groups, prepared
-from noria.storage.check import Check
-from noria.storage.errors import StoreError
-from noria.storage.prepared import GROUPS, Group
+from noria.runtime.transport.lineage import Lineage
+from noria.storage.commits import prepared
+from noria.storage.commits.prepared import GROUPS, Group
+from noria.storage.format import older_groups
+from noria.storage.offline import backup
+from noria.storage.offline.check import Check
+from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
+from noria.storage.tables import meta
 from seeds import seed
 from storage.test_prepared import Shard, insert
 

@@ -19,11 +19,11 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Load, Statement, WriteResult
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.packets import Decide, Prepare, Write
-from noria.storage import meta
-from noria.storage.errors import StoreDamaged
-from noria.storage.sst import entries, write_file
+from noria.dataflow.messages.packets import Decide, Prepare, Write
+from noria.storage.rocks.errors import StoreDamaged
 from noria.storage.store import RocksStore
+from noria.storage.tables import meta
+from noria.storage.tables.sst import entries, write_file
 
 T = TableDef("t", (Column("id", INT, False),), (0,))
 

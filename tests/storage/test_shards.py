@@ -13,11 +13,19 @@ from noria.core.keys import hasher, shard_of_key
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Move, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, TableDef
-from noria.dataflow.work import Work
-from noria.storage import backup
-from noria.storage.errors import StoreError
-from noria.storage.shards import Misrouted, Shard, bases, check_workers, shard_path, shards_of, workers_of
+from noria.dataflow.graph.work import Work
+from noria.storage.offline import backup
+from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
+from noria.storage.tables.shards import (
+    Misrouted,
+    Shard,
+    bases,
+    check_workers,
+    shard_path,
+    shards_of,
+    workers_of,
+)
 from storage.test_damage import filled, ids
 
 

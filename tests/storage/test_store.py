@@ -41,11 +41,12 @@ from noria.core.types import (
     decimal,
 )
 from noria.core.values import decode, encode
-from noria.dataflow.packets import Note
-from noria.storage import mark, meta
-from noria.storage.catalog import Done
-from noria.storage.errors import StoreError, StoreFenced, StoreInUse
+from noria.dataflow.messages.packets import Note
+from noria.storage.format.catalog import Done
+from noria.storage.rocks import mark
+from noria.storage.rocks.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
+from noria.storage.tables import meta
 
 NAME = SqlType(Kind.TEXT, length=5)
 USERS = TableDef("users", (Column("id", INT, False, auto_increment=True), Column("name", NAME, False),
@@ -449,7 +450,7 @@ def test_a_directory_in_use_is_refused(rig: Rig) -> None:
         RocksStore(str(rig.path), PlainSymbols())
     script = ("import sys; from noria.core.plain_symbols import PlainSymbols\n"
               "from noria.storage.store import RocksStore\n"
-              "from noria.storage.errors import StoreInUse\n"
+              "from noria.storage.rocks.errors import StoreInUse\n"
               "try: RocksStore(sys.argv[1], PlainSymbols())\nexcept StoreInUse as e: print(e)")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", script, str(rig.path)], env=environment, capture_output=True,

@@ -14,7 +14,7 @@ import noria
 from noria.client.api import Database
 from noria.core.errors import SqlError
 from noria.core.limits import WRITTEN_RANGE_ROWS
-from noria.storage.stage import Stage
+from noria.storage.statements.stage import Stage
 from seeds import seed
 
 TABLE = ("CREATE TABLE t (id BIGINT, b INT, n INT, x DOUBLE, d DATE, s VARCHAR(10), PRIMARY KEY (id, b), KEY by_n (n), "
@@ -33,8 +33,8 @@ def rows(db: Any) -> list[tuple[Any, ...]]:
 def test_random_ones(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(f"{seed('NORIA_RANGES_SEED', 1)} {number}")
     if number % 2:  # some ranges of indexes have more rows than are looked at
-        monkeypatch.setattr("noria.storage.stage.FIRST_OF_RANGE", 2)
-        monkeypatch.setattr("noria.storage.stage.WRITTEN_RANGE_ROWS", 20)
+        monkeypatch.setattr("noria.storage.statements.stage.FIRST_OF_RANGE", 2)
+        monkeypatch.setattr("noria.storage.statements.stage.WRITTEN_RANGE_ROWS", 20)
     have = [(i // 2 - 5, i % 2, chance.choice((None, *range(10))), i * 0.25 - 3, f"2024-{1 + i % 3:02}-{1 + i % 28:02}",
              f"a{i % 10}") for i in range(200)]
     with noria.open(tmp_path / "data") as db, sqlite3.connect(":memory:") as other:
@@ -87,7 +87,7 @@ class NoSpark:
 
 def test_few_rows_of_a_large_table_are_not_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.core.limits.REWRITTEN_ROWS", 100)
-    monkeypatch.setattr("noria.dataflow.ranged.WRITTEN_RANGE_ROWS", 50)
+    monkeypatch.setattr("noria.dataflow.graph.ranges.WRITTEN_RANGE_ROWS", 50)
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, m INT, KEY (n))")
         db.table("t").insert([(i, i // 3, i) for i in range(1_000)])

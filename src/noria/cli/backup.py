@@ -31,9 +31,9 @@ def command(
     from noria import __version__
     from noria.cli.interrupts import Interrupted, interruptible
     from noria.cli.progress import copying
-    from noria.control.leases import CannotClaim
-    from noria.storage import backup
-    from noria.storage.errors import StoreError
+    from noria.control.processes.leases import CannotClaim
+    from noria.storage.offline import backup
+    from noria.storage.rocks.errors import StoreError
 
     try:
         if target.exists():
@@ -58,7 +58,7 @@ def _running(url: str) -> Iterator[Path]:
     from contextlib import closing
 
     from noria.client.transport import HttpTransport
-    from noria.storage.backup import BackupError
+    from noria.storage.offline.backup import BackupError
 
     with closing(HttpTransport(url).lines("/backup", {})) as lines:
         try:
@@ -73,11 +73,11 @@ def _running(url: str) -> Iterator[Path]:
 
 @contextmanager
 def _stopped(data_dir: Path) -> Iterator[Path]:
-    from noria.control.leases import Claim
+    from noria.control.processes.leases import Claim
     from noria.core.plain_symbols import PlainSymbols
-    from noria.storage import shards
-    from noria.storage.backup import BackupError
+    from noria.storage.offline.backup import BackupError
     from noria.storage.store import RocksStore
+    from noria.storage.tables import shards
 
     bases = shards.bases(data_dir)
     if missing := [base for base in bases if not (base / "CURRENT").exists()]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from noria.storage.check import Report
+    from noria.storage.offline.check import Report
 
 UNREADABLE = 3  # the status where nothing could be checked
 
@@ -26,9 +26,9 @@ def command(
     Status 0: all is whole; 1: what is not is listed, with table, index and file; 3: a newer version wrote it, and
     nothing was checked.
     """
-    from noria.control.leases import CannotClaim, Claim
-    from noria.storage import shards
-    from noria.storage.errors import StoreError, StoreNewer
+    from noria.control.processes.leases import CannotClaim, Claim
+    from noria.storage.rocks.errors import StoreError, StoreNewer
+    from noria.storage.tables import shards
 
     try:
         found = shards.bases(data_dir)
@@ -62,9 +62,9 @@ def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> Report
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from noria.storage import recovery
-    from noria.storage.check import Check
-    from noria.storage.engine import table_options
+    from noria.storage.offline.check import Check
+    from noria.storage.rocks import recovery
+    from noria.storage.rocks.engine import table_options
 
     if accept_loss:
         lost = recovery.accept_loss(str(base), table_options)

@@ -33,7 +33,7 @@ def command(
 
     Status 0: every view agreed with Spark's recomputation; 1: one did not, or the demo could not go on.
     """
-    from noria.control.extras import require
+    from noria.control.processes.extras import require
     from noria.demo.acts import Options, play
     from noria.demo.lobsters import Size
     from noria.demo.screen import Screen

@@ -32,7 +32,7 @@ def command(
     docs/how-to/beside-mysql.md has the details.
     """
     from noria.cli.interrupts import Interrupted, interruptible
-    from noria.control.extras import require
+    from noria.control.processes.extras import require
 
     require("follow", "noria follow", "pymysql", "pymysqlreplication")
     from noria.following.address import Address

@@ -31,8 +31,8 @@ def command(
 
     Users and passwords are the server's. When it serves it prints one line: noria front-end ready mysql=HOST:PORT
     """
-    from noria.runtime import proof
-    from noria.runtime.proof import Between, NoProof
+    from noria.runtime.transport import handshake
+    from noria.runtime.transport.handshake import Between, NoProof
     from noria.server.fronts.far import FarSettings, serve
     from noria.server.settings import SettingsError
 
@@ -42,8 +42,8 @@ def command(
     if (cluster_cert is None) != (cluster_key is None):
         sys.exit("noria front-end: --cluster-cert FILE and --cluster-key FILE belong together: one is missing")
     try:
-        between = Between(proof.secret_in(secret_file), cluster_cert, cluster_key)
-        proof.tls(between, server=False)
+        between = Between(handshake.secret_in(secret_file), cluster_cert, cluster_key)
+        handshake.tls(between, server=False)
         settings = FarSettings((host.strip("[]"), int(port)), between, mysql_host, mysql_port, tls_cert, tls_key,
                                tls_require)
     except (SettingsError, NoProof, OSError) as e:

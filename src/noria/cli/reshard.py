@@ -24,13 +24,15 @@ def command(
     Interrupted, the old ones are as they were; run again, it goes on with the tables that are missing.
     """
     from noria.cli.interrupts import Interrupted, interruptible
-    from noria.control.leases import CannotClaim, Claim
+    from noria.control.processes.leases import CannotClaim, Claim
     from noria.server.settings import SettingsError, check_workers
     from noria.spark.hosting.session import SparkUnavailable
-    from noria.storage import recovery, resharding, shards
-    from noria.storage.engine import table_options
-    from noria.storage.errors import StoreError
-    from noria.storage.shards import BEFORE
+    from noria.storage.offline import resharding
+    from noria.storage.rocks import recovery
+    from noria.storage.rocks.engine import table_options
+    from noria.storage.rocks.errors import StoreError
+    from noria.storage.tables import shards
+    from noria.storage.tables.shards import BEFORE
 
     try:
         check_workers(workers)

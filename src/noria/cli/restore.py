@@ -20,8 +20,8 @@ def command(
     Views are not in a backup but their definitions are: the server fills them again.
     """
     from noria.cli.progress import copying
-    from noria.storage import backup
-    from noria.storage.errors import StoreError
+    from noria.storage.offline import backup
+    from noria.storage.rocks.errors import StoreError
 
     try:
         backup.read(source)

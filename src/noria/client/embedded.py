@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from noria.client.transport import Answer
-from noria.control.leases import Claim
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
+from noria.control.processes.leases import Claim
 from noria.core.errors import no_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
-from noria.runtime.inprocess import InProcessLink
-from noria.runtime.link import Link
-from noria.runtime.sharded import ShardedLink
-from noria.runtime.worker_main import WorkerConfig, feeds_dir, views_dir
+from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.link.inprocess import InProcessLink
+from noria.runtime.link.link import Link
+from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.feeding import Feeds, Told, told_of
 from noria.server.outcomes import Ok, ResultSet
@@ -33,7 +33,7 @@ from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
 from noria.server.source.follows import records
-from noria.storage.shards import check_workers
+from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach
 
 T = TypeVar("T")

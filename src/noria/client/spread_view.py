@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from noria.core.types import Field
 from noria.plan.reuse.through import Through
-from noria.runtime.routes import Routes
-from noria.runtime.spread import numbered, taken
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.scatter_gather import numbered, taken
 from noria.views.reader import AttachedView, Mask
 
 NO_DEFINITION = -2  # of workers that do not agree yet

@@ -32,7 +32,7 @@ class SqlError(Exception):
 
 class InvariantViolation(Exception):
     """A broken invariant of DESIGN section 6; `invariant` is its id.  story: the last events before, where a worker
-    has put them in (`dataflow/story.py`)."""
+    has put them in (`dataflow/graph/story.py`)."""
 
     def __init__(self, invariant: str, detail: str, story: str = ""):
         super().__init__(invariant, detail, story)

@@ -1,7 +1,7 @@
 """Spark writes the raw files that the demo loads: stories and users as CSV, votes as Parquet.
 
-A job of a batch-only Spark driver (`control/supervisor.py`), a process of its own that ends with the job: the server
-has no business with made-up data.  Each task draws its slice from the seed alone, so nothing but the size
+A job of a batch-only Spark driver (`control/processes/supervisor.py`), a process of its own that ends with the job:
+the server has no business with made-up data.  Each task draws its slice from the seed alone, so nothing but the size
 travels to it.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from noria.control.supervisor import Supervisor
+from noria.control.processes.supervisor import Supervisor
 from noria.demo import lobsters
 from noria.demo.lobsters import Size
 from noria.spark.hosting.session import SparkSettings

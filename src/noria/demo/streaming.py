@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noria.client.api import Changes, Database
 from noria.client.transport import HttpTransport
-from noria.control.supervisor import Supervisor
+from noria.control.processes.supervisor import Supervisor
 from noria.demo.generate import QUICK_JVM
 from noria.demo.lobsters import Size
 from noria.spark.hosting.session import SparkSettings

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noria.dataflow.graph import Columns
+from noria.dataflow.graph.nodes import Columns
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 

@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import TableDef
-from noria.dataflow import layout
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Node, Operator, Untraceable, ancestors
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph import layout
+from noria.dataflow.graph.nodes import Columns, Node, Operator, Untraceable, ancestors
+from noria.dataflow.graph.partition import ONE
+from noria.dataflow.graph.published import view_of
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.reader import Reader
-from noria.dataflow.partition import ONE
-from noria.dataflow.published import view_of
 from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
 from noria.plan.operators import OPERATORS, parts_of, reader_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from noria.core.expressions.expr import columns_of
 from noria.core.types import Collation, Field, Kind
-from noria.dataflow.graph import Operator
+from noria.dataflow.graph.nodes import Operator
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.filter import Filter

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from noria.control.origin import asked
+from noria.control.catalog.origin import asked
 from noria.core.limits import APPLY_LINE_S
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client

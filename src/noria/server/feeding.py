@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from noria.control.names import fold
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
+from noria.control.catalog.names import fold
 from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark

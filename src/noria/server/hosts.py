@@ -10,12 +10,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from noria.control.supervisor import Supervisor
-from noria.runtime import proof
-from noria.runtime.elsewhere import CannotTunnel, Hub, forgotten
-from noria.runtime.lineage import Elsewhere
-from noria.runtime.proof import Between, NoProof
-from noria.runtime.tunnel import Tunnelled
+from noria.control.processes.supervisor import Supervisor
+from noria.runtime.transport import handshake
+from noria.runtime.transport.handshake import Between, NoProof
+from noria.runtime.transport.lineage import Elsewhere
+from noria.runtime.transport.tunnel import Tunnelled
+from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten
 from noria.server.settings import Settings, SettingsError, is_loopback
 from noria.spark.hosting.workers import CANCEL
 
@@ -38,8 +38,8 @@ class Hosts:
         if not s.cluster_host:
             return None
         try:
-            between = Between(proof.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
-            proof.tls(between, server=True)
+            between = Between(handshake.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
+            handshake.tls(between, server=True)
             self._hub = Hub(Tunnelled(self._run_dir, s.workers, s.cluster_host, s.cluster_port, between), log.warning)
             await self._hub.start()
         except (NoProof, CannotTunnel) as e:

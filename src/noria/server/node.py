@@ -27,23 +27,23 @@ from typing import Any
 import pyarrow as pa
 import uvloop
 
-from noria.control.lease_address import LeaseUnavailable
-from noria.control.leases import CannotClaim, Claim
-from noria.control.supervisor import Event, Supervisor
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
+from noria.control.processes.lease_address import LeaseUnavailable
+from noria.control.processes.leases import CannotClaim, Claim
+from noria.control.processes.supervisor import Event, Supervisor
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask, Done, Evict, Hello, SetLimit
-from noria.dataflow.render import size
+from noria.dataflow.inspect.render import size
+from noria.dataflow.messages.packets import Ask, Done, Evict, Hello, SetLimit
 from noria.plan.view import ViewDef
-from noria.runtime.heard import HeardBy, heard_path
-from noria.runtime.link import Link, LinkState, WorkerLink
-from noria.runtime.pulse import doing_path
-from noria.runtime.resources import raise_open_files
-from noria.runtime.sharded import ShardedLink
-from noria.runtime.tunnel import FRONTS
-from noria.runtime.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
+from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.link.link import Link, LinkState, WorkerLink
+from noria.runtime.transport.pulse import doing_path
+from noria.runtime.transport.tunnel import FRONTS
+from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.resources import raise_open_files
+from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.answering.filling import Filling, Progress
 from noria.server.applying import applied
@@ -77,8 +77,8 @@ from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.spark.hosting.workers import WARM
 from noria.state.mapped import leaving
-from noria.storage.errors import StoreError
-from noria.storage.shards import check_workers
+from noria.storage.rocks.errors import StoreError
+from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach
 
 log = logging.getLogger("noria")

@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from noria.core.errors import SqlError
 from noria.core.types import Field
-from noria.dataflow.packets import Own
+from noria.dataflow.messages.packets import Own
 
 T_co = TypeVar("T_co", covariant=True)
 IN_TRANSACTION = 0x0001

@@ -18,7 +18,7 @@ from noria.core.expressions.coerce import show_time
 from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_PIECE_BYTES
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
-from noria.runtime.room import Lease
+from noria.runtime.link.room import Lease
 
 Many = TypeVar("Many", bound=Sized)
 

@@ -16,8 +16,8 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from noria.control.extras import require
-from noria.control.lease_address import Address
+from noria.control.processes.extras import require
+from noria.control.processes.lease_address import Address
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
 from noria.views import files
 

@@ -18,12 +18,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noria.control.lease_address import Address
+from noria.control.processes.lease_address import Address
 from noria.server.settings import Settings
 from noria.spark.hosting.workers import KEEP_WARM_S
 
 if TYPE_CHECKING:
-    from noria.control.zookeeper import Lease
+    from noria.control.processes.zookeeper import Lease
 
 log = logging.getLogger("noria")
 DEPOSED = 75  # exit code: EX_TEMPFAIL, to be started again
@@ -32,7 +32,7 @@ DEPOSED = 75  # exit code: EX_TEMPFAIL, to be started again
 def lease_of(settings: Settings) -> Lease | None:
     if not settings.lease:
         return None
-    from noria.control.zookeeper import Lease
+    from noria.control.processes.zookeeper import Lease
 
     holder = f"process {os.getpid()} of {socket.gethostname()}, mysql={settings.mysql_host}:{settings.mysql_port}"
     return Lease(Address.of(settings.lease), holder, lambda text: log.info("lease: %s", text))

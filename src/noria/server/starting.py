@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from noria.control.supervisor import Supervisor
+from noria.control.processes.supervisor import Supervisor
 from noria.kernels import place
-from noria.runtime import warm
-from noria.runtime.link import Link, LinkState, WorkerLink
+from noria.runtime.link.link import Link, LinkState, WorkerLink
+from noria.runtime.worker import warm
 from noria.spark.hosting import archive
 from noria.spark.hosting.session import import_path
 from noria.sql.practice import practise

@@ -24,24 +24,25 @@ from noria.core.integers import codes_of
 from noria.core.statements import Clear, Delete, Insert, Load, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
-from noria.dataflow.packets import Note, Noted
-from noria.dataflow.work import Work
-from noria.storage import bulk, lookups, meta, prepared
-from noria.storage.catalog import Done
-from noria.storage.deciding import Deciding, only_errors
-from noria.storage.delta_log import DeltaLog
-from noria.storage.encoding import first_codes
-from noria.storage.engine import Engine, Memory
-from noria.storage.errors import damaged
-from noria.storage.fitting import Fitting, entries_of, refuse_unfit, set_unique
-from noria.storage.indexing import IndexBuild, build_whole
-from noria.storage.loading import result_of
-from noria.storage.rekeying import switched
-from noria.storage.shards import Shard
-from noria.storage.stage import SCAN_ROWS, Stage
-from noria.storage.states import Stand
-from noria.storage.table import Index, Table
-from noria.storage.writer import bare, joins, run, run_inserts
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages.packets import Note, Noted
+from noria.storage.commits import bulk, prepared
+from noria.storage.commits.delta_log import DeltaLog
+from noria.storage.commits.loading import result_of
+from noria.storage.commits.two_phase import Deciding, only_errors
+from noria.storage.format.catalog import Done
+from noria.storage.format.encoding import first_codes
+from noria.storage.online.fitting import Fitting, entries_of, refuse_unfit, set_unique
+from noria.storage.online.indexing import IndexBuild, build_whole
+from noria.storage.online.rekeying import switched
+from noria.storage.rocks.engine import Engine, Memory
+from noria.storage.rocks.errors import damaged
+from noria.storage.rocks.stand import Stand
+from noria.storage.statements.stage import SCAN_ROWS, Stage
+from noria.storage.statements.writer import bare, joins, run, run_inserts
+from noria.storage.tables import lookups, meta
+from noria.storage.tables.shards import Shard
+from noria.storage.tables.table import Index, Table
 
 
 class RocksStore(Deciding):

@@ -13,7 +13,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import BIGINT, TEXT, Field
-from noria.runtime.room import Room
+from noria.runtime.link.room import Room
 from noria.server.mysql import codec, encode_result
 from noria.server.mysql.pieces import Renumbered, pieces_of
 from noria.server.mysql.rows import encode_pieces

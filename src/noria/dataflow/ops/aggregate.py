@@ -16,10 +16,10 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Gathered, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Gathered, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
 from noria.dataflow.ops.stateful import Stateful
-from noria.dataflow.partition import SPREAD, Partition, Parts, by_groups
 from noria.state import group_kernels as gk
 from noria.state.groups import Dirty, Groups, Spec
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import BESIDE, Field, TableDef
-from noria.dataflow.ahead import ReadAhead
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import (
+from noria.dataflow.backfill.read_ahead import ReadAhead
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import (
     Columns,
     Mode,
     Need,
@@ -28,9 +28,9 @@ from noria.dataflow.graph import (
     folded_keys,
     under_each,
 )
+from noria.dataflow.graph.partition import SPREAD, Partition, Parts
 from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful import Stateful, table_of
-from noria.dataflow.partition import SPREAD, Partition, Parts
 from noria.state.table import Table
 
 SCAN_ROWS = 65_536

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.graph.partition import Partition, Parts
 from noria.dataflow.ops.stateful import Stateful, table_of
-from noria.dataflow.partition import Partition, Parts
 
 
 class Exchange(Stateful):

@@ -8,8 +8,8 @@ from noria.core.batch import Batch, Codes
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller, looked_at
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller, looked_at
 from noria.dataflow.ops.stateless import Stateless
 
 

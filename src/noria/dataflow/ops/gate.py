@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Puller
 
 PART_ROWS = 16  # of a state, about so many in a part
 MOST_PARTS = 2**20

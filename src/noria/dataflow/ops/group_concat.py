@@ -13,7 +13,7 @@ from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.ranking import Order, in_order, ranks
 from noria.core.types import Field
-from noria.dataflow.graph import Columns, Puller
+from noria.dataflow.graph.nodes import Columns, Puller
 from noria.dataflow.ops.per_group import PerGroup, each
 
 

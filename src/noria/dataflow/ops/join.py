@@ -21,9 +21,9 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.evict import evict_through
-from noria.dataflow.graph import (
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.evict import evict_through
+from noria.dataflow.graph.nodes import (
     Columns,
     Mode,
     Need,
@@ -36,8 +36,8 @@ from noria.dataflow.graph import (
     distinct,
     folded_keys,
 )
-from noria.dataflow.partition import Partition, Parts, by_pairs, placed
-from noria.dataflow.work import Work
+from noria.dataflow.graph.partition import Partition, Parts, by_pairs, placed
+from noria.dataflow.graph.work import Work
 from noria.state import probe
 from noria.state.netting import netted
 

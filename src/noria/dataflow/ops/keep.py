@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateful import Stateful, table_of
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import (
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import (
     Columns,
     Mode,
     Need,
@@ -32,7 +32,7 @@ from noria.dataflow.graph import (
     distinct,
     folded_keys,
 )
-from noria.dataflow.partition import Partition, Parts, by_groups
+from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted

@@ -19,10 +19,10 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Col, Const, Expr, columns_of
 from noria.core.types import Field
 from noria.core.values import encode
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
+from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless import Stateless
-from noria.dataflow.partition import Partition, Parts, placed
 from noria.state.netting import netted
 
 

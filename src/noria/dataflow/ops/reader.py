@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Pattern, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Pattern, Puller
+from noria.dataflow.graph.partition import Partition, Parts, by_groups
+from noria.dataflow.graph.published import Published, view_of
 from noria.dataflow.ops.stateful import Stateful
-from noria.dataflow.partition import Partition, Parts, by_groups
-from noria.dataflow.published import Published, view_of
 
 
 class Reader(Stateful):

@@ -6,8 +6,8 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateless import Stateless
 
 

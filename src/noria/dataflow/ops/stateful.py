@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Node, Operator, Puller, under_each
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Node, Operator, Puller, under_each
+from noria.dataflow.graph.protocols import State
 from noria.dataflow.ops.gate import Gate, PartGate, WholeGate
-from noria.dataflow.protocols import State
 from noria.state.table import Table
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Node, Operator, Puller
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Node, Operator, Puller
 
 
 class Stateless(Operator):

@@ -24,8 +24,8 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.ranking import Order, in_order
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import (
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import (
     Columns,
     Gathered,
     Mode,
@@ -38,8 +38,8 @@ from noria.dataflow.graph import (
     folded_keys,
     under_each,
 )
+from noria.dataflow.graph.partition import Partition, Parts, alike, by_groups
 from noria.dataflow.ops.stateful import Stateful, table_of
-from noria.dataflow.partition import Partition, Parts, alike, by_groups
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted

@@ -12,9 +12,9 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine import Engine
-from noria.dataflow.graph import Columns, Mode, Need, Node, Operator, Pattern, Puller
-from noria.dataflow.partition import Partition, Parts
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Pattern, Puller
+from noria.dataflow.graph.partition import Partition, Parts
 
 
 class Union(Operator):

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.control.holding import reading
-from noria.control.whole import WholeProgram
+from noria.control.apply.program_apply import WholeProgram
+from noria.control.catalog.holding import reading
 from noria.core.errors import (
     TOO_LONG,
     SqlError,
@@ -34,12 +34,12 @@ from noria.core.errors import (
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask, Done, Own, Write, Wrote
+from noria.dataflow.messages.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime import away
-from noria.runtime.link import Link
+from noria.runtime.cluster import absent
+from noria.runtime.link.link import Link
 from noria.server.answering import clock
 from noria.server.answering.filling import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, Known
@@ -336,8 +336,8 @@ class Executor:
         return compiled.by_key
 
     async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
-        """The done future of a write that goes through a large table (`control/rewriting.py`); None where it is to be
-        submitted as any other."""
+        """The done future of a write that goes through a large table (`control/ddl/rewriting.py`); None where it is
+        to be submitted as any other."""
         timed = self._at_its_time(statement, offset)
         assert isinstance(timed, Update | Delete)
         wrote = await self.program.rewrite(timed, tell)
@@ -397,7 +397,7 @@ class Executor:
 
     def away(self) -> Callable[[], str]:
         """Says later which workers were lost from now on, or do not serve then, and why."""
-        return partial(away.told, self._link, self._link.losses())
+        return partial(absent.told, self._link, self._link.losses())
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Returns when the view, at this worker, or whatever is read next (""), has these writes."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Own
+from noria.dataflow.messages.packets import Own
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of
 from noria.server.answering.reads import Reads
 from noria.server.answering.shapes import Shape

@@ -18,19 +18,19 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from noria.control.published import published
+from noria.control.catalog.published import published
 from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
+from noria.dataflow.messages.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
-from noria.runtime.room import Lease, Room
-from noria.runtime.spread import numbered, row_by_row, taken
-from noria.runtime.together import Part
+from noria.runtime.link.link import Link
+from noria.runtime.link.read_batching import Part
+from noria.runtime.link.room import Lease, Room
+from noria.runtime.routing.scatter_gather import numbered, row_by_row, taken
 from noria.server.outcomes import Standing
 from noria.server.rows import is_large, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from noria.dataflow.packets import Own
+from noria.dataflow.messages.packets import Own
 from noria.server.outcomes import Entry
 
 

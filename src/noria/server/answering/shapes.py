@@ -26,7 +26,7 @@ from noria.plan.after import Found, filter_of, found_fields, mask_columns, run
 from noria.plan.lookups import Parameter
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
-from noria.runtime.room import Lease
+from noria.runtime.link.room import Lease
 from noria.server.outcomes import ResultSet
 from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from noria.control.holding import reading
-from noria.control.program import Program
+from noria.control.catalog.holding import reading
+from noria.control.ddl.program import Program
 from noria.core.errors import SqlError
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update

@@ -15,10 +15,10 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from noria.control.supervisor import JobError, NoDriver
+from noria.control.processes.supervisor import JobError, NoDriver
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Ask, Done, IndexFiles, Wanted
-from noria.runtime.link import Link, WorkerGone
+from noria.dataflow.messages.packets import Ask, Done, IndexFiles, Wanted
+from noria.runtime.link.link import Link, WorkerGone
 
 if TYPE_CHECKING:
     from noria.server.bulk.jobs import Bulk

@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noria.control.program import Program
-from noria.control.slots import Slots
-from noria.control.supervisor import DriverGone, JobError, NoDriver, Supervisor
+from noria.control.ddl.program import Program
+from noria.control.processes.slots import Slots
+from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.core import limits
 from noria.core.errors import SqlError, no_table, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
+from noria.dataflow.messages.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
 from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
-from noria.runtime.link import Link
+from noria.runtime.link.link import Link
 from noria.server.bulk.loading import drop_rejects, keep_rejects
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.places import removed

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from noria.control.supervisor import DriverGone, JobError
+from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 
 Step = dict[str, Any]

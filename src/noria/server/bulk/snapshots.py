@@ -22,8 +22,8 @@ from noria.core.limits import (
     SNAPSHOT_LOOK_MS,
     SNAPSHOT_WAIT_S,
 )
-from noria.dataflow.packets import Ask, Done, Snapshot
-from noria.runtime.link import Link, WorkerGone
+from noria.dataflow.messages.packets import Ask, Done, Snapshot
+from noria.runtime.link.link import Link, WorkerGone
 from noria.server.bulk.places import removed
 
 

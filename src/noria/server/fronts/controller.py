@@ -23,9 +23,9 @@ from typing import Any
 from noria import __version__
 from noria.core.limits import FAR_FRONT_ENDS, FRONT_SILENT_S
 from noria.plan.view import ViewDef
-from noria.runtime import wire
-from noria.runtime.lineage import Process
-from noria.runtime.resources import private_bytes
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Process
+from noria.runtime.worker.resources import private_bytes
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
 from noria.server.fronts.line import Line

@@ -1,8 +1,8 @@
 """A front end on another host than the server: `noria front-end`.
 
 It serves MySQL clients as one beside the controller does, over a line to it that goes through the server's tunnel
-(`runtime/tunnel.py`), once both ends have proved that they know the secret.  What is in the workers' shared memory it
-has looked up there (`looks.py`).
+(`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  What is in the workers' shared
+memory it has looked up there (`looks.py`).
 
     seeks the server ──Begin──► serves ──line lost, Stop──► away: seeks the server again; SIGTERM ends it from anywhere
 
@@ -32,11 +32,11 @@ import uvloop
 from noria import __version__
 from noria.core.errors import SqlError
 from noria.core.limits import FRONT_SILENT_S
-from noria.dataflow.packets import Envelope, Own
-from noria.runtime import proof, wire
-from noria.runtime.link import Link
-from noria.runtime.proof import Between, Closed, NoProof, Refused
-from noria.runtime.resources import private_bytes, raise_open_files
+from noria.dataflow.messages.packets import Envelope, Own
+from noria.runtime.link.link import Link
+from noria.runtime.transport import handshake, wire
+from noria.runtime.transport.handshake import Between, Closed, NoProof, Refused
+from noria.runtime.worker.resources import private_bytes, raise_open_files
 from noria.server.answering.hits import Known, Wanted, wanted
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
@@ -227,8 +227,8 @@ class FarFront:
                 self._away(str(e) or type(e).__name__)
             await asyncio.sleep(AGAIN_S)
 
-    async def _connected(self) -> proof.Streams:
-        return await proof.connected(*self._settings.controller, self._settings.between, WISH)
+    async def _connected(self) -> handshake.Streams:
+        return await handshake.connected(*self._settings.controller, self._settings.between, WISH)
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end, which is an exception."""
@@ -238,7 +238,7 @@ class FarFront:
             self.send(messages.Join(0, __version__))
             while True:
                 async with asyncio.timeout(FRONT_SILENT_S):
-                    data = await reader.read(proof.READ_BYTES)
+                    data = await reader.read(handshake.READ_BYTES)
                 if not data:
                     raise ConnectionError("it has closed the connection")
                 for item in messages_of.feed(data):

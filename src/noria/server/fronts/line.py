@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from noria.core.errors import SqlError, internal_error
 from noria.core.limits import FRONT_UNREAD_S
-from noria.dataflow.packets import Envelope
+from noria.dataflow.messages.packets import Envelope
 from noria.plan.view import ViewDef
-from noria.runtime import wire
-from noria.runtime.lineage import Process
-from noria.runtime.pulse import Computing
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.pulse import Computing
 from noria.server.answering.statements import Compiled
 from noria.server.fronts import messages
 from noria.server.fronts.looks import looked

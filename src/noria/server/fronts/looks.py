@@ -1,5 +1,6 @@
 """Lookups of far front ends, which have no shared memory: what their sessions ask for while others are under way goes
-to the controller in one message, and is found there as a front end on its host would find it (`runtime/together.py`).
+to the controller in one message, and is found there as a front end on its host would find it
+(`runtime/link/read_batching.py`).
 
 Keeps true: what is found is the whole of a present key, at one moment; all else is for the session to answer.
 """
@@ -15,7 +16,7 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.plan.view import ViewDef
-from noria.runtime.together import Gathering, Part, Whole
+from noria.runtime.link.read_batching import Gathering, Part, Whole
 from noria.server.answering.reads import Key, Reads
 from noria.server.fronts import messages
 from noria.server.rows import python_rows

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.packets import Own
+from noria.dataflow.messages.packets import Own
 from noria.server.answering.hits import Known
 from noria.server.outcomes import Client
 

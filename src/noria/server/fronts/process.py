@@ -21,11 +21,11 @@ from typing import Any, cast
 import uvloop
 
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
-from noria.dataflow.packets import Envelope, Own
-from noria.runtime import wire
-from noria.runtime.heard import HeardBy, heard_path
-from noria.runtime.link import Link
-from noria.runtime.resources import raise_open_files
+from noria.dataflow.messages.packets import Envelope, Own
+from noria.runtime.link.link import Link
+from noria.runtime.transport import wire
+from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.resources import raise_open_files
 from noria.server.answering.hits import Known, hit
 from noria.server.answering.reads import Reads
 from noria.server.answering.replies import ReplyCache

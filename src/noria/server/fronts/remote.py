@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from noria.core.types import Field
-from noria.dataflow.packets import Own
+from noria.dataflow.messages.packets import Own
 from noria.server.answering.hits import TOUCH_EVERY, Known
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from functools import partial
 from weakref import WeakSet
 
-from noria.dataflow.packets import Own
-from noria.runtime.own_writes import has_heard
-from noria.runtime.routes import Routes
+from noria.dataflow.messages.packets import Own
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.transactions.own_writes import has_heard
 from noria.server.answering.hits import Known
 from noria.server.answering.kept import Kept
 
 
 class Replica:
     """`version` is what kept replies are compared with, too.  workers: how many there are; heard: of a worker and
-    another one, up to which message of that it has everything (`runtime/heard.py`)."""
+    another one, up to which message of that it has everything (`runtime/worker/frontier.py`)."""
 
     def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0):
         self.version, self.routes, self._heard = version, Routes(workers), heard

@@ -55,9 +55,9 @@ from noria import __version__
 from noria.core.errors import SqlError, no_table, unknown_table
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
-from noria.dataflow.render import dot
+from noria.dataflow.inspect.render import dot
 from noria.plan.view import ViewDef
-from noria.runtime.link import WorkerGone
+from noria.runtime.link.link import WorkerGone
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import GONE, Feeds

@@ -135,8 +135,8 @@ def _of_node(d: Mapping[str, Any], name: str) -> float:
 
 def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = (),
            fronts: Sequence[Mapping[str, int]] = (), follows: Sequence[Mapping[str, Any]] = ()) -> bytes:
-    """`graph`: as of `dataflow/render.py`; fronts: of each front end that is a process of its own; follows: of each
-    database that is followed."""
+    """`graph`: as of `dataflow/inspect/render.py`; fronts: of each front end that is a process of its own; follows:
+    of each database that is followed."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Numbers(numbers, graph, fronts, follows))
     return bytes(generate_latest(registry))

@@ -1,6 +1,7 @@
 """EXPLAIN, EXPLAIN ANALYZE and SHOW NORIA: what the running graph is and does, as result sets.
 
-Everything here is drawn from one rendering of the graph (`dataflow/render.py`), asked of the worker at the moment.
+Everything here is drawn from one rendering of the graph (`dataflow/inspect/render.py`), asked of the worker at the
+moment.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from noria.control.holding import reading
-from noria.control.policy import Verdict
-from noria.control.preview import state_of
+from noria.control.apply.preview import state_of
+from noria.control.catalog.holding import reading
+from noria.control.catalog.policy import Verdict
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
 from noria.core.limits import FILL_ROWS_S, ONE_SHOT_ROWS
-from noria.dataflow import render
-from noria.dataflow.packets import Ask, Read
-from noria.dataflow.rehearsal import NodePlan
+from noria.dataflow.inspect import render
+from noria.dataflow.inspect.rehearsal import NodePlan
+from noria.dataflow.messages.packets import Ask, Read
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from noria.control.catalog import Catalog, Relations
+from noria.control.catalog.catalog import Catalog, Relations
 from noria.core.types import Column, Field, Kind, SqlType, TableDef
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection

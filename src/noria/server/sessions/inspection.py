@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.control.catalog import Relations
-from noria.control.holding import reading
-from noria.control.program import Program
+from noria.control.catalog.catalog import Relations
+from noria.control.catalog.holding import reading
+from noria.control.ddl.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef

@@ -17,14 +17,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.control.origin import asked
+from noria.control.catalog.origin import asked
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
-from noria.dataflow.packets import Own
-from noria.runtime.link import WorkerGone
-from noria.runtime.own_writes import together
+from noria.dataflow.messages.packets import Own
+from noria.runtime.link.link import WorkerGone
+from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.filling import how_far

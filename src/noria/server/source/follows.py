@@ -26,8 +26,8 @@ import pyarrow as pa
 from noria.core.errors import SqlError, table_exists, unknown_table
 from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
-from noria.dataflow.packets import Ask, Write
-from noria.runtime.link import Link
+from noria.dataflow.messages.packets import Ask, Write
+from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
 from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows

@@ -40,10 +40,10 @@ from noria.server.bulk.places import removed
 from noria.server.bulk.snapshots import Snapshots
 from noria.server.source.scanners import Scanners
 from noria.sql.commands import BatchQuery
-from noria.storage.catalog import table_to_json
-from noria.storage.encoding import key_parts_of_arrow, pack_keys
-from noria.storage.shards import shards_of
-from noria.storage.snapshot import Range, read_tables, split
+from noria.storage.format.catalog import table_to_json
+from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
+from noria.storage.offline.snapshot import Range, read_tables, split
+from noria.storage.tables.shards import shards_of
 
 GONE = 1412  # of a read that is over
 
@@ -120,7 +120,7 @@ class Reads:
                 yield {"held": True}
 
     def _wanted(self, read: _Read, request: dict[str, Any]) -> dict[str, Any]:
-        """What `storage/scanning.py` is asked."""
+        """What `storage/offline/scanning.py` is asked."""
         skip = int(request.get("skip", 0))
         if read.place is not None:
             return {"parquet": str(read.place / f"{int(request['file'])}.parquet"), "columns": request["columns"],

@@ -1,4 +1,5 @@
-"""The processes beside the loop that read snapshots (`storage/scanning.py`): started when they are wanted, used again.
+"""The processes beside the loop that read snapshots (`storage/offline/scanning.py`): started when they are wanted,
+used again.
 
 Keeps true: at most SOURCE_STREAMS run; who asks beyond that waits; one whose reader went away in the midst is ended.
 """
@@ -15,9 +16,9 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.limits import SOURCE_STREAMS
-from noria.storage.scanning import FAILED, LENGTH
+from noria.storage.offline.scanning import FAILED, LENGTH
 
-COMMAND = (sys.executable, "-m", "noria.storage.scanning")
+COMMAND = (sys.executable, "-m", "noria.storage.offline.scanning")
 
 
 class Scanners:

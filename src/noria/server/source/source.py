@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from noria.runtime.link import Link
+from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
 from noria.server.source.asking import Asking

@@ -35,8 +35,8 @@ from noria.core.expressions.points import MAX_POINTS
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
-from noria.dataflow.packets import Ask, Write
-from noria.runtime.link import Link
+from noria.dataflow.messages.packets import Ask, Write
+from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.answering.followed import written_by
 from noria.server.arrow import plain

@@ -49,7 +49,7 @@ def _load() -> None:
     import pandas
     import pyspark.worker
 
-    import noria.runtime.warm
+    import noria.runtime.worker.warm
     import noria.spark.hosting.workers
     from noria.kernels import making
 

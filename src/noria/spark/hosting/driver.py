@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from noria.core.codec import Codec, Malformed
-from noria.runtime.resources import raise_open_files
-from noria.runtime.worker_main import WorkerConfig
+from noria.runtime.worker.resources import raise_open_files
+from noria.runtime.worker.worker_main import WorkerConfig
 from noria.spark.hosting import archive, daemon
 from noria.spark.hosting.session import SparkSettings, build_session
 from noria.spark.hosting.workers import WorkerEnded, WorkerStarted, cancel_workers, host_workers, short_reason

@@ -17,7 +17,7 @@ from noria.spark.jobs import bootstrap, export, files, index, query, rewrite, ve
 from noria.spark.loading import inferring, load, merging
 from noria.spark.loading.files import BadFile
 from noria.spark.loading.tasks import LoadRefused
-from noria.storage.errors import StoreDamaged, StoreError
+from noria.storage.rocks.errors import StoreDamaged, StoreError
 
 FUNCTIONS = (query.query, export.export, files.write, bootstrap.bootstrap, index.index, inferring.infer,
              rewrite.matching, rewrite.rewrite, verify.verify, verify.sample, load.load, merging.rows)

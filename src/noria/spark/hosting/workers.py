@@ -3,7 +3,7 @@
 When a task of a barrier stage fails the whole job is aborted: so each worker is a job of its own, one barrier task
 (which Spark never tries again by itself), submitted again whenever it ends while it should not.  A session has slots
 for all of them (`session.py`).  A task that comes up takes its shard over from whatever is left of the last one
-(`runtime/lineage.py`).
+(`runtime/transport/lineage.py`).
 
 In slots beside the workers', Python processes with a worker's code stand ready: the next worker that must be started
 again is one of them, after a tenth of a second instead of the seconds that importing and loading take.
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from noria.runtime import warm
-from noria.runtime.elsewhere import placed
-from noria.runtime.worker_main import GOODBYE, WorkerConfig, run_worker
+from noria.runtime.worker import warm
+from noria.runtime.worker.remote_hosts import placed
+from noria.runtime.worker.worker_main import GOODBYE, WorkerConfig, run_worker
 
 WARM = "noria.spark.hosting.workers:warm_workers"
 CANCEL = "noria.spark.hosting.workers:cancel_workers"

@@ -3,7 +3,7 @@
 The node's plan is lowered over the snapshot and written as Parquet; the worker that owns the node reads the
 files and takes up the deltas after the snapshot's watermark.
 
-Keeps true: the files hold exactly the plan's rows as a bag, in the form of `dataflow/export.py`: c0, c1, … in
+Keeps true: the files hold exactly the plan's rows as a bag, in the form of `dataflow/inspect/export.py`: c0, c1, … in
 the order of the plan's columns, e<i> where column i can hold an evaluation error, and `weight` (bigint).
 """
 

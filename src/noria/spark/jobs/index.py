@@ -27,9 +27,9 @@ from noria.spark.loading.load import reports
 from noria.spark.loading.ranges import Ranges, quantiles
 from noria.spark.loading.reading import Reading
 from noria.spark.loading.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
-from noria.storage.disk import sync
-from noria.storage.snapshot import Range, read_entries, read_tables, rows_about, split
-from noria.storage.table import Index
+from noria.storage.offline.snapshot import Range, read_entries, read_tables, rows_about, split
+from noria.storage.rocks.disk import sync
+from noria.storage.tables.table import Index
 
 FILE_ROWS = 2_000_000  # of a range of the index: a task sorts some 200 MB
 SAMPLED = 2_000  # entries of each range that is sampled

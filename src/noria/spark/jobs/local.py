@@ -20,9 +20,9 @@ from noria.core.types import TableDef
 from noria.core.values import arrow_type
 from noria.spark.jobs import snapshot
 from noria.spark.lowering import coding
-from noria.storage.catalog import family_of
-from noria.storage.shards import shards_of
-from noria.storage.snapshot import read_checkpoint, sizes_about
+from noria.storage.format.catalog import family_of
+from noria.storage.offline.snapshot import read_checkpoint, sizes_about
+from noria.storage.tables.shards import shards_of
 
 ROWS, BYTES = 20_000, 4 * 2**20  # of a table or of a view's state, at most
 

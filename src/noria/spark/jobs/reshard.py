@@ -41,14 +41,14 @@ from noria.spark.loading.tasks import (
     in_order,
     parcelled,
 )
-from noria.storage.dealing import NUMBER_BITS, deal
-from noria.storage.disk import sync
-from noria.storage.entries_hash import Sums
-from noria.storage.errors import StoreError
-from noria.storage.shards import shards_of
-from noria.storage.snapshot import Range, split
-from noria.storage.sst import ENTRY, SstFile, describe, write_file
-from noria.storage.table import Index
+from noria.storage.format.entries_hash import Sums
+from noria.storage.offline.repartitioning import NUMBER_BITS, deal
+from noria.storage.offline.snapshot import Range, split
+from noria.storage.rocks.disk import sync
+from noria.storage.rocks.errors import StoreError
+from noria.storage.tables.shards import shards_of
+from noria.storage.tables.sst import ENTRY, SstFile, describe, write_file
+from noria.storage.tables.table import Index
 
 LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # of a table that is dealt without Spark
 PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range of a worker's: a task sorts it in memory

@@ -21,14 +21,14 @@ from noria.core.codec import Codec
 from noria.spark.hosting.session import SparkSettings, build_session
 from noria.spark.jobs.progress import Progress, stages
 from noria.spark.jobs.reshard import reshard
-from noria.storage import resharding
-from noria.storage.catalog import family_of
-from noria.storage.check import Check, Report
-from noria.storage.entries_hash import Sums
-from noria.storage.errors import StoreError
-from noria.storage.resharding import NewStores, Plan
-from noria.storage.shards import BEFORE, shards_of, workers_of
-from noria.storage.snapshot import sizes_about
+from noria.storage.format.catalog import family_of
+from noria.storage.format.entries_hash import Sums
+from noria.storage.offline import resharding
+from noria.storage.offline.check import Check, Report
+from noria.storage.offline.resharding import NewStores, Plan
+from noria.storage.offline.snapshot import sizes_about
+from noria.storage.rocks.errors import StoreError
+from noria.storage.tables.shards import BEFORE, shards_of, workers_of
 
 REPORTS = Codec(Report)
 Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all

@@ -1,5 +1,5 @@
 """UPDATE and DELETE of a large share of a table: which rows it concerns, and all rows as they will be, as sorted files
-for another table that takes its place (`control/rewriting.py`).
+for another table that takes its place (`control/ddl/rewriting.py`).
 
     checkpoint ─ranges─► tasks: condition, assignments, as the worker evaluates them ─► files, as of a bulk load
 
@@ -39,14 +39,14 @@ from noria.spark.loading.load import Files, of_family, sorted_files
 from noria.spark.loading.reading import Reading
 from noria.spark.loading.running import collected, numbers
 from noria.spark.loading.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
-from noria.storage import reading
-from noria.storage.catalog import family_of
-from noria.storage.effects import assign
-from noria.storage.find import true_of
-from noria.storage.shards import shards_of
-from noria.storage.snapshot import BATCH_ROWS, bytes_about, open_read_only, read_tables
-from noria.storage.sst import ROW_NUMBER, bag_rows
-from noria.storage.table import Index, Table
+from noria.storage.format.catalog import family_of
+from noria.storage.offline.snapshot import BATCH_ROWS, bytes_about, open_read_only, read_tables
+from noria.storage.rocks import reading
+from noria.storage.statements.effects import assign
+from noria.storage.statements.find import true_of
+from noria.storage.tables.shards import shards_of
+from noria.storage.tables.sst import ROW_NUMBER, bag_rows
+from noria.storage.tables.table import Index, Table
 
 MOVED_BYTES = 32 * 2**20  # of rows that are written as they are
 SAMPLED = 2_000  # rows of each piece, of which keys are read to place bounds of ranges

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from noria.core.types import TableDef
 from noria.spark.lowering import coding
-from noria.storage.encoding import key_parts_of_arrow, pack_keys
-from noria.storage.shards import owners, shards_of
-from noria.storage.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
+from noria.storage.offline.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.tables.shards import owners, shards_of
 
 BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
 PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out

@@ -38,7 +38,7 @@ DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves th
 
 @dataclass(frozen=True)
 class Maintained:
-    """A view's state at the snapshot's watermark, in Parquet files of the form of `dataflow/export.py`.
+    """A view's state at the snapshot's watermark, in Parquet files of the form of `dataflow/inspect/export.py`.
 
     rows: c<i> for every column of the view's plan, e<i> where a value is an error, and `weight`.  present: for
     a partial view the keys that are present, k0, k1, … in the order of `view.key`, spelled anyhow; None for a

@@ -45,8 +45,8 @@ from noria.spark.loading.tasks import (
     WriteBag,
     asks,
 )
-from noria.storage.catalog import family_of
-from noria.storage.table import Index
+from noria.storage.format.catalog import family_of
+from noria.storage.tables.table import Index
 
 TARGET_BYTES = 64 * 2**20  # of source files (uncompressed) for one range of keys: it is sorted in memory
 MAX_RANGES = 1024

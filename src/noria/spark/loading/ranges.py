@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.spark.loading.tasks import Job
-from noria.storage.sst import entries
+from noria.storage.tables.sst import entries
 
 SAMPLED_ROWS = 2_000  # of a batch that is read to place the bounds
 

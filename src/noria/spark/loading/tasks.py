@@ -34,11 +34,11 @@ from noria.spark.loading.checking import ColumnMap
 from noria.spark.loading.files import Reject, Split
 from noria.spark.loading.reading import Reading
 from noria.spark.loading.rejects import kept
-from noria.storage.catalog import family_of
-from noria.storage.encoding import unpack_rows
-from noria.storage.shards import owners
-from noria.storage.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
-from noria.storage.table import Index
+from noria.storage.format.catalog import family_of
+from noria.storage.format.encoding import unpack_rows
+from noria.storage.tables.shards import owners
+from noria.storage.tables.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
+from noria.storage.tables.table import Index
 
 if TYPE_CHECKING:
     from noria.spark.loading.ranges import Ranges

@@ -143,7 +143,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _read_here(place: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    from noria.storage.scanning import batches
+    from noria.storage.offline.scanning import batches
 
     yield from batches(place)[1]
 

@@ -1,0 +1,347 @@
+"""The program as a whole: written as a text, and changed to what a text says, as one change (section 5).
+
+    text ──outline──┐
+    program ──text──┴─► difference ─► target ─► views that can be made beside ─► ONE Migrate ─► what is new is filled
+
+Keeps true:
+* a text that is wrong, or asks for what cannot be done, changes nothing; nor does a view that cannot be made
+* new and changed views are made beside the running program, and nothing of it is durable, until all of them are whole;
+  the change itself is one packet and one commit, so that a crash at any moment leaves the old program or the new one
+* a view that needs a new table or a new column is made in that packet, and has its first state after it; one that
+  would have no reader (`readers`) is checked there, and keeps nothing
+* what was shown is what is made: a program that changed meanwhile refuses the change
+* tables whose rows go to other workers (`copying`) are changed before that, each by itself, as was shown
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from noria.control.apply.preview import Preview
+from noria.control.apply.target import Becoming, NewView, Target, target
+from noria.control.catalog.holding import reading
+from noria.control.catalog.names import beside, fold, without_numbers
+from noria.control.catalog.origin import instead
+from noria.control.catalog.published import published
+from noria.control.ddl.alterations import loses_unique, lost
+from noria.control.ddl.rewriting import Rewriting
+from noria.control.views.readers import Parting
+from noria.core import limits
+from noria.core.errors import SqlError, is_gone
+from noria.core.types import TableDef
+from noria.dataflow.messages import packets
+from noria.plan.mir import tables_of
+from noria.sql.commands import AlterTable
+from noria.sql.parse import parse
+from noria.sql.whole.difference import Difference, difference
+from noria.sql.whole.exported import Kept, program_text
+from noria.sql.whole.outline import read
+from noria.sql.whole.written import quoted
+
+Tell = Callable[[str], None]
+
+
+def _silent(said: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A target, and the version of the program that it was found for."""
+
+    target: Target
+    version: int
+
+
+@dataclass
+class _Run:
+    """One change under way.  first: tables that are changed by now; changed: all of it is made."""
+
+    tell: Tell
+    may_change: Tell
+    first: list[str] = field(default_factory=list)
+    changed: bool = False
+
+
+class WholeProgram(Rewriting):
+    # ------------------------------------------------------------ what there is
+    async def exported(self) -> str:
+        """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
+        counters = await self._counters()
+        views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
+        text = await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
+        return text + "".join(_left_out(v.text) for v in self._as_text.values())
+
+    async def _counters(self) -> Mapping[str, int]:
+        """What AUTO_INCREMENT gives next."""
+        numbered = [t for t in self._tables.values() if t.auto_increment is not None]
+        return {t.name: await self.next_number(t) for t in numbered}
+
+    async def next_number(self, table: TableDef) -> int:
+        """What AUTO_INCREMENT gives next; 1 without it."""
+        if table.auto_increment is None:
+            return 1
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
+        number = 1 if reply.error is not None else reply.value["auto_increment"] + 1  # dropped meanwhile, or damaged
+        return int(number)
+
+    async def history(self) -> Sequence[packets.Noted]:
+        """The last changes, the oldest first."""
+        reply: packets.Done = await self._link.ask(packets.Ask(0, "history"), retry=True)
+        found: Sequence[packets.Noted] = reply.value
+        return found
+
+    # ------------------------------------------------------------ what would change
+    async def preview(self, text: str, drop: bool) -> Preview:
+        """What `apply` would do."""
+        return await self._shown(await self._plan(text, drop))
+
+    async def _plan(self, text: str, drop: bool) -> Planned:
+        want = await asyncio.to_thread(read, text)
+        while True:
+            version, running = self.version, Becoming(dict(self._tables), dict(self._views))
+            schema, last_id, as_of = self.schema, self._last_table_id, list(self._as_of.values())
+            have = await asyncio.to_thread(read, await self.exported())
+            if self.version == version:
+                break
+        d = await asyncio.to_thread(difference, have, want, drop)
+        if d.refused:
+            raise SqlError(1235, "42000", "\n".join(d.refused))
+        found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
+        views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
+        return Planned(replace(found, views=self._with_lent(views, d)), version)
+
+    def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
+        """Views that can be read in the rows of others have no reader."""
+        gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
+        stay = [v for n, v in self._views.items() if n not in self._readerless and n not in gone and not v.internal]
+        made = [v for v in views if not v.unread and not v.view.internal]
+        for v in list(made):
+            others = (*stay, *(o.view for o in made if o is not v))
+            if any(reading(other, v.view) is not None for other in others):
+                made.remove(v)
+        return tuple(v if v in made or v.view.internal or v.unread else replace(v, lent=True) for v in views)
+
+    def _is_read(self, new: NewView) -> bool:
+        """Does it take the place of a view that has been read, and go on to answer?"""
+        old = self._views.get(fold(new.view.name))
+        return old is not None and not old.internal and self.reader_now(old) is not None
+
+    async def _shown(self, planned: Planned) -> Preview:
+        t = planned.target
+        steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
+        gone = [packets.DropView(self._views[n].name) for n in self._going(t) if n in self._views]
+        reply: packets.Done = await self._link.ask(packets.Rehearse(0, (*steps, *gone)), retry=True)
+        if reply.error is not None:
+            raise reply.error
+        return Preview(t, reply.value, tuple(a.was.name for a in t.altered if self._moves(a)))
+
+    def _going(self, t: Target) -> list[str]:
+        """Folded names of the views whose definitions of now go."""
+        return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
+
+    # ------------------------------------------------------------ the change
+    async def apply(self, text: str, drop: bool = False, expected: str = "", tell: Tell = _silent,
+                    may_change: Tell = _silent) -> Preview:
+        """Make the program what the text says; what it has besides stays, unless it is to `drop`.  expected: the digest
+        of what was shown; tell: is told each step; may_change: raises SqlError for a table that is locked.
+        SqlError, or cancelled: the program is as it was, unless the error says that it is changed."""
+        run = _Run(tell, may_change)
+        try:
+            return await self._given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
+        except asyncio.CancelledError:
+            if run.changed:
+                raise SqlError(1317, "70100", "Query execution was interrupted, too late: the program is changed, and "
+                                              "what is left is filled in the background") from None
+            if run.first:
+                raise SqlError(1317, "70100", f"Query execution was interrupted{_but(run.first)}") from None
+            raise
+        except SqlError as e:
+            if run.first and not run.changed:
+                raise SqlError(e.code, e.state, e.message + _but(run.first)) from e
+            raise
+
+    async def _apply(self, text: str, drop: bool, expected: str, run: _Run) -> Preview:
+        shown: Preview | None = None
+        for _ in range(limits.POISON_DEATHS):
+            run.tell("planning")
+            planned = await self._plan(text, drop)
+            preview = await self._shown(planned)
+            if not run.first and expected and expected != preview.digest:
+                raise _changed_meanwhile()
+            shown = shown if shown is not None and run.first else preview
+            if planned.target.difference.empty:
+                return shown
+            try:
+                planned = await self._after_first(planned, preview.first, (text, drop), run)
+                if not planned.target.difference.empty:
+                    await self._changed(planned, run)
+            except SqlError as e:
+                if not is_gone(e):
+                    raise
+                continue
+            await self._filled(planned.target, run.tell)
+            return shown
+        raise SqlError(1105, "HY000", "The program stays as it is: each time the worker ended, or others changed the "
+                                      "program, while the new views were made; try again")
+
+    async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
+                           ) -> Planned:
+        """What is left when these tables are changed, each as ALTER TABLE does it."""
+        d = planned.target.difference
+        for name in first:
+            run.may_change(name)
+            text = f"ALTER TABLE {quoted(name)} {', '.join(dict(d.altered)[name])}"
+            (command,) = parse(text, self)
+            assert isinstance(command, AlterTable)
+            run.tell(f"changing table {name}")
+            with instead(f"noria apply: {text}"):
+                await self._altered(command)
+            run.first.append(name)
+        if not first:
+            return planned
+        left = await self._plan(*wanted)
+        if _does(left.target.difference) != _does(d, first):
+            raise _changed_meanwhile()
+        return left
+
+    async def _changed(self, planned: Planned, run: _Run) -> None:
+        """All of it, or nothing."""
+        views = [replace(v, view=self._numbered(v.view)) for v in planned.target.views]
+        new = {_beside(v): v for v in views if v.early and not v.unread}
+        try:
+            explained = await self._made_beside(new, planned.version, run.tell) if new else {}
+            for alter in planned.target.altered:
+                self._refuse_if_needed(alter, self._going(planned.target))
+                await self._fit(alter)
+            async with self._lock:
+                self._check(planned.version)
+                t = replace(planned.target, views=tuple(views))
+                adhoc = list(dict.fromkeys([*self._over(t.difference.tables_dropped), *self._looking_up(t)]))
+                for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
+                    run.may_change(name)
+                run.tell("changing the program")
+                parting = self._parting(self._going(t), [v.view for v in t.views if not v.unread])
+                with instead(f"noria apply: {t.text}"), self._making([v.view for v in views]):
+                    reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
+                self._become(t, adhoc, parting)
+                self._yielded(reply)
+                run.changed = True
+                self._explain.update((fold(new[name].view.name), without_numbers(text))
+                                     for name, text in explained.items())
+                self._planned(reply)
+        except BaseException:
+            if new:
+                drops = tuple(map(packets.DropView, new))
+                self._link.submit(packets.Migrate(drops, self.recipe(), False))
+            for alter in planned.target.altered:
+                await self._unfit(alter.was)
+            raise
+        finally:
+            self._not_beside(new)
+
+    def _check(self, version: int) -> None:
+        if self.version != version:
+            raise _changed_meanwhile()
+
+    async def _made_beside(self, views: Mapping[str, NewView], version: int, tell: Tell) -> Mapping[str, str]:
+        """Make these views whole under names that no text can name; their explanations."""
+        async with self._lock:
+            self._check(version)
+            steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
+            self._beside.update((name, v.view) for name, v in views.items())
+            reply = await self._with_room(steps, self.recipe(), False)
+        waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
+        if waiting:
+            tell(f"filling {', '.join(views[n].view.name for n in waiting)}")
+        await self._whole_beside(reply)
+        return dict(reply.explain)
+
+    def _over(self, tables: Sequence[str]) -> list[str]:
+        """Ad-hoc views that read these tables.  SqlError where one is being made to replace a named one."""
+        gone = {fold(t) for t in tables}
+        for view in self._beside.values():
+            if gone & {fold(t) for t in tables_of(view.plan)}:
+                raise SqlError(3730, "HY000", f"View '{view.name}', which is being replaced, reads a table that is to "
+                                              "be dropped: try again")
+        return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
+
+    def _looking_up(self, t: Target) -> list[str]:
+        """Ad-hoc views that need a column which changes, or over tables that lose a UNIQUE index, which they may look
+        rows up by."""
+        losing = {a.was.name for a in t.altered if loses_unique(a.was, a.table)}
+        return [n for n, v in self._adhoc.items()
+                if losing & tables_of(v.plan).keys() or any(lost(a, v) for a in t.altered)]
+
+    def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
+        return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),
+                *(packets.DropView(self._adhoc[n].name) for n in adhoc), *parting.steps,
+                *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
+                *(published(v.view) for v in t.views if not v.early and not v.unread),
+                *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
+                *(s for v in t.views if not v.unread for s in self._yielding(v.view) if fold(s.view) not in
+                  self._going(t)),
+                *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
+
+    def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
+        going = {*self._going(t), *(fold(v.view.name) for v in t.views)}
+        return (*self.recipe(going, read=parting.read), *(v.recipe for v in t.views))
+
+    def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
+        """What the worker has acknowledged."""
+        for name in adhoc:
+            self._forget(name)
+        self._parted(parting, self._going(t))
+        for table in (*t.created, *(a.table for a in t.altered)):
+            self._tables[fold(table.name)] = table
+            self._last_table_id = max(self._last_table_id, table.table_id)
+        for a in t.altered:
+            self._note_altered(a.table)
+        for name in t.difference.tables_dropped:
+            del self._tables[fold(name)]
+        self._forget_texts([fold(v.view.name) for v in t.views])
+        for v in t.views:
+            self._remember(v.view, set(v.used), v.text, v.as_of, v.unread)
+        self.version += 1
+
+    async def _filled(self, t: Target, tell: Tell) -> None:
+        """Wait for what could not be there before the change: it goes on if nobody waits."""
+        late = [v.view.name for v in t.views if not v.early and not v.unread]
+        indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
+        if late or indexed:
+            tell(f"the program is changed; filling {', '.join((*late, *indexed))}")
+        try:
+            for name in late:
+                if (view := self.view(name)) is not None:
+                    await self.first_states.of(view)
+            for name in indexed:
+                await self._done(packets.Ask(0, "indexed", name))
+        except SqlError as e:
+            raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
+                           ) from e
+
+
+def _left_out(text: str) -> str:
+    """A view that is only its text is no part of a program."""
+    return "".join(f"-- {line}\n" for line in ["without FROM, or reads a view that is:", *text.splitlines()]) + "\n"
+
+
+def _beside(v: NewView) -> str:
+    return beside(v.view.name, v.view.definition)
+
+
+def _does(d: Difference, but: Sequence[str] = ()) -> tuple[object, ...]:
+    """What is done, without what is done to some tables."""
+    altered = [(name, parts) for name, parts in d.altered if name not in but]
+    return d.created, altered, d.tables_dropped, d.made, d.replaced, d.views_dropped
+
+
+def _but(first: Sequence[str]) -> str:
+    return f"; the rest of the program is as it was, but changed by now: {', '.join(f'table {t}' for t in first)}"
+
+
+def _changed_meanwhile() -> SqlError:
+    return SqlError(1412, "HY000", "The program was changed by somebody else meanwhile, and this change was not made: "
+                                   "look at what it would do now, and try again")

@@ -1,0 +1,133 @@
+"""What a difference of programs comes to on the program that runs: definitions with their ids, in the order of making.
+
+Keeps true: the views that are made anew come behind those that stay, first those that need nothing new, each in the new
+program's order: so the changes of columns that texts stand on (`recipe.py`) never go back from one view to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from noria.control.catalog.names import fold
+from noria.control.catalog.recipe import AsOf, stamped, stored
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.plan.mir import tables_of
+from noria.plan.view import ViewDef
+from noria.sql.commands import AlterTable, CreateView
+from noria.sql.parse import parse
+from noria.sql.whole.difference import Difference
+from noria.sql.whole.outline import Outline, View
+from noria.sql.whole.written import quoted, table_text
+
+
+@dataclass(frozen=True)
+class NewView:
+    """early: it can be made before the tables are changed; at_once: with its reader, whether it is read or not; lent:
+    it is read in the rows of another view."""
+
+    view: ViewDef
+    text: str
+    as_of: int
+    used: frozenset[str]
+    early: bool
+    at_once: bool = False
+    lent: bool = False
+
+    @property
+    def unread(self) -> bool:
+        """Has it no reader (see `readers`)?"""
+        return self.lent or not (self.view.internal or self.view.key or self.at_once)
+
+    @property
+    def recipe(self) -> str:
+        return stored(self.text, self.as_of, self.unread)
+
+
+@dataclass(frozen=True)
+class Target:
+    difference: Difference
+    created: tuple[TableDef, ...]
+    altered: tuple[AlterTable, ...]
+    views: tuple[NewView, ...]
+
+    @property
+    def text(self) -> str:
+        """The statements that would make the change, one after the other."""
+        d = self.difference
+        said = [*(table_text(t, t.first_id) for t in self.created),
+                *(f"ALTER TABLE {quoted(name)} {', '.join(parts)}" for name, parts in d.altered),
+                *(f"DROP VIEW {quoted(name)}" for name in d.views_dropped), *(v.text for v in self.views),
+                *(f"DROP TABLE {quoted(name)}" for name in d.tables_dropped)]
+        return ";\n".join(said)
+
+
+@dataclass
+class Becoming:
+    """The catalog on its way: the tables as they will be, and the views that are there by now."""
+
+    known: dict[str, TableDef]
+    views: dict[str, ViewDef]
+
+    def table(self, name: str) -> TableDef | None:
+        return self.known.get(fold(name))
+
+    def tables(self) -> Iterable[TableDef]:
+        return self.known.values()
+
+    def view(self, name: str) -> ViewDef | None:
+        return self.views.get(fold(name))
+
+
+def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id: int, as_of: Sequence[int]) -> Target:
+    """running: the program as it is; schema: its changes of columns so far; last_id: of its tables; as_of: after how
+    many changes each of its views was written."""
+    created = tuple(_created(want.tables[fold(n)], schema, last_id + i) for i, n in enumerate(d.created, 1))
+    altered = tuple(_altered(n, parts, want.tables[fold(n)], running, schema, as_of) for n, parts in d.altered)
+    tables = dict(running.known) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
+    gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
+    becoming = Becoming(tables, {n: v for n, v in running.views.items() if n not in gone})
+    then = max([schema, *(n for t in tables.values() for c in t.columns for n in (c.added, c.dropped))])
+    new, early = {fold(n) for n in (*d.made, *d.replaced)}, {fold(n) for n in d.early}
+    views = []
+    for name in sorted((n for n in want.views if n in new), key=lambda n: n not in early):
+        made = _view(want.views[name], becoming, _changes(want, name, name in early, schema, then), name in early)
+        becoming.views[name] = made.view
+        views.append(made)
+    return Target(d, created, altered, tuple(views))
+
+
+def _created(table: TableDef, schema: int, table_id: int) -> TableDef:
+    columns = tuple(replace(c, added=schema + c.added) if c.added else c for c in table.columns)
+    return replace(table, columns=columns, table_id=table_id, made=schema)
+
+
+def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming, schema: int, as_of: Iterable[int]
+             ) -> AlterTable:
+    (command,) = parse(f"ALTER TABLE {quoted(name)} {', '.join(parts)}", running)
+    assert isinstance(command, AlterTable)
+    later = [want.columns[want.position(c.name)].added for c in command.table.columns[len(command.was.columns):]]
+    return AlterTable(command.was, stamped(command.was, command.table, schema + max([1, *later]), as_of))
+
+
+def _changes(want: Outline, name: str, early: bool, schema: int, then: int) -> Iterable[int]:
+    """After how many changes of columns the view's text may mean what it does in the new program."""
+    if early:
+        return (schema,)
+    return (then,) if want.views[name].stage == want.stage else range(schema, then + 1)
+
+
+def _view(wanted: View, becoming: Becoming, changes: Iterable[int], early: bool) -> NewView:
+    for change in changes:
+        (command,) = parse(wanted.text, AsOf(becoming, change))
+        assert isinstance(command, CreateView)
+        if early or _widths(command.view) == _widths(wanted.definition):
+            return NewView(command.view, wanted.text, change, wanted.used, early, command.materialized)
+    raise SqlError(1235, "42000", f"View '{wanted.definition.name}' stands before an ALTER TABLE, and means columns "
+                                  "that the tables never had alone here: write its columns out")
+
+
+def _widths(view: ViewDef) -> Mapping[str, int]:
+    """How many columns each table has for it."""
+    return {fold(name): len(t.shown) for name, t in tables_of(view.plan).items()}

@@ -1,0 +1,20 @@
+"""A view as the worker publishes it: what a lookup must give; order and limit are applied to it by whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from noria.dataflow.messages import packets
+from noria.plan.view import ViewDef
+
+
+def published(view: ViewDef) -> packets.AddView:
+    return packets.AddView(replace(view, visible=columns_asked(view), order=(), after=None, asks=None))
+
+
+def columns_asked(view: ViewDef) -> int:
+    """How many leading columns a lookup must give: the visible ones, and those that it orders by; all where more is
+    done to its rows."""
+    if view.after is not None:
+        return view.plan.width
+    return max([view.visible, *(column + 1 for column, _ in view.order)])

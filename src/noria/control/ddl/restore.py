@@ -1,0 +1,41 @@
+"""What a worker that came up is taught, one reply after the other.
+
+Keeps true: a view whose first state a full disk does not let it have is tried again for a while, for there may be space
+soon; only then is it left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from noria.control.catalog.names import fold
+from noria.control.catalog.published import published
+from noria.core.errors import DISK_FULL
+from noria.dataflow.messages.packets import Migrate, Migrated
+from noria.plan.view import ViewDef
+
+TRIES, AGAIN_S = 30, 1.0  # on a full disk
+
+
+class Recovering(Protocol):
+    """What is needed of a link."""
+
+    async def recover(self, body: Any) -> Any: ...
+
+
+async def brought_back(link: Recovering, views: Sequence[ViewDef], recipe: tuple[str, ...], again_s: float = AGAIN_S
+                       ) -> AsyncIterator[Migrated]:
+    """Each reply with the views that are given up."""
+    for tries in reversed(range(TRIES)):
+        reply: Migrated = await link.recover(Migrate(tuple(map(published, views)), recipe, durable=False, each=True))
+        if reply.error is not None:
+            raise reply.error
+        full = {fold(name) for name, why in reply.failed if tries and why.code == DISK_FULL}
+        yield replace(reply, failed=tuple(f for f in reply.failed if fold(f[0]) not in full))
+        views = [v for v in views if fold(v.name) in full]
+        if not views:
+            return
+        await asyncio.sleep(again_s)

@@ -1,0 +1,101 @@
+"""Who owns a data directory, and the epoch that goes with it.
+
+One front end at a time holds a directory's `lock`; who changes it takes the next epoch, written durably before anything
+is started with it.  Workers number their own incarnations (`runtime/transport/lineage.py`): a worker that is started
+again under the same front end keeps its epoch, because unanswered changes are told apart by (epoch, seq).
+
+Keeps true: two claims of a directory never hold at once; no epoch is given twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from noria.runtime.transport.lineage import Process
+from noria.storage.rocks.disk import sync
+
+
+class CannotClaim(Exception):
+    """The directory cannot be ours, for another front end serves it or it cannot be written: which, and what to do."""
+
+
+class Claim:
+    """A data directory that is ours until `release` or the end of the process.  wrest: nobody else may hold it, for we
+    have what decides that (`zookeeper`); a process of this machine that does still is killed."""
+
+    def __init__(self, data_dir: Path, wrest: bool = False):
+        self.data_dir = data_dir
+        with _usable(data_dir):
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._take(wrest)
+            except BaseException:
+                self.release()
+                raise
+
+    def _take(self, wrest: bool) -> None:
+        if not self._locked():
+            holder = os.pread(self._lock, 200, 0).decode(errors="replace").split()
+            if not wrest or not _killed(holder) or not self._locked():
+                raise CannotClaim(f"the data directory {self.data_dir} is in use by process "
+                                     f"{holder[0] if holder else 'unknown'}: stop that server or use another directory")
+        us = Process.of(os.getpid())
+        assert us is not None, "we live"
+        said = f"{us.pid} {us.started} {us.space}".encode()
+        os.pwrite(self._lock, said, 0)  # where the last one's was, for which there is room
+        os.ftruncate(self._lock, len(said))
+
+    def _locked(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def next_epoch(self) -> int:
+        """For what is started now, and nothing that was before."""
+        path = self.data_dir / "epoch"
+        try:
+            epoch = int(path.read_text()) + 1 if path.exists() else 1
+        except ValueError as e:
+            raise CannotClaim(f"{path} holds no number, so this is no data directory of noria, or a damaged "
+                              f"one: restore the file (any number above all it ever held) or use another "
+                              f"directory") from e
+        fresh = path.with_suffix(".new")
+        with _usable(self.data_dir):
+            try:
+                fresh.write_text(str(epoch))
+                sync(str(fresh))
+                fresh.replace(path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
+            sync(str(self.data_dir))
+        return epoch
+
+    def release(self) -> None:
+        os.close(self._lock)
+
+
+@contextlib.contextmanager
+def _usable(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise CannotClaim(f"the data directory {data_dir} cannot be used: {e.strerror}") from e
+
+
+def _killed(holder: list[str]) -> bool:
+    """Is the process that said so of itself, on this machine, no more?"""
+    try:
+        pid, started, space = holder
+        process = Process(int(pid), int(started), space)
+    except ValueError:
+        return False
+    us = Process.of(os.getpid())
+    return us is not None and us.space == space and (process.kill() or not process.alive)

@@ -1,0 +1,154 @@
+"""The lease of a data directory's controllers, in ZooKeeper: one server leads, others stand by and take over from it.
+
+It is kazoo's lock: an ephemeral node of the session, which goes when the session ends; who waits longest is next.
+
+Keeps true: who has lost the lease is told before ZooKeeper gives it to another, also where ZooKeeper cannot be reached
+any more, and not before that.  ZooKeeper keeps a node for a session's time after it has last heard of its process,
+which it has at the earliest when the last question that it answered was sent: so a thread asks again and again whether
+the node is there, and a little before that time is over the lease counts as lost.  A lease that was lost does not come
+back; the process that had it ends, as if it had crashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import CancelledError, KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.recipe.lock import Lock
+
+from noria.control.processes.lease_address import Address, LeaseUnavailable
+
+SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; it makes at least two of its ticks of it
+CONNECT_S = 10.0
+ASK_SHARE = 1 / 6  # of the session's time, between two questions
+SURE_SHARE = 11 / 12  # of the session's time, for which an answer is good
+
+
+class Lease:
+    """To be used from one event loop.  holder: what others are told of us.  note: of what it waits for."""
+
+    def __init__(self, address: Address, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
+        self._address, self._holder, self._note = address, holder, note
+        self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
+        self._ask_s, self._sure_s = session_s * ASK_SHARE, session_s * SURE_SHARE
+        self._lock: Lock | None = None
+        self._end: asyncio.TimerHandle | None = None  # of what the last answer is good for
+        self._ended = threading.Event()  # for who asks
+        self.held = False
+
+    # ------------------------------------------------------------ to be had
+    async def take(self) -> None:
+        """Wait until it is ours."""
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[str] = self._loop.create_future()  # why, once it is lost
+        self._sure: asyncio.Future[None] = self._loop.create_future()  # the first answer
+        try:
+            await asyncio.to_thread(self._client.start, CONNECT_S)
+        except KazooTimeoutError as e:
+            await self.release()
+            raise LeaseUnavailable(f"no ZooKeeper answers at {self._address.hosts} after {CONNECT_S:.0f} s, so nobody "
+                                   "can say who leads: start it, or correct --lease") from e
+        self._client.add_listener(self._heard)
+        self._lock = self._client.Lock(f"{self._address.path}/leader", self._holder)
+        while not self.held:
+            if not await self._in_thread(self._at_once) and not await self._in_thread(self._in_turn):
+                continue
+            self.held = True
+            threading.Thread(target=self._ask, name="lease", daemon=True).start()
+            first: set[asyncio.Future[Any]] = {self._sure, self.lost}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if self.lost.done():  # while the answer was on its way
+                raise LeaseUnavailable(f"the lease was lost as it came: {self.lost.result()}")
+
+    async def release(self) -> None:
+        """Let the next one have it at once."""
+        self.held = False
+        self._ended.set()
+        if self._end is not None:
+            self._end.cancel()
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def _in_thread(self, wait: Callable[[], bool]) -> bool:
+        """Cancelled, the wait in the thread ends as well."""
+        waiting = asyncio.ensure_future(asyncio.to_thread(wait))
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            assert self._lock is not None
+            self._lock.cancel()
+            with contextlib.suppress(KazooException):
+                await waiting
+            raise
+
+    def _at_once(self) -> bool:
+        assert self._lock is not None
+        if self._lock.acquire(blocking=False):
+            return True
+        leader = next(iter(self._lock.contenders()), None)
+        self._loop.call_soon_threadsafe(self._note, f"{leader or 'another server'} leads")
+        return False
+
+    def _in_turn(self) -> bool:
+        assert self._lock is not None
+        try:
+            return bool(self._lock.acquire())
+        except CancelledError:
+            return False
+
+    # ------------------------------------------------------------ to be lost
+    def _ask(self) -> None:
+        """In a thread of its own.  A question waits while there is no connection; then the next one is sent at once."""
+        assert self._lock is not None
+        sent = -self._ask_s
+        while not self._ended.wait(max(sent + self._ask_s - time.monotonic(), 0)):
+            sent = time.monotonic()
+            with contextlib.suppress(KazooException):  # `_heard` is told of it as well
+                there = self._client.exists(f"{self._lock.path}/{self._lock.node}") is not None
+                self._in_loop(self._answered, sent, there)
+
+    def _answered(self, sent: float, there: bool) -> None:
+        """sent: when, of the monotonic clock."""
+        if not self.held:
+            return
+        if self._end is not None:
+            self._end.cancel()
+        if there:
+            self._end = self._loop.call_later(sent + self._sure_s - time.monotonic(), self._lose,
+                                              "ZooKeeper does not answer")
+            if not self._sure.done():
+                self._sure.set_result(None)
+        else:
+            self._lose("ZooKeeper has its node no more")
+
+    def _heard(self, state: str) -> None:
+        """In kazoo's thread."""
+        self._in_loop(self._take_state, state)
+
+    def _in_loop(self, do: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(do, *args)
+
+    def _take_state(self, state: str) -> None:
+        if not self.held:
+            return
+        if state == KazooState.LOST:
+            self._lose("ZooKeeper has ended the session")
+        elif state == KazooState.SUSPENDED:
+            self._note("no connection to ZooKeeper")
+
+    def _lose(self, why: str) -> None:
+        self.held = False
+        self._ended.set()
+        if not self.lost.done():
+            self.lost.set_result(why)

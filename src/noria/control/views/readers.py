@@ -1,0 +1,227 @@
+"""Which named views have a reader: what a view keeps follows from who reads it (section 4.4, for whole views).
+
+    CREATE VIEW, with a key                         a reader, empty where it is partial
+    CREATE VIEW, without one: it would be full      none: the first direct read makes it
+    CREATE MATERIALIZED VIEW                        a reader, filled before the statement is answered
+    a view whose rows another one's reader has      none: reads go there
+    a view whose rows are found in another one's    none: reads go there (`plan/reuse/through.py`)
+    a view whose rows an ad-hoc view has            that one's
+
+A view with a key has its reader at once because that costs nothing until keys are read, while the indexes that the
+reads will need take their time.
+
+Keeps true: a view that only other views use has no reader; the reader of a view that goes, or is defined anew, becomes
+that of another view whose rows it has, if there is one; views with a key that were read through it get their own; one
+that has been made is made again at each start.  A view of which no key has been read, and whose rows are found in those
+of a new one, is read through that, as if it had come later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from noria.control.catalog.holding import holds, reading
+from noria.control.catalog.names import fold
+from noria.control.catalog.published import columns_asked, published
+from noria.control.views.adhoc import AdHoc
+from noria.core import limits
+from noria.core.errors import Poisoned, SqlError, is_gone, view_gone
+from noria.dataflow.messages import packets
+from noria.plan.view import ViewDef
+from noria.runtime.link.link import Link, WorkerGone
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How a new view begins.  adopted: the ad-hoc view whose reader it gets."""
+
+    view: ViewDef
+    step: packets.MigrationStep
+    readerless: bool = False
+    adopted: ViewDef | None = None
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How views go.  heirs: of their folded names, those that get their readers; orphans: those that were read through
+    them, and get readers of their own."""
+
+    steps: tuple[packets.MigrationStep, ...]
+    heirs: dict[str, str]
+    orphans: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> list[str]:
+        """The views that have a reader from now on."""
+        return [*self.heirs.values(), *self.orphans]
+
+
+class Readers(AdHoc):
+    """See the module."""
+
+    def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
+        super().__init__(link, adhoc_views, hold_ms)
+        self._first_reads: dict[str, asyncio.Task[None]] = {}  # by folded name
+
+    # ------------------------------------------------------------ the first read
+    async def first_read(self, view: ViewDef) -> None:
+        """Returns when the view has its reader, and that its first state.  It is made once for all who wait, and to its
+        end though they go away, for it has been asked for; dropping the view ends it."""
+        name = fold(view.name)
+        task = self._first_reads.get(name)
+        if task is None:
+            task = self._first_reads[name] = asyncio.ensure_future(self._read_first(name))
+            task.add_done_callback(partial(self._was_read, name))
+        await asyncio.shield(task)
+        if name not in self._views:
+            raise view_gone(view.name)
+
+    def _was_read(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._first_reads[name]
+        if not task.cancelled():
+            task.exception()  # looked at: whoever waited may be gone
+
+    async def _read_first(self, name: str) -> None:
+        async with self._lock:
+            view = self._views.get(name)
+            if view is None or name not in self._readerless or self.match(view) is not None:
+                return
+            reply = await self._with_room((published(view),), self.recipe(), False)
+            if name not in self._views:  # a worker that came up meanwhile could not read it
+                return
+            self._given_reader(view)
+            self._planned(reply)
+            self._link.submit(packets.Migrate((), self.recipe(), True))  # nobody waits for the note that it was read
+        await self._whole(name, self._as_unread)
+
+    async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
+        """The reader could not be filled: the next read tries again, but for what ends workers."""
+        if isinstance(why, Poisoned | WorkerGone):
+            return
+        self._lost_reader(fold(view.name))
+        await self._migrate((packets.DropView(view.name),), self.recipe())
+
+    async def _whole(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
+        """Wait for the first state of a reader; without it, `otherwise`."""
+        while (view := self._views.get(name)) is not None:
+            try:
+                await self.first_states.of(view)
+                return
+            except BaseException as e:
+                if isinstance(e, SqlError) and is_gone(e):  # another worker makes it anew
+                    continue
+                async with self._lock:
+                    if self._views.get(name) is view:
+                        await otherwise(view, e)
+                raise
+
+    # ------------------------------------------------------------ views come and go
+    def _beginning(self, view: ViewDef, at_once: bool) -> Beginning:
+        """at_once: with its reader, whether it is read or not."""
+        add = published(view)
+        if view.internal:
+            return Beginning(view, add)
+        donor = next(iter(self._donors(view)), None)
+        if self._is_held(view):
+            return Beginning(view, packets.CheckView(add.view), readerless=True)
+        if donor is None and not at_once and not view.key:
+            return Beginning(view, packets.CheckView(add.view), readerless=True)
+        if donor is None:
+            return Beginning(view, add)
+        return Beginning(replace(view, definition=donor.definition), packets.RenameView(donor.name, view.name),
+                         adopted=donor)
+
+    def _donors(self, view: ViewDef) -> list[ViewDef]:
+        """Other views whose readers have this one's rows: named ones, then ad-hoc ones that are whole."""
+        found = [v for v in self._holding(view)
+                 if fold(v.name) not in self._readerless and fold(v.name) != fold(view.name)
+                 and not (v.adhoc and self.first_states.wait_for(v))]
+        return sorted(found, key=lambda v: v.adhoc)
+
+    def _is_held(self, view: ViewDef) -> bool:
+        """Has the reader of another named view its rows?"""
+        return self._lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
+
+    def _yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
+        """Views that are to be read through a new one, those of which no key has been read."""
+        return tuple(packets.DropView(v.name, idle=True) for n, v in self._views.items()
+                     if v.key and not v.internal and n not in self._readerless and n != fold(view.name)
+                     and reading(view, v) is not None)
+
+    def _parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
+        """What takes these views from the worker, or gives their readers to others.  coming: new ones."""
+        steps: list[packets.MigrationStep] = []
+        heirs: dict[str, str] = {}
+        for name in gone:
+            view = self._views[name]
+            heir = self._heir(view, {*gone, *heirs.values()})
+            if heir is None:
+                steps.append(packets.DropView(view.name))
+            else:
+                steps.append(packets.RenameView(view.name, heir.name))
+                heirs[name] = fold(heir.name)
+        orphans = self._orphans(gone, {*heirs.values()}, coming)
+        steps += [published(self._views[n]) for n in orphans]
+        return Parting(tuple(steps), heirs, orphans)
+
+    def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
+        """Views with a key that were read through those that go, and can be read through no other."""
+        there = {n for n in self._views if n not in self._readerless and n not in gone} | {*heirs}
+        found: list[str] = []
+        left = [n for n in self._readerless if n not in gone and n not in heirs and self._views[n].key]
+        for name in sorted(left, key=lambda n: (-columns_asked(self._views[n]), n)):
+            view = self._views[name]
+            lenders = {*self._held.same(view), *self._held.others(view)}
+            new = any(holds(c, view) for c in coming)
+            if not lenders.isdisjoint(gone) and lenders.isdisjoint({*there, *found}) and not new:
+                found.append(name)
+        return tuple(found)
+
+    def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
+        """A view that this one's reader has the rows of, and no other named view's."""
+        if view.internal or fold(view.name) in self._readerless or self.first_states.wait_for(view):
+            return None
+        for name, other in self._views.items():
+            if name in self._readerless and name not in but:
+                named = [v for v in self._donors(other) if not v.adhoc]
+                if len(named) == 1 and named[0] is view:
+                    return other
+        return None
+
+    def _yielded(self, reply: packets.Migrated) -> None:
+        """These views had nothing, and are read through another one from now on."""
+        for name in map(fold, reply.yielded):
+            if name in self._views and name not in self._readerless:
+                self.first_states.forget(name)
+                self._lost_reader(name)
+
+    def _parted(self, parting: Parting, gone: Collection[str]) -> None:
+        """These views have gone from the worker."""
+        for name, heir in parting.heirs.items():
+            if name in self._views and heir in self._readerless:  # else a worker came up that knew already
+                self._given_reader(self._views[heir], self._views[name])
+        for name in parting.orphans:
+            if name in self._views and name in self._readerless:
+                self._given_reader(self._views[name])
+        for name in gone:
+            self._forget(name)
+
+    # ------------------------------------------------------------ what is not done
+    def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:
+        """DROP VIEW drops no feed, DROP FEED nothing else."""
+        if other := [self._views[n].name for n in names if self._views[n].feed != feeds]:
+            why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
+            raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")
+
+    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
+        readers = [self._views[v].name for v, used in self._uses.items() if v not in gone and used & set(gone)]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot {verb} view {quoted(self._views[n].name for n in gone)}: views "
+                                          f"build on it: {quoted(readers)}; drop these first")
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

@@ -1,0 +1,491 @@
+"""First states and indexes over many rows, built in slices while everything else goes on (sections 4.5 and 5).
+
+Keeps true:
+* a node is built when everything that it derives from is whole; until its own state is, it is *inert*: in no tick of
+  the graph, and no view over it is read
+* a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
+* a partial node in use that must become full, or a full one that lacks an index, stays as it is until the state that is
+  wanted is there, built beside it; until then what needs that is *dormant*: in no layout
+* what is in use looks up by indexes that are there: what a new layout wants of it besides, it does when they are
+* what a build cannot go on for ends this build, with its error, and nothing else
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from noria.core.batch import Batch
+from noria.core.errors import InvariantViolation, SqlError, adhoc_too_much
+from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
+from noria.core.types import TableDef
+from noria.dataflow.backfill.exchange_state import Gathered, Serving
+from noria.dataflow.backfill.full_state import Delivered, FirstState, Fit, NewIndex, Promotion
+from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.graph.nodes import Columns, Node, ancestors, here, nearest
+from noria.dataflow.graph.protocols import IndexBuild, State, StoreBroken
+from noria.dataflow.graph.work import Work
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+Lookups = tuple[frozenset[int], bool]  # a node's `primaries` and `full_below`
+MOST_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is being built: rows done, of how many as far as is known, and what it waits for or why it ended."""
+
+    what: str
+    done: int
+    total: int
+    waits: str = ""
+    failed: bool = False
+
+
+@dataclass
+class Builds:
+    """All that is being built, taking turns.  at_once_rows: what derives from no more rows is built by whoever asks;
+    state_bytes: what one state may take (0: any); adhoc_bytes: likewise one that only ad-hoc views need; awaited_rows:
+    an index over more is awaited from Spark (0: none); unforeseen: notes a defect, and gives the error to answer
+    with."""
+
+    engine: Engine
+    at_once_rows: int = BUILD_AT_ONCE_ROWS
+    state_bytes: int = 0
+    adhoc_bytes: int = 0
+    awaited_rows: int = 0
+    unforeseen: Callable[[Exception], SqlError] | None = None
+    states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
+    indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
+    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
+    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
+    fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
+    served: list[Serving] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
+    _turns: deque[Build] = field(default_factory=deque)
+    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
+    dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
+    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by what they can be asked here
+    _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
+
+    # -------------------------------------------------------------- what is to be built
+    def declare(self) -> None:
+        """Indexes that tables declare and do not have; those declared no more are given up.  One that cannot be begun
+        (a full disk, a damaged table) is tried again at the next change, and holds nothing else up."""
+        store = self.engine.store
+        for (table, columns), made in list(self.declared.items()):
+            known = store.tables().get(table)
+            if known is None or all(i.columns != columns for i in known.indexes):
+                made.build.give_up()
+                self._turns.remove(self.declared.pop((table, columns)))
+        self.refused.clear()
+        for table, columns in list(store.unbuilt()):
+            try:
+                build = self._begin_index(table, columns)
+            except SqlError as error:
+                self.refused[table, columns] = error
+                continue
+            if build is not None:
+                names = [store.tables()[table].columns[c].name for c in columns]
+                self.declared[table, columns] = made = NewIndex(None, columns, build, table, names)
+                self._turns.append(made)
+
+    def fit(self, table: TableDef) -> Fit:
+        """Whether its rows fit this definition is looked at from now on, and nothing else of this table."""
+        if (before := self.fits.pop(table.table_id, None)) is not None:
+            self._turns.remove(before)
+        made = Fit(self.engine.store.begin_fitting(table), table.name)
+        small = made.fitting.total <= self.at_once_rows
+        while small and not made.step(self.engine):
+            if self.engine.work is not None:
+                self.engine.work.check()
+        if not made.fitting.over:
+            self.fits[table.table_id] = made
+            self._turns.append(made)
+        return made
+
+    def renamed(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        every: tuple[NewIndex | Fit, ...] = (*self.indexes.values(), *self.declared.values(), *self.fits.values())
+        for made in every:
+            made.table = name if made.table == table else made.table
+        self.declared = {(m.table, m.columns): m for m in self.declared.values()}
+
+    def unfit(self, made: Fit) -> None:
+        """Nobody wants to know any more."""
+        made.fitting.give_up()
+        for table, fit in list(self.fits.items()):
+            if fit is made:
+                self._turns.remove(self.fits.pop(table))
+
+    def index(self, base: Node, table: str, columns: Columns) -> None:
+        """The base table is to be looked up by these columns."""
+        store = self.engine.store
+        if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
+            return
+        if store.serves(table, columns):
+            return
+        shared = next((m for m in self.indexes.values() if (m.table, m.columns) == (table, columns)), None)
+        if shared is not None:  # for another node of the table
+            self.indexes[base, columns] = made = NewIndex(base, columns, shared.build, table, shared.names)
+            self._turns.append(made)
+            return
+        if (table, columns) in self.declared:
+            made = self.indexes[base, columns] = self.declared.pop((table, columns))
+            made.base = base
+            return
+        if store.row_count(table) <= self.at_once_rows:
+            store.add_index(table, columns, self.engine.work)
+            return
+        build = self._begin_index(table, columns)
+        if build is not None:
+            names = [base.fields[c].name for c in columns]
+            self.indexes[base, columns] = made = NewIndex(base, columns, build, table, names)
+            self._turns.append(made)
+
+    def _begin_index(self, table: str, columns: Columns) -> IndexBuild | None:
+        store = self.engine.store
+        return store.begin_index(table, columns, 0 < self.awaited_rows < store.row_count(table))
+
+    def awaited(self) -> Iterator[NewIndex]:
+        """The indexes that wait for files of Spark's tasks."""
+        return (m for m in (*self.indexes.values(), *self.declared.values()) if m.build.awaits)
+
+    def state(self, build: FirstState | Delivered | Gathered) -> None:
+        """The node is full and has no state yet."""
+        self.states[build.node] = build
+        self._turns.append(build)
+
+    def drop(self, node: Node) -> None:
+        """Its full state is not wanted any more."""
+        if node in self.states:
+            self._turns.remove(self.states.pop(node))
+
+    def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
+        """These partial nodes are to be full, with these indexes; no others are."""
+        for n, build in list(self.states.items()):
+            if _beside(build) and n not in wanted:
+                self._turns.remove(self.states.pop(n))
+        for n, indexes in wanted.items():
+            if n not in self.states:
+                self.make_beside(n, indexes)
+
+    def make_beside(self, n: Node, indexes: list[Columns]) -> None:
+        """A full state, to take the place of a partial one in use."""
+        if n.op.remote and self.engine.shards is not None:
+            self.state(Gathered(n, indexes))
+            self.engine.shards.gather_all(n)
+        else:
+            self.state(Promotion(n, indexes))
+
+
+    def serve(self, serving: Serving) -> None:
+        """Rows of this worker are asked for."""
+        self.served.append(serving)
+        self._turns.append(serving)
+
+    def serve_no_more(self, wanted: Callable[[Serving], bool]) -> None:
+        """But what is wanted."""
+        for s in [s for s in self.served if not wanted(s)]:
+            self.served.remove(s)
+            self._turns.remove(s)
+
+    def gathers_anew(self, node: Node) -> None:
+        """Rows of an exchange come from the beginning."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.anew(self.engine)
+
+    def arrived(self, node: Node, rows: Batch) -> bool:
+        """Some rows of an exchange that belong here, for its full state; whether it wants more."""
+        build = self.states.get(node)
+        if not isinstance(build, Gathered) or build.error is not None:
+            return False
+        self._try(build, lambda: build.take(self.engine, rows))
+        return build.error is None
+
+    def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
+        """How far a worker is with giving an exchange's rows."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.passed[worker] = counts
+
+    def gathered(self, node: Node) -> None:
+        """All rows of an exchange have arrived."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered) and build.error is None:
+            self._slice(build)
+
+    def not_gathered(self, node: Node, error: SqlError) -> None:
+        """They cannot be had."""
+        build = self.states.get(node)
+        if isinstance(build, Gathered):
+            build.error = self.engine.outages.of_build(build, error)
+
+    def waits(self, node: Node) -> bool:
+        """Is something that the node derives from not there yet?"""
+        above = here(node)[:-1]
+        return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
+
+    def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
+        """Is everything there that an exchange's rows of this worker derive from, as they are asked for by these
+        columns?  Not while the layout here is on the way to the one that the asker may have."""
+        above = here(exchange.parents[0])
+        indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
+        return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
+            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above))
+
+    def _lacks_index(self, nodes: list[Node]) -> bool:
+        return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)
+
+    def finish_indexes(self, node: Node) -> None:
+        """Those that a node must have now."""
+        above = set(ancestors(node))
+        for made in [m for m in self.indexes.values() if m.base in above]:
+            made.build.in_slices()
+            made.rows = MOST_ROWS
+            while not made.step(self.engine):
+                if self.engine.work is not None:
+                    self.engine.work.check()
+            self._whole(made)
+
+    def again(self, table: str) -> None:
+        """Rows came to the table beside all deltas: what is built from it begins anew."""
+        for made in (*self.indexes.values(), *self.declared.values()):
+            if made.table == table:
+                made.build.again()
+                made.ticket = ""
+        self.anew(set(self.engine.bases.get(table, ())))
+
+    def anew(self, changed: set[Node]) -> None:
+        """First states under way of what derives from these begin again."""
+        above = ancestors if self.engine.shards is None else here
+        for n in self.engine.graph.nodes:
+            build = self.states.get(n)
+            if isinstance(build, Gathered):
+                continue  # whoever has the rows says whether they are to be asked for again
+            if (build is not None or n.stash is not None) and changed & set(above(n)):
+                if build is not None:
+                    self._turns.remove(build)
+                if isinstance(build, Promotion) and not n.full:
+                    self.state(build.anew())
+                    continue
+                if isinstance(build, Promotion):
+                    n.indexes = build.indexes
+                n.stash, n.inert = None, True
+                n.op.forget(self.engine, n)
+                self.state(FirstState(n))
+
+    # -------------------------------------------------------------- the graph has changed
+    def on_the_way(self) -> set[Node]:
+        """What states derive from that are being filled, here or elsewhere."""
+        filled = {s.node for s in self.states.values() if isinstance(s, FirstState) and s in self._begun()}
+        used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
+        return used.union(*(here(s.node.parents[0]) for s in self.served))
+
+    def relaid(self, before: Mapping[Node, Lookups]) -> None:
+        """After a layout: forget what nobody wants any more, and say who is in ticks.  before: of nodes in use, and of
+        those on the way to a state that is being filled, what made them look something up."""
+        nodes = set(self.engine.graph.nodes)
+        for n in [n for n in self.states if n not in nodes]:
+            self._turns.remove(self.states.pop(n))
+        for (base, columns), made in list(self.indexes.items()):
+            if base not in nodes or (columns not in base.pulled and (base, columns) not in self.promised):
+                self._forget_index(made)
+        self.serve_no_more(lambda s: s.node in nodes)
+        for state in self.states.values():
+            if isinstance(state, FirstState | Gathered):
+                state.refit()
+        self._later = {n: (n.primaries, n.full_below) for n, old in before.items()
+                       if n in nodes and old != (n.primaries, n.full_below) and self._lacks_index(ancestors(n))}
+        for n in self._later:
+            n.primaries, n.full_below = before[n]
+        self.settle()
+
+    def _forget_index(self, made: NewIndex) -> None:
+        """Unless it is declared, too, or another node of the table has it."""
+        assert made.base is not None
+        del self.indexes[made.base, made.columns]
+        known = self.engine.store.tables().get(made.table)
+        others = any(m.build is made.build for m in self.indexes.values())
+        if not others and known is not None and any(i.columns == made.columns for i in known.indexes):
+            made.base, self.declared[made.table, made.columns] = None, made
+            return
+        if not others:
+            made.build.give_up()
+        self._turns.remove(made)
+
+    def settle(self) -> None:
+        """Who is inert: what is being built, what waits for that, and what works for these only; who looks up what."""
+        nodes = self.engine.graph.nodes
+        for n in [n for n in self._later if not self._lacks_index(ancestors(n))]:
+            n.primaries, n.full_below = self._later.pop(n)
+        for n in nodes:
+            if n.op.stateful and n.parents:
+                new, build = n.inert or not n.live, self.states.get(n)
+                own = build is not None and not _beside(build)
+                n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
+            n.live = n.live or not n.inert
+        asked = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
+        self._fed = {(n, cols) for n, cols in asked if (n, cols) in self._fed or self.feeds(n, cols)}
+        for n in reversed(nodes):
+            if not n.op.stateful:
+                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
+
+    def _wants(self, below: tuple[Node, int]) -> bool:
+        """Does somebody take a node's deltas?  Of an exchange that may be another worker."""
+        child, _ = below
+        return self.feeds(child) if child.op.remote else not child.inert
+
+    # -------------------------------------------------------------- building
+    def __bool__(self) -> bool:
+        """Is there something that can go on?"""
+        return any(map(self._can, self._turns))
+
+    def _can(self, build: Build) -> bool:
+        if build.error is not None or isinstance(build, Gathered):
+            return False
+        if isinstance(build, Serving):
+            return build.can()
+        if isinstance(build, NewIndex) and build.build.awaits:
+            return False
+        if not isinstance(build, FirstState) or build.begun:
+            return True
+        whole = all(m.full or not m.parents for m in nearest(build.node))
+        return whole and not self.waits(build.node)
+
+    def sources(self) -> set[Node]:
+        """The nodes whose output deltas `tick` wants."""
+        return {n for s in self._begun() for n in s.sources}
+
+    def _begun(self) -> Iterator[Passing]:
+        return (s for s in (*self.states.values(), *self.served)
+                if isinstance(s, Passing) and s.begun and s.error is None)
+
+    def tick(self, deltas: Mapping[Node, Batch]) -> None:
+        """What sources put out in a tick."""
+        for state in list(self._begun()):
+            mine = {n: d for n, d in deltas.items() if n in state.sources}
+            if mine:
+                self._try(state, lambda state=state, mine=mine: state.tick(self.engine, mine))  # type: ignore[misc]
+
+    def next(self) -> Build | None:
+        """Whose turn it is; None where nothing can go on."""
+        for _ in range(len(self._turns)):
+            if self._can(self._turns[0]):
+                return self._turns[0]
+            self._turns.rotate(-1)
+        return None
+
+    def step(self) -> None:
+        """One slice of the next in turn."""
+        build = self.next()
+        if build is not None:
+            self._turns.rotate(-1)
+            self._slice(build)
+
+    def all(self) -> None:
+        """Everything that can go on, to its end."""
+        while self:
+            self.step()
+
+    def _slice(self, build: Build) -> None:
+        pace = Pace(self.engine.clock, self.engine.processor)
+        if self._try(build, lambda: build.step(self.engine)):
+            self._whole(build)
+        else:
+            build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
+
+    def _try(self, build: Build, step: Callable[[], bool | None]) -> bool:
+        engine = self.engine
+        outer, engine.work = engine.work, Work()
+        try:
+            whole = bool(step())
+            if isinstance(build, FirstState | Delivered | Gathered) and build.state is not None:
+                nbytes = build.state.memory()
+                Work(state_bytes=self.state_bytes).grown(nbytes, build.what())
+                if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
+                    raise adhoc_too_much(build.what(), self.adhoc_bytes)
+        except (InvariantViolation, StoreBroken):
+            raise
+        except Exception as bug:
+            build.error = engine.outages.of_build(build, bug)
+        finally:
+            engine.work = outer
+        if build.error is not None and isinstance(build, Serving):
+            self.serve_no_more(lambda s: s is not build)
+            build.fail(build.error)
+        return build.error is None and whole
+
+    def _is_adhoc(self, node: Node) -> bool:
+        """Do only ad-hoc views derive from it?"""
+        readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
+        return bool(readers) and all(r.op.adhoc for r in readers)
+
+    def _whole(self, build: Build) -> None:
+        if isinstance(build, Serving):  # or it was given up with its last piece
+            self.serve_no_more(lambda s: s is not build)
+            return
+        self._turns.remove(build)
+        if isinstance(build, Fit):
+            self.fits = {t: f for t, f in self.fits.items() if f is not build}
+            return
+        if isinstance(build, NewIndex) and build.base is None:
+            del self.declared[build.table, build.columns]
+        elif isinstance(build, NewIndex):
+            assert build.base is not None
+            del self.indexes[build.base, build.columns]
+        elif isinstance(build, FirstState | Delivered | Gathered):
+            del self.states[build.node]
+            build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
+        if not _beside(build):
+            self.settle()
+            if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
+                # a load had what these wait for built again in its own place; or what is above an exchange that is to
+                # be full is in use only now
+                self._try(build, self.engine.relayout)
+            return
+        if isinstance(build, Promotion):
+            build.put()
+        self._try(build, self.engine.relayout)
+        if build.error is not None:  # what waits for it will not be there
+            assert isinstance(build, Promotion | Gathered)
+            self.state(build)
+
+    def held(self) -> Iterator[Batch]:
+        """Rows that are in no state yet."""
+        return (s.rest for s in self.states.values() if isinstance(s, Delivered))
+
+    def apart(self) -> Iterator[tuple[Node, State]]:
+        """States that are no node's yet."""
+        return ((n, s.state) for n, s in self.states.items()
+                if isinstance(s, Promotion | Gathered) and _beside(s) and s.state is not None)
+
+    # -------------------------------------------------------------- what is told of it
+    def of_view(self, view: str) -> list[Build]:
+        """What a view waits for."""
+        if self.engine.ready(view):
+            return []
+        above = ancestors(self.engine.readers[view])
+        states: list[Build] = [self.states[n] for n in above if n in self.states]
+        return states + [m for m in self.indexes.values() if m.base in above]
+
+    def error_of(self, view: str) -> SqlError | None:
+        """Why the view will not be there."""
+        return next((b.error for b in self.of_view(view) if b.error is not None), None)
+
+    def progress(self, build: Build) -> Progress:
+        done, total = build.counts(self.engine)
+        waits = "" if build.error is None else build.error.message
+        if build.error is None and not self._can(build) and not (isinstance(build, Gathered) and build.passed):
+            waits = "made by Spark" if isinstance(build, NewIndex) else "waits for what it derives from"
+        return Progress(build.what(), done, max(done, total), waits, build.error is not None)
+
+
+def _beside(build: Build | None) -> bool:
+    """Is it to take the place of a partial state in use?"""
+    return isinstance(build, Promotion) or (isinstance(build, Gathered) and build.beside)

@@ -1,0 +1,134 @@
+"""All rows of an exchange, from every worker to each: what a full state of it is made of.
+
+    at the worker that has rows        `Serving`: they pass slice by slice (`scan.py`), in pieces, each for the asker
+    at the one that they belong to     `Gathered`: the state that the pieces go into as they come
+
+Keeps true: what an asker has of a worker is at every moment what has passed there.  Deltas of what has passed come as
+pieces; once the last of them came, as the exchange's updates (rule R4).  A worker is no more than AHEAD slices
+ahead of whoever takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError
+from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.graph.nodes import Columns, Node
+from noria.dataflow.graph.protocols import State
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+AHEAD = 4  # slices
+PIECE_ROWS = 16_384  # at most: whoever takes them takes all of a piece in one step
+Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
+
+
+class Serving(Passing):
+    """What this worker has for an exchange at one other, or at itself.  ask: the asker's number of it.  ready: can it
+    begin?  give: rows of which some may be the asker's, whether the next ones are to be asked for, and how far it is;
+    False where none were.  over: there are no more.  fail: there will be none."""
+
+    def __init__(self, node: Node, asker: int, ask: int, ready: Callable[[], bool],
+                 give: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
+                 fail: Callable[[SqlError], None]):
+        super().__init__(node)
+        self.asker, self.ask = asker, ask
+        self.ahead = AHEAD  # slices that may go before one is asked for
+        self._ready, self._give, self._over, self.fail = ready, give, over, fail
+        self._in_slice = False
+
+    def can(self) -> bool:
+        try:
+            return self.ahead > 0 if self.begun else self._ready()
+        except SqlError:  # which the next step raises
+            return True
+
+    def _begin(self, engine: Engine) -> None:
+        self._ready()
+        super()._begin(engine)
+        assert self._top is not None
+        for rows in engine.stream(self._top):  # what is there of no rows at all
+            if len(rows):
+                self._take(engine, rows)
+
+    def step(self, engine: Engine) -> bool:
+        self._in_slice, self.rows = True, min(self.rows, PIECE_ROWS)
+        try:
+            return super().step(engine)
+        finally:
+            self._in_slice = False
+
+    def _take(self, engine: Engine, rows: Batch) -> None:
+        if self._give(rows, self._in_slice, self.counts(engine)):
+            self.ahead -= self._in_slice
+
+    def _finish(self, engine: Engine) -> None:
+        self._over()
+
+    def what(self) -> str:
+        return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.asker}"
+
+
+class Gathered(Build):
+    """The full state of an exchange: the rows of all workers that belong here, which `Shards.gather_all` asks for.
+    indexes: of the state that is to take the place of a partial one in use."""
+
+    def __init__(self, node: Node, indexes: list[Columns] | None = None):
+        super().__init__()
+        self.node, self.indexes = node, indexes
+        self._shadow: Node | None = None
+        self.passed: dict[int, Counts] = {}  # by worker
+
+    @property
+    def beside(self) -> bool:
+        """Is there a partial state in use?"""
+        return self.indexes is not None
+
+    @property
+    def state(self) -> State | None:
+        """What is being filled."""
+        return None if self._shadow is None else self._shadow.state
+
+    def refit(self) -> None:
+        """After a new layout: the node's state may have other indexes."""
+        if self._shadow is not None and self.indexes is None:
+            self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
+
+    def anew(self, engine: Engine) -> None:
+        """What came is of no use."""
+        if self._shadow is not None and self.indexes is None:
+            self.node.op.forget(engine, self.node)
+        self._shadow, self.passed = None, {}
+
+    def _begun(self, engine: Engine) -> Node:
+        n = self.node
+        self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, elsewhere=n.elsewhere)
+        if self.indexes is not None:
+            shadow.indexes = self.indexes
+            n.op.make_state(engine, shadow)
+        self.refit()
+        n.op.begin(engine, shadow, 0, 0)
+        return shadow
+
+    def take(self, engine: Engine, rows: Batch) -> None:
+        """A piece, or an update of a worker whose last piece came."""
+        shadow = self._shadow or self._begun(engine)
+        shadow.op.tick(engine, shadow, [rows])
+
+    def step(self, engine: Engine) -> bool:
+        """All came."""
+        n, shadow = self.node, self._shadow or self._begun(engine)
+        n.op.finish(engine, shadow)
+        if self.indexes is not None:
+            n.full, n.state, n.ranges, n.indexes = True, shadow.state, {}, self.indexes
+        return True
+
+    def counts(self, engine: Engine) -> Counts:
+        return sum(done for done, _ in self.passed.values()), sum(of for _, of in self.passed.values())
+
+    def what(self) -> str:
+        return f"first state of n{self.node.id}, {self.node.op.describe()}, from all workers"

@@ -1,0 +1,183 @@
+"""What is done in slices for this worker's own states: the first state of a full node, by the graph (`scan.py`) or
+from files of Spark; an index of a table; a look at whether its rows fit another definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from noria.core.batch import Batch, concat
+from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.graph import ranges
+from noria.dataflow.graph.nodes import Columns, Node
+from noria.dataflow.graph.protocols import Fitting, IndexBuild, State
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+
+class FirstState(Passing):
+    """The state of one full node, from what is above it."""
+
+    def __init__(self, node: Node):
+        super().__init__(node)
+        self._shadow: Node | None = None  # does what the node will do, below the way
+
+    def _begin(self, engine: Engine) -> None:
+        super()._begin(engine)
+        n, top = self.node, self._top
+        assert top is not None
+        shadow = Node(n.id, n.op, (top,), fields=n.fields, full=True, full_below=n.full_below, elsewhere=n.elsewhere)
+        self._shadow = shadow
+        self._state(engine, shadow)
+        gates = [gate for _, gate in self._gates]
+        expected = sum(g.total(engine) for g in gates)
+        n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
+        for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
+            n.op.tick(engine, shadow, [rows])
+
+    def step(self, engine: Engine) -> bool:
+        if not self.begun:
+            self._begin(engine)
+            assert self._shadow is not None
+            if self._shadow.op.from_end(engine, self._shadow, self.node.parents[0]):
+                self._finish(engine)
+                return True
+        return super().step(engine)
+
+    @property
+    def state(self) -> State | None:
+        """What is being filled."""
+        return None if self._shadow is None else self._shadow.state
+
+    def refit(self) -> None:
+        """After a new layout: the node's state may have other indexes."""
+        if self._shadow is not None:
+            n, shadow = self.node, self._shadow
+            shadow.state, shadow.indexes, shadow.ranges = n.state, n.indexes, n.ranges
+
+    def _state(self, engine: Engine, shadow: Node) -> None:
+        self.refit()
+
+    def _take(self, engine: Engine, rows: Batch) -> None:
+        shadow = self._shadow
+        assert shadow is not None
+        if shadow.ranges:
+            ranges.admit(engine, shadow, [rows])
+        shadow.op.tick(engine, shadow, [rows])
+
+    def _finish(self, engine: Engine) -> None:
+        assert self._shadow is not None
+        self._shadow.op.finish(engine, self._shadow)
+
+    def what(self) -> str:
+        return f"first state of n{self.node.id}, {self.node.op.describe()}"
+
+
+class Promotion(FirstState):
+    """The full state that a partial one in use is to become, or a full one that lacks an index: built beside it, then
+    put in its place."""
+
+    def __init__(self, node: Node, indexes: list[Columns]):
+        super().__init__(node)
+        self.indexes = indexes
+
+    def refit(self) -> None:
+        """Its indexes are those of the layout in which the node is full."""
+
+    def _state(self, engine: Engine, shadow: Node) -> None:
+        shadow.indexes = self.indexes
+        shadow.op.make_state(engine, shadow)
+
+    def anew(self) -> Promotion:
+        return Promotion(self.node, self.indexes)
+
+    def put(self) -> None:
+        """The node is full from now on."""
+        assert self._shadow is not None
+        n = self.node
+        if not n.full:
+            n.ranges = {}
+        n.full, n.state, n.indexes = True, self._shadow.state, self.indexes
+
+
+class Delivered(Build):
+    """The state of one full node from input rows as of a snapshot, then from the deltas kept back since."""
+
+    def __init__(self, node: Node, rows: Iterator[Batch]):
+        super().__init__()
+        self.node = node
+        self.state = node.state
+        self._batches, self.rest = rows, Batch.empty(0)
+        self._done = self._begun = 0
+
+    def step(self, engine: Engine) -> bool:
+        n = self.node
+        if not self._begun:
+            self._begun = 1
+            n.op.begin(engine, n, 0, 0)
+        if not len(self.rest):
+            batch = next(self._batches, None)
+            if batch is None:
+                return self._finish(engine)
+            self.rest = batch
+            return False
+        part, self.rest = _split(self.rest, self.rows)
+        n.op.tick(engine, n, [part])
+        self._done += len(part)
+        return False
+
+    def _finish(self, engine: Engine) -> bool:
+        """The deltas in one: a group that is pulled again has those of the whole tick."""
+        n = self.node
+        stash, n.stash = concat(n.stash or [], n.parents[0].width), None
+        if len(stash):
+            n.op.tick(engine, n, [stash])
+        n.op.finish(engine, n)
+        return True
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        return self._done, self._done
+
+    def what(self) -> str:
+        return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
+
+
+class NewIndex(Build):
+    """An index of a base table.  base: the node that looks up by it; None where it is declared, and no node does."""
+
+    def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
+        super().__init__()
+        self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
+        self.ticket = ""  # names it to whoever makes its files
+
+    def step(self, engine: Engine) -> bool:
+        return self.build.over or self.build.step(self.rows)
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        return self.build.done, self.build.total
+
+    def what(self) -> str:
+        return f"index of table {self.table} by {', '.join(self.names)}"
+
+
+class Fit(Build):
+    """Do a table's rows fit another definition?"""
+
+    def __init__(self, fitting: Fitting, table: str):
+        super().__init__()
+        self.fitting, self.table = fitting, table
+
+    def step(self, engine: Engine) -> bool:
+        return self.fitting.step(self.rows)
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        return self.fitting.done, self.fitting.total
+
+    def what(self) -> str:
+        return f"do the rows of table {self.table} fit its new definition"
+
+
+def _split(batch: Batch, rows: int) -> tuple[Batch, Batch]:
+    first, rest = (Batch(batch.columns[:, s].copy(), batch.weights[s].copy()) for s in (slice(rows), slice(rows, None)))
+    return first, rest

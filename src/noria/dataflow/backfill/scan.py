@@ -1,0 +1,162 @@
+"""What is done in slices, and how all rows of what a node derives from pass one way, slice by slice.
+
+Gates (`ops.gate`) let the rows of what the node derives from pass in slices, each a tick of its own, through copies of
+the stateless operators on the way, which get all deltas besides.  So no snapshot is kept and nothing must be caught up
+with: at every moment what came out is the operators applied to what has passed.  Of a join one side passes a gate, the
+larger one if it may; the other is there from the beginning, and meets nothing before rows of the first have passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError
+from noria.dataflow.backfill.read_ahead import PROBED_ROWS
+from noria.dataflow.graph.nodes import Node, Operator, nearest
+
+if TYPE_CHECKING:
+    from noria.dataflow.backfill.read_ahead import ReadAhead
+    from noria.dataflow.engine.engine import Engine
+    from noria.dataflow.ops.gate import Gate
+
+FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
+
+
+class Build:
+    """rows: of the next slice; error: why it does not go on."""
+
+    def __init__(self) -> None:
+        self.rows = FIRST_ROWS
+        self.error: SqlError | None = None
+
+    def step(self, engine: Engine) -> bool:
+        """One slice; True when it is whole."""
+        raise NotImplementedError
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        """Rows done, and of how many."""
+        raise NotImplementedError
+
+    def what(self) -> str:
+        raise NotImplementedError
+
+
+class Passing(Build):
+    """All rows of what is above a node.  Begun, it is in every tick, after the graph."""
+
+    def __init__(self, node: Node):
+        super().__init__()
+        self.node = node
+        self._top: Node | None = None  # the last of the way
+        self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
+        self._gates: list[tuple[Node, Gate]] = []
+        self._ahead: list[ReadAhead] = []  # tables that may be read through
+        self._probed = False  # is it known which of them are?
+        self.sources: set[Node] = set()
+
+    @property
+    def begun(self) -> bool:
+        return self._top is not None
+
+    def _begin(self, engine: Engine) -> None:
+        self._top = self._driven(engine, self.node.parents[0])
+
+    def _take(self, engine: Engine, rows: Batch) -> None:
+        """What came out, of a slice or of a tick."""
+        raise NotImplementedError
+
+    def _finish(self, engine: Engine) -> None:
+        """Everything has passed."""
+        raise NotImplementedError
+
+    def _driven(self, engine: Engine, n: Node) -> Node:
+        """A copy of the way to n, with gates where it begins."""
+        if n.op.stateful:
+            gate = n.op.gate(n)
+            self.sources.add(n)
+            node = self._copied(n, gate, (n,))
+            self._gates.append((node, gate))
+            return node
+        drivers = set(n.op.drivers() or range(len(n.parents)))
+        if n.op.drivers():  # the largest: what it looks up meets few rows
+            drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
+            self._may_read_ahead(n, min(drivers))
+        copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
+                                           for port, p in enumerate(n.parents)))
+        copy.driver = min(drivers, default=0)
+        return copy
+
+    def _may_read_ahead(self, n: Node, driver: int) -> None:
+        """What rows of the driver will be looked up in."""
+        for port, columns in enumerate(n.op.lookups()):
+            ahead = n.parents[port].op.ahead(n.parents[port], columns) if port != driver and columns else None
+            if ahead is not None and ahead.possible():
+                self._ahead.append(ahead)
+
+    def _reading_ahead(self, engine: Engine) -> ReadAhead | None:
+        """The table that is to be read before more rows pass."""
+        if not self._probed:
+            gates = [gate for _, gate in self._gates]
+            passed = sum(g.done for g in gates)
+            if passed < PROBED_ROWS:
+                return None
+            total = sum(g.total(engine) for g in gates)
+            self._ahead = [a for a in self._ahead if a.worth_it(engine, passed, total)]
+            self._probed = True
+        return next((a for a in self._ahead if not a.over), None)
+
+    def _plain(self, n: Node) -> Node:
+        """What the other side of a join looks up in: n as it is."""
+        if n.op.stateful:
+            self.sources.add(n)
+            return n
+        return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
+
+    def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
+        node = Node(n.id, op, parents, fields=n.fields, full_below=True, elsewhere=n.elsewhere)
+        self._way.append(node)
+        return node
+
+    def tick(self, engine: Engine, deltas: Mapping[Node, Batch]) -> None:
+        """Output deltas of sources, or what passes a gate."""
+        out = dict(deltas)
+        for n in self._way:
+            mine = [out.get(p) for p in n.parents]
+            if any(d is not None for d in mine):
+                made = n.op.tick(engine, n, mine)
+                if made is not None and len(made):
+                    out[n] = made
+        assert self._top is not None
+        delta = out.get(self._top)
+        if delta is not None:
+            self._take(engine, delta)
+
+    def step(self, engine: Engine) -> bool:
+        if not self.begun:
+            self._begin(engine)
+        if (ahead := self._reading_ahead(engine)) is not None:
+            ahead.step(engine, self.rows)
+            return False
+        for node, gate in self._gates:
+            if not gate.open:
+                rows = gate.advance(engine, self.rows)
+                if len(rows):
+                    self.tick(engine, {node: rows})
+                break
+        if not all(gate.open for _, gate in self._gates):
+            return False
+        self._finish(engine)
+        return True
+
+    def counts(self, engine: Engine) -> tuple[int, int]:
+        gates = [gate for _, gate in self._gates]
+        ahead = self._ahead if self._probed else []
+        total = sum(g.total(engine) for g in gates) + sum(a.total(engine) for a in ahead)
+        return sum(g.done for g in gates) + sum(a.done for a in ahead), total
+
+
+def _rows(engine: Engine, n: Node) -> int:
+    """Of all that a node derives from."""
+    return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))

@@ -1,0 +1,199 @@
+"""What one worker gives to the others of its exchanges' inputs: rows under keys that they ask for, or all in pieces.
+
+Keeps true: a request is answered when what it derives from can be asked here, and is run again from the start after
+whatever it misses of other workers; an error is that of whoever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.types import Field
+from noria.dataflow.backfill.exchange_state import Counts, Serving
+from noria.dataflow.cluster.pending import Waiting
+from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.graph.nodes import Columns, Mode, Node, Remote, ancestors, folded_keys, here
+from noria.dataflow.graph.partition import owners
+from noria.dataflow.graph.protocols import StoreBroken
+from noria.dataflow.messages.peer_messages import (
+    Answer,
+    Message,
+    More,
+    Parcel,
+    Piece,
+    Request,
+    packed,
+    unpacked,
+)
+from noria.dataflow.ops.exchange import Exchange
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+
+class Values:
+    """Rows of exchanges on their way between workers.  nodes: the exchanges by number."""
+
+    def __init__(self, engine: Engine, workers: int):
+        self._engine, self._workers = engine, workers
+        self.nodes: dict[int, Node] = {}
+
+    def node(self, number: int) -> Node | None:
+        """The exchange of this number, if it is there."""
+        return self.nodes.get(number)
+
+    def owners(self, node: Node, columns: Codes) -> Codes:
+        """The worker of each row of an exchange, shape (columns, rows)."""
+        assert isinstance(node.op, Exchange)
+        by = list(node.op.by)
+        return owners(columns[by], [node.fields[c] for c in by], self._workers, self._engine.symbols)
+
+    def keys(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+        """Folded."""
+        folds = [node.fields[c].type.folds for c in cols]
+        return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
+
+    def packed(self, rows: Batch, fields: Sequence[Field]) -> Parcel:
+        return packed(rows, fields, self._engine.symbols)
+
+    def unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
+        return unpacked(parcel, fields, self._engine.symbols)
+
+
+@dataclass(frozen=True)
+class Mine:
+    """What this worker does with answers to itself.  took: the rows, or what is left of them; failed: there are none;
+    piece: as it would be sent, without the exchange."""
+
+    took: Callable[[int, Batch], None]
+    failed: Callable[[int, SqlError], None]
+    piece: Callable[[int, int, Batch, bool, Counts], None]
+
+
+class Giving:
+    """worker: this one.  send: puts a message last into the channel to a worker."""
+
+    def __init__(self, engine: Engine, worker: int, values: Values, send: Callable[[int, Message], None],
+                 waiting: Waiting, mine: Mine):
+        self._engine, self._worker, self._values, self._send = engine, worker, values, send
+        self._waiting, self._mine = waiting, mine
+
+    def serve(self, asker: int, r: Request) -> None:
+        """Answer, or park the request and run it again from the start."""
+        node = self._values.node(r.node)
+        if node is None:
+            return
+        if not r.cols:
+            self.serve_all(asker, node, r.ask)
+            return
+        keys = self._values.unpacked(r.keys, [node.fields[c] for c in r.cols]).columns
+        self.serve_keys(asker, node, r.cols, self._values.keys(node, r.cols, keys), r.ask)
+
+    # -------------------------------------------------------------- rows under keys
+    def serve_keys(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
+        """keys: distinct and folded."""
+        def can() -> bool:  # what is dormant may be whose key it is
+            builds = self._engine.builds
+            feeds = builds.feeds(node, cols) and (asks_by(node, cols) or not builds.dormant)
+            return feeds or failed_above(self._engine, node) is not None
+
+        if not can():
+            self._waiting.park(can, lambda: self.serve_keys(asker, node, cols, keys, ask), asker, held=lambda: keys)
+            return
+        if (error := failed_above(self._engine, node)) is not None:
+            self._refuse(asker, node, ask, error)
+            return
+        if not asks_by(node, cols):
+            return  # nor will the asker, when it has this layout
+        try:
+            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
+        except Remote as r:
+            self._waiting.wait(r, (asker, ask), lambda: self.serve_keys(asker, node, cols, keys, ask),
+                               partial(self._refuse, asker, node, ask), asker, held=lambda: keys)
+
+    def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:
+        try:
+            rows = find()
+        except SqlError as error:
+            self._refuse(asker, node, ask, error)
+        except (InvariantViolation, StoreBroken, Remote, LongLookup):
+            raise
+        except Exception as bug:
+            if self._engine.builds.unforeseen is None:
+                raise
+            self._engine.forget_partial(ancestors(node))
+            self._refuse(asker, node, ask, self._engine.builds.unforeseen(bug))
+        else:
+            self._give(asker, node, ask, rows)
+
+    def _refuse(self, asker: int, node: Node, ask: int, error: SqlError) -> None:
+        if asker == self._worker:
+            self._mine.failed(ask, error)
+        else:
+            self._send(asker, Answer(node.id, ask, None, error))
+
+    def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
+        rows = rows.where(self._values.owners(node, rows.columns) == asker)
+        if asker == self._worker:
+            self._mine.took(ask, rows)
+        else:
+            self._send(asker, Answer(node.id, ask, self._values.packed(rows, node.fields)))
+
+    # -------------------------------------------------------------- all rows
+    def serve_all(self, asker: int, node: Node, ask: int) -> None:
+        """In pieces, when all that the exchange derives from is whole here."""
+        self._engine.builds.serve(Serving(
+            node, asker, ask, partial(_is_whole, self._engine, node), partial(self._give_piece, asker, node, ask),
+            partial(self._give, asker, node, ask, Batch.empty(node.width)), partial(self._refuse, asker, node, ask)))
+
+    def _give_piece(self, asker: int, node: Node, ask: int, rows: Batch, more: bool, passed: Counts) -> bool:
+        """Of these rows the asker's; False where none are."""
+        rows = rows.where(self._values.owners(node, rows.columns) == asker)
+        if len(rows) and asker != self._worker:
+            self._send(asker, Piece(node.id, ask, self._values.packed(rows, node.fields), more, passed))
+        elif len(rows):
+            self._mine.piece(asker, ask, rows, more, passed)
+        return len(rows) > 0
+
+    def more(self, asker: int, m: More) -> None:
+        """Whoever takes an answer in pieces has taken one, or wants no more."""
+        builds = self._engine.builds
+        for s in builds.served:
+            if (s.asker, s.ask) == (asker, m.ask):
+                s.ahead += m.pieces
+        if not m.pieces:
+            builds.serve_no_more(lambda s: (s.asker, s.ask) != (asker, m.ask))
+
+    def lost(self, worker: int) -> None:
+        """All that it asked for at once is forgotten."""
+        self._engine.builds.serve_no_more(lambda s: s.asker != worker)
+
+    def loaded(self, stale: list[Node]) -> None:
+        """Rows came beside all deltas: whoever is told of it asks again for all of these exchanges."""
+        self._engine.builds.serve_no_more(lambda s: s.node not in stale)
+
+
+def _is_whole(engine: Engine, node: Node) -> bool:
+    """Is all of it full?  SqlError where that will not be soon."""
+    if (error := failed_above(engine, node)) is not None:
+        raise error
+    return engine.builds.feeds(node) and all(
+        n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
+
+
+def failed_above(engine: Engine, exchange: Node) -> SqlError | None:
+    """Why the exchange's rows of this worker cannot be had, if something that they derive from failed."""
+    failed = {n: b.error for n, b in engine.builds.states.items() if b.error is not None}
+    return next((failed[n] for n in here(exchange.parents[0]) if n in failed), None) if failed else None
+
+
+def asks_by(node: Node, cols: Columns) -> bool:
+    """Does the exchange gather keys of these columns?"""
+    return not node.full and cols in node.pulled

@@ -1,0 +1,285 @@
+"""What is gathered of other workers, and who waits for it (`exchanges.py`).
+
+Keeps true: what waits goes on between ticks, in the order in which it came of what can; nobody waits for what will not
+come, nor for ever for what comes and goes (`Waiting.goes_round`); a step costs what it brings, however many wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
+from noria.core.symbols import Symbols
+from noria.dataflow.graph.nodes import Columns, Node, Remote
+from noria.dataflow.graph.partition import owners
+
+Mask = npt.NDArray[np.bool_]
+Held = Callable[[], Iterable[Codes]]
+LOOKED_AT = 64  # of those who wait, at each step, whether anybody still wants it
+MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
+
+
+@dataclass(eq=False)
+class Gather:
+    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
+    which keys; answered: which of them it has given, in `pieces`.  Of all rows (no cols) pieces go into the state as
+    they come; but lost: of a full state that is there already, workers whose rows in it may be stale.  voids: how often
+    some of what came was evicted where it came from, before the rest was here.  error: why the rows cannot be had.
+    then: is called when it is over."""
+
+    node: Node
+    cols: Columns
+    keys: Codes
+    wanted: dict[int, Mask]
+    answered: dict[int, Mask]
+    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    lost: set[int] = field(default_factory=set)
+    over: bool = False
+    voids: int = 0
+    error: SqlError | None = None
+    then: list[Callable[[], None]] = field(default_factory=list)
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that it has, and other numbers."""
+        yield from self.keys
+        for rows in (rows for pieces in self.pieces.values() for rows in pieces):
+            yield from rows.columns
+
+    def whole(self) -> bool:
+        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
+
+
+class Awaited(Protocol):
+    """A `Gather`, or what has its end likewise."""
+
+    over: bool
+    then: list[Callable[[], None]]
+
+
+def end(awaited: Awaited) -> None:
+    """Nobody waits for it any more; its error, if it has one, is there already."""
+    awaited.over = True
+    for told in awaited.then:
+        told()
+    awaited.then = []
+
+
+At = tuple[Gather, int]  # a key of a gathering, by its place there
+
+
+@dataclass(eq=False)
+class _Index:
+    """of: each key that is gathered by it; not of all rows, which more than one may gather."""
+
+    gathers: dict[Gather, None] = field(default_factory=dict)
+    of: dict[tuple[int, ...], At] = field(default_factory=dict)
+
+
+class Gathers:
+    """All that is under way, in one order.  No key of an index is gathered twice, so that the costs of an update or a
+    read are those of its own keys, however many others are waited for."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[Node, dict[Columns, _Index]] = defaultdict(dict)
+
+    def __iter__(self) -> Iterator[Gather]:
+        return (g for indexes in self._at.values() for index in indexes.values() for g in index.gathers)
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def add(self, g: Gather) -> None:
+        index = self._at[g.node].setdefault(g.cols, _Index())
+        index.gathers[g] = None
+        index.of.update((key, (g, i)) for i, key in enumerate(_tuples(g.keys)))
+
+    def remove(self, g: Gather) -> None:
+        index = self._at[g.node][g.cols]
+        del index.gathers[g]
+        for key in _tuples(g.keys):
+            del index.of[key]
+        if not index.gathers:
+            del self._at[g.node][g.cols]
+        if not self._at[g.node]:
+            del self._at[g.node]
+
+    def of(self, node: Node, cols: Columns) -> list[Gather]:
+        at = self._at.get(node, {}).get(cols)
+        return [] if at is None else list(at.gathers)
+
+    def of_all_rows(self) -> list[Gather]:
+        return [g for node in self._at for g in self.of(node, ())]
+
+    def indexes(self, node: Node) -> list[Columns]:
+        """By which keys of it are gathered."""
+        return [cols for cols in self._at.get(node, ()) if cols]
+
+    def find(self, node: Node, cols: Columns, keys: Codes) -> list[At | None]:
+        """Of each key (folded)."""
+        index = self._at.get(node, {}).get(cols)
+        if index is None:
+            return [None] * keys.shape[1]
+        return [(next(iter(index.gathers)), 0)] * keys.shape[1] if not cols else [*map(index.of.get, _tuples(keys))]
+
+
+def _tuples(keys: Codes) -> Iterator[tuple[int, ...]]:
+    """None of no columns."""
+    return zip(*keys.tolist(), strict=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request under way: for which keys of a gathering."""
+
+    gather: Gather
+    worker: int
+    keys: Mask
+
+
+def nothing() -> Iterable[Codes]:
+    return ()
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """What goes on between ticks when it can.  asker: the worker on whose behalf; whose: the request that waits;
+    held: every text id that it has, and other numbers."""
+
+    run: Callable[[], None]
+    asker: int
+    whose: Hashable
+    held: Held
+
+
+class Waiting:
+    """All that waits, by numbers in the order in which it came.  Who waits for what is gathered is called when that is
+    over; all others, few, are asked at each step whether they can go on."""
+
+    def __init__(self) -> None:
+        self._parked: dict[int, _Parked] = {}
+        self._last = 0
+        self._asked: dict[int, Callable[[], bool]] = {}  # those that are asked
+        self._can: list[int] = []  # a heap of those that can go on
+        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # whom nobody may want any more
+        self._waits: Counter[Hashable] = Counter()  # how often each request has waited until now
+        self._rounds: set[Hashable] = set()  # those that have waited too often
+
+    def __bool__(self) -> bool:
+        return bool(self._parked)
+
+    def wait(self, remote: Remote, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
+             asker: int = -1, unwanted: Callable[[], bool] | None = None, held: Held = nothing) -> None:
+        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more, which is noticed
+        some steps later if many wait; `fail`, when it cannot be had.  whose: the request that it is, each time that it
+        waits; held: text ids that it has."""
+        def error() -> SqlError | None:
+            return next((g.error for g in remote.gathers if g.error is not None), None)
+
+        def go_on() -> None:
+            before = self._waits[whose]
+            if (wrong := error()) is None:
+                run()
+            else:
+                fail(wrong)
+            if self._waits[whose] == before:  # it does not wait again
+                self._forget(whose)
+
+        def look() -> None:
+            if error() is not None or all(g.over for g in remote.gathers):
+                heapq.heappush(self._can, number)
+
+        self._waits[whose] += 1
+        if self._waits[whose] > MOST_WAITS:
+            self._rounds.add(whose)
+        number = self._park(go_on, asker, whose, held)
+        for g in remote.gathers:
+            if not g.over:
+                g.then.append(look)
+        if unwanted is not None:
+            self._unwanted.append((number, unwanted))
+        look()
+
+    def goes_round(self) -> bool:
+        """Has a request waited so often that what it gathers must go again before it has all?"""
+        return bool(self._rounds)
+
+    def _forget(self, whose: Hashable) -> None:
+        self._waits.pop(whose, None)
+        self._rounds.discard(whose)
+
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None,
+             held: Held = nothing) -> None:
+        """asker: the worker on whose behalf; held: text ids that `run` has."""
+        self._asked[self._park(run, asker, whose, held)] = ready
+
+    def _park(self, run: Callable[[], None], asker: int, whose: Hashable, held: Held) -> int:
+        self._last += 1
+        self._parked[self._last] = _Parked(run, asker, whose, held)
+        return self._last
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that something has which waits, and other numbers."""
+        for p in self._parked.values():
+            yield from p.held()
+
+    def askers(self) -> Iterator[int]:
+        return (p.asker for p in self._parked.values())
+
+    def lost(self, worker: int) -> None:
+        """What it asked is forgotten."""
+        for number, p in list(self._parked.items()):
+            if p.asker == worker:
+                self._taken(number)
+                self._forget(p.whose)
+
+    def settle(self) -> None:
+        """Run what waits no more."""
+        self._look()
+        while (number := self._next()) is not None:
+            self._taken(number).run()
+
+    def _taken(self, number: int) -> _Parked:
+        self._asked.pop(number, None)
+        return self._parked.pop(number)
+
+    def _next(self) -> int | None:
+        """The first that can go on."""
+        while self._can and self._can[0] not in self._parked:
+            heapq.heappop(self._can)
+        first = self._can[0] if self._can else self._last + 1
+        asked = next((n for n, ready in self._asked.items() if n < first and ready()), first)
+        return None if asked > self._last else asked
+
+    def _look(self) -> None:
+        """Whether somebody still wants them: some in turn."""
+        for _ in range(min(len(self._unwanted), LOOKED_AT)):
+            number, unwanted = self._unwanted.popleft()
+            if number not in self._parked:
+                continue
+            if unwanted():
+                heapq.heappush(self._can, number)
+            else:
+                self._unwanted.append((number, unwanted))
+
+
+def asked_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+    """Of an exchange's missing keys, who has rows of which: one worker for each if the key determines it (narrow), else
+    all (broad: R3)."""
+    if node.elsewhere:
+        return {}
+    (parent,) = node.parents
+    part = next((p for p in parent.parts if set(p) <= set(cols)), None)
+    if part is None:
+        return {w: np.ones(keys.shape[1], np.bool_) for w in range(workers)}
+    some = keys[[cols.index(c) for c in part]]
+    whose = owners(some, [parent.fields[c] for c in part], workers, symbols) if part else (
+        np.zeros(keys.shape[1], np.int64))
+    return {w: whose == w for w in range(workers) if (whose == w).any()}

@@ -1,0 +1,492 @@
+"""One worker's engine: ticks, reads, migrations of its graph.  Synchronous; inside it nothing is concurrent.
+
+Keeps true: between two calls every invariant of DESIGN section 6 holds.  A tick walks the graph once in
+topological order, so a read of upstream state during it sees states after the tick (rule R2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation
+from noria.core.limits import NULL_CODE
+from noria.core.ranking import Order
+from noria.core.symbols import Symbols
+from noria.dataflow.backfill.backfills import Builds
+from noria.dataflow.backfill.exchange_state import Gathered
+from noria.dataflow.backfill.full_state import Delivered, FirstState
+from noria.dataflow.engine import renewal
+from noria.dataflow.engine.lookups import Lookup, Lookups
+from noria.dataflow.engine.outages import Outages
+from noria.dataflow.engine.profile import Clock, Profile
+from noria.dataflow.graph import layout, ranges
+from noria.dataflow.graph.nodes import (
+    Columns,
+    Graph,
+    Mode,
+    Node,
+    ancestors,
+    distinct,
+    folded_keys,
+    here,
+    nearest,
+)
+from noria.dataflow.graph.protocols import BaseStore, ViewFactory
+from noria.dataflow.graph.published import view_of
+from noria.dataflow.graph.story import More, Story
+from noria.dataflow.graph.work import Work
+
+if TYPE_CHECKING:
+    from noria.dataflow.cluster.exchanges import Shards
+    from noria.dataflow.oneshot.slicing import Scan
+    from noria.dataflow.worker.refill import Refill
+    from noria.dataflow.worker.saving import Saved
+
+Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
+TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
+
+
+class Engine:
+    """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of every
+    delta, miss, fill and eviction (golden scripts); else `story` is, of base tables' deltas only.  `clock`, in
+    nanoseconds, when set, times some ticks; `profile`, when set, is before every fetch; `work`, when set, bounds the
+    request under way."""
+
+    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
+        self.store, self.symbols, self.views = store, symbols, views
+        self.graph = Graph()
+        self.builds = Builds(self)
+        self.outages = Outages(self)
+        self.lookups = Lookups(self)
+        self.scans: list[Scan | Lookup] = []  # what reads a table in slices
+        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
+        self.readers: dict[str, Node] = {}
+        self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
+        self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
+        self.tick_number = 0
+        self.story = Story(self)
+        self.trace: Trace | None = None
+        self.clock: Clock | None = None
+        self.processor: Clock | None = None  # of what this thread has computed
+        self.profile: Profile | None = None
+        self.work: Work | None = None
+        self.saved: Saved | None = None  # states of an earlier life, until rows are written
+        self.restored, self.refill = 0, cast("Refill | None", None)  # of them, in use; keys that partial views had
+        self.shards: Shards | None = None  # of several workers: what connects this one with the others
+        self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
+        self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
+        self.large: int | None = None  # as `relayout` was told
+        self._filling = 0  # states being filled, each for the sake of the one before
+        self._deepest = 0
+        self._pulled: set[int] = set()  # numbers of nodes through which an exception left a pull
+
+    # -------------------------------------------------------------- ticks
+    def tick(self, inputs: Mapping[str, Batch], arrived: Mapping[Node, Batch] | None = None) -> None:
+        """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
+        the graph as one tick."""
+        self.tick_number += 1
+        self.saved = None if inputs else self.saved
+        for scan in self.scans:
+            scan.tick(inputs)
+        pending: dict[int, list[Batch | None]] = {n.id: [rows] for n, rows in (arrived or {}).items()}
+        for table, delta in inputs.items():
+            for base in self.bases.get(table, ()) if len(delta) else ():
+                pending[base.id] = [mine := base.narrowed(delta)]
+                if self.trace is None:
+                    self.note("emits", base, (), mine)
+        if pending and self.shards is None:
+            self._walk(pending)
+        elif pending and self.shards is not None:
+            with self.shards.ticking():
+                self._walk(pending)
+        self.outages.settle()
+
+    def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
+        """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
+        wanted = self.builds.sources() if self.builds.states or self.builds.served else ()
+        watched: dict[Node, Batch] = {}
+        tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
+        for node in self.graph.nodes:
+            deltas = pending.pop(node.id, None)
+            if deltas is None or node.inert:
+                continue
+            if node.stash is not None:
+                node.stash += [d for d in deltas if d is not None]
+                continue
+            if node.ranges:
+                ranges.admit(self, node, deltas)
+            if not node.parents and node in wanted and deltas[0] is not None:
+                watched[node] = deltas[0]  # all of it, whatever memory covers
+            try:
+                out = tick(node, deltas)
+            except Exception as bug:
+                self._raised(node, bug)
+                continue
+            stats = node.stats
+            stats.ticks += 1
+            for rows in deltas:
+                if rows is not None:
+                    stats.rows_in += len(rows)
+            if out is None or not (rows_out := len(out)):
+                continue
+            stats.rows_out += rows_out
+            if node.parents and node in wanted:
+                watched[node] = out
+            if self.trace is not None:
+                self.note("emits", node, (), out)
+            for child, port in node.children:
+                slots = pending.get(child.id)
+                if slots is None:
+                    slots = pending[child.id] = [None] * len(child.parents)
+                mine = out if self.shards is None or not child.op.remote else self.shards.split(child, out)
+                before = slots[port]
+                slots[port] = mine if before is None else concat([before, mine], out.width)
+        if watched:
+            self.builds.tick(watched)
+
+    def _raised(self, node: Node, bug: Exception) -> None:
+        """Its output is not known.  What it pulled may be filled in part, and is derived again."""
+        self.outages.begin(node, bug)
+        pulled, self._pulled = self._pulled, set()
+        self.forget_partial([n for n in ancestors(node) if n.id in pulled])
+
+    def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
+        """An event for whoever follows them."""
+        (self.trace or self.story)(kind, node.id, node.fields, cols, rows, more)
+
+    def _plain_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
+        return node.op.tick(self, node, deltas)
+
+    def _timed_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
+        assert self.clock is not None
+        start = self.clock()
+        out = node.op.tick(self, node, deltas)
+        node.stats.timed_ns += self.clock() - start
+        node.stats.timed_ticks += 1
+        return out
+
+    def advance(self) -> None:
+        """Let time pass for those who only read: stamps of reads are tick numbers."""
+        self.tick_number += 1
+        for node in self.readers.values():
+            if node.state is not None:
+                view = view_of(node)
+                view.begin_tick(self.tick_number)
+                view.end_tick(self.tick_number)
+
+    # -------------------------------------------------------------- reading upstream
+    def texts_of(self, base: Node) -> None: ...  # all: states hold whole rows
+
+    def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """Rows of a base table from the store, or those that were read of it in slices."""
+        return self.lookups.rows(table, base, cols, keys)
+
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a
+        column is asked for twice, keys of two values have no rows."""
+        once = tuple(dict.fromkeys(cols))
+        if len(once) < len(cols):
+            at = np.flatnonzero(self._agree(node, cols, keys))
+            keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
+            rows, ordinal = self.fetch(node, once, keys, mode)
+            return rows, at[ordinal]
+        if self.profile is not None:
+            return self.profile.fetch(self, node, cols, keys, mode)
+        return self.answer(node, cols, keys, mode)
+
+    def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """`fetch`, whoever looks on."""
+        if self.work is not None:
+            self.work.check()
+        if node.elsewhere:
+            return Batch.empty(node.width), np.empty(0, np.int64)
+        try:
+            if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
+                self._complete(node, cols, keys, mode)
+            return node.op.fetch(self, node, cols, keys, mode)
+        except Exception:
+            self._pulled.add(node.id)
+            raise
+
+    def _agree(self, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        keys = folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys)
+        agree: npt.NDArray[np.bool_] = (keys == keys[[cols.index(c) for c in cols]]).all(axis=0)
+        return agree
+
+    def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
+        """Make the keys present in node's index by cols: one upquery for all that are missing."""
+        miss = node.missing(cols, keys)
+        node.stats.asked += keys.shape[1]
+        if mode is Mode.CHECK and cols in node.ranges:
+            miss &= ~node.ranges[cols].covers(keys[0])
+        if not miss.any():
+            return
+        wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        if mode is Mode.CHECK:
+            raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
+        node.stats.misses += wanted.shape[1]
+        self.note("misses", node, cols, wanted)
+        self._filling += 1
+        outer, self._deepest = self._deepest, self._filling
+        try:
+            self.fill(node, cols, wanted)
+        finally:
+            node.stats.pull_depth = max(node.stats.pull_depth, self._deepest - self._filling + 1)
+            self._filling -= 1
+            self._deepest = max(outer, self._deepest)
+
+    def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
+        """Pull distinct missing keys from the parent and fill them."""
+        if node.op.remote and self.shards is not None:
+            self.shards.gather(node, cols, keys)
+            return
+        (need,) = node.op.needs(node, cols)
+        rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
+        node.op.fill(self, node, cols, keys, rows)
+        found = len(rows)
+        self.note("fills", node, cols, keys, lambda: f" from {found} rows")
+
+    def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
+        """Rows of an external view under its key, filled where missing; ordinals say whose.  A key with a NULL
+        has no rows, unless `nulls` are looked up like any value."""
+        node = self.readers[view]
+        key = self.reads[node]
+        if nulls:
+            return self.fetch(node, key, keys, Mode.FILL)
+        ok = np.ones(keys.shape[1], np.bool_)
+        for k in keys:
+            ok &= k != NULL_CODE
+        at = np.flatnonzero(ok)
+        rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
+        return rows, at[ordinal]
+
+    def read_between(self, view: str, low: int, high: int, rows: int | None = None, descending: bool = False
+                     ) -> tuple[Batch, Codes]:
+        """Rows of an external view whose key is a code from low to high, filled where missing.  rows: of the least keys
+        (descending: the greatest) that have so many, if not all are wanted."""
+        node = self.readers[view]
+        if rows is not None:
+            return ranges.read_first(self, node, self.reads[node], low, high, rows, descending)
+        return ranges.read(self, node, self.reads[node], low, high)
+
+    # -------------------------------------------------------------- migrations
+    def relayout(self, large: int | None = None) -> None:
+        """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
+        ones over more than `large` base rows, which wait for `bootstrap`."""
+        self.settle()
+        nodes = self.graph.nodes
+        self.large = large if large is not None else self.large
+        rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
+                  if n.state is not None and not n.full}
+        plan = self._planned()
+        used = self.builds.on_the_way()
+        before = {n: (n.primaries, n.full_below) for n in nodes if n.live or n in used}
+        for n in nodes:
+            n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
+            n.users = {cols: list(u) for cols, u in plan.users[n].items()} if n in plan.users else {}
+            n.primaries = frozenset(plan.primaries[n]) if n in plan.primaries else frozenset()
+            n.through = {port: list(u) for port, u in plan.through[n].items()} if n in plan.through else {}
+            n.full_below = n in plan.full_below
+            n.kept = n in plan.kept
+            n.pulled = frozenset(plan.pulled[n]) if n in plan.pulled else frozenset()
+            n.coarser = layout.coarser(n)
+        promoted: list[Node] = []
+        try:
+            for n in nodes:
+                if n.op.stateful and n not in self.builds.dormant:
+                    self._make_fit(n, plan, promoted, self.large)
+            self.builds.relaid(before)
+            if self.shards is not None:
+                self.shards.relaid()
+        except BaseException:
+            self._demote(promoted)
+            raise
+        finally:
+            for n, indexes in rested.items():
+                if indexes - n.pulled:  # something was answered by an index whose keys nobody asks for any more
+                    self._forget_below(n)
+
+    def _planned(self) -> layout.Layout:
+        """The layout of what can be had now: a view that needs a partial state in use to be full waits until it is."""
+        builds, full = self.builds, [n for n in self.graph.nodes if n.full]
+
+        def plan(readers: Iterable[Node]) -> layout.Layout:
+            return layout.plan(self.graph.nodes, [(r, self.reads[r]) for r in readers], full, self.ranged)
+
+        planned = plan(self.reads)
+        wanted = self._wanted(planned)
+        now, late = list(self.reads), set[Node]()
+        if wanted:
+            now = [r for r in self.reads if r.live]
+            for r in self.reads:
+                if not r.live:
+                    late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
+            planned = plan(now)
+        if late and self._wanted(planned):  # it is not for the sake of new views
+            now, late, planned = list(self.reads), set(), plan(self.reads)
+        needed = {n for r in now for n in ancestors(r)}
+        builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
+        pulled = plan(self.reads).pulled if late else {}
+        builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
+        # what becomes full sooner than what is below it is still looked up as now
+        builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
+                        for n, indexes in (wanted if late else {}).items()})
+        return planned
+
+    def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
+        """States in use, of much, that are full in a layout and so far partial, or lack an index; with their indexes
+        there."""
+        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
+                and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
+
+    def _is_much(self, node: Node) -> bool:
+        if node.full:
+            return node.state is not None and len(node.stored) > self.builds.at_once_rows
+        return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
+
+    def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
+        """n's state as the layout wants it; promoted ones are noted."""
+        promote = n in plan.full and not n.full
+        if promote and n.live:
+            promoted.append(n)
+        n.full, n.why_full = n in plan.full, plan.full.get(n, "")
+        n.op.make_state(self, n)
+        if not n.full and n.state is not None:
+            for cols in set(n.op.presence(n)) - n.pulled:  # rows are found by it: nothing above keeps its keys complete
+                n.stored.evict(cols, n.stored.present(cols))
+        ranges.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
+        if n.full and (promote or not n.live):
+            try:
+                self.first_state(n, n.live, large)
+            except BaseException:
+                n.op.forget(self, n)  # what it has is a part
+                raise
+
+    def _demote(self, promoted: list[Node]) -> None:
+        """A layout was given up: states that were to become full are partial again and empty, and so is what rests
+        on them."""
+        for n in promoted:
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # unless all that it derives from is there
+            self.builds.drop(n)
+        for n in promoted:
+            n.op.forget(self, n)
+            self._forget_below(n)
+        self.builds.settle()
+
+    def _forget_below(self, node: Node) -> None:
+        for n in self.graph.nodes:
+            if n is not node and n.state is not None and not n.full and node in ancestors(n):
+                self.forget(n)
+
+    def forget(self, node: Node) -> None:
+        """All keys of a partial node; of several workers, with what hangs on them elsewhere."""
+        if self.shards is not None:
+            self.shards.forget(node)
+        node.op.forget(self, node)
+
+    def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
+        """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
+        until Spark has computed its input."""
+        if node in self.builds.states or node.stash is not None:
+            return
+        if node.op.remote and self.shards is not None:
+            node.inert = True
+            self.builds.state(Gathered(node))
+            self.shards.gather_anew(node)
+            return
+        if in_use:
+            self.builds.finish_indexes(node)
+        waits = self.builds.waits(node)  # also a node in use, where a load has what is above it built again
+        if in_use and not waits:
+            self.build(node)
+            return
+        saved = self.saved
+        if at_once and not waits and saved is not None and saved.give(self, node):
+            return
+        if saved is not None and saved.behind:
+            node.inert = True
+            saved.late.append(node)
+            self.builds.state(FirstState(node))
+            return
+        if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
+            return
+        above = {m: m.op.size(self, m) for m in nearest(node)}
+        if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
+            node.stash = []
+        elif waits or not at_once or sum(above.values()) > self.builds.at_once_rows:
+            node.inert = True  # so that what is below waits
+            self.builds.state(FirstState(node))
+        else:
+            self.build(node)
+
+    def build(self, node: Node) -> None:
+        """SqlError where the request under way may not take that long or that much; the state is then of no use."""
+        parent = node.parents[0]
+        node.op.begin(self, node, 0, 0)
+        for rows in self.stream(parent):
+            if self.work is not None:
+                self.work.grown(node.stored.memory(), node.op.describe())
+            node.op.tick(self, node, [rows])
+        node.op.finish(self, node)
+
+    def stream(self, node: Node) -> Iterator[Batch]:
+        """All rows of a node, as its operator streams them."""
+        return iter(()) if node.elsewhere else node.op.stream(self, node)
+
+    def everything(self, node: Node) -> Batch:
+        """All rows of a node."""
+        parts: list[Batch] = []
+        for rows in self.stream(node):
+            parts.append(rows)
+            if self.work is not None:
+                self.work.product(sum(map(len, parts)), node.width)
+        return concat(parts, node.width)
+
+    def driver(self, node: Node) -> int:
+        """The left side of a join, whichever is larger: what is known here is no guide; on the way to a state that is
+        being built, the side that comes in slices."""
+        return node.driver
+
+    def forget_partial(self, nodes: Sequence[Node]) -> None:
+        """Every key of these that is partial, and of what is below, is missing."""
+        for n in nodes:
+            if n.op.stateful and not n.full and n.state is not None:
+                self.forget(n)
+                self._forget_below(n)
+
+    def snapshot_for(self, number: int) -> None:
+        """A snapshot of the base tables is taken for the first state of the node with this number (none: of no node):
+        deltas until now are in it."""
+        for n in self.graph.nodes:
+            if n.id == number and n.stash is not None and n not in self.builds.states:
+                n.stash = []
+
+    def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
+        """Begin the first state from input rows as of the snapshot for it, then the deltas since."""
+        if node.stash is None:
+            raise ValueError(f"{node} does not wait for a first state")
+        self.builds.state(Delivered(node, rows))
+
+    def waiting(self, view: str) -> list[Node]:
+        """The view's nodes that wait for a first state."""
+        return [n for n in ancestors(self.readers[view]) if n.stash is not None]
+
+    def reload(self, table: str) -> None:
+        """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
+        Full ones are built again: of much, in slices; their views wait for that, and nobody else does.  What came over
+        exchanges goes as if this worker had been lost (R19)."""
+        renewal.reload(self, table)
+
+    def shrink(self) -> None:
+        """Give slack of emptied states back."""
+        for n in (n for n in self.graph.nodes if n.op.stateful and n.state is not None):
+            n.stored.shrink()
+
+    def ready(self, view: str) -> bool:
+        """Has the view its first state?"""
+        return not any(n.inert or n.stash is not None for n in here(self.readers[view]))

@@ -1,0 +1,263 @@
+"""Eviction and its cascade (section 4.2; rules R7 to R9): what derives from an evicted key is evicted too.
+
+Keeps true: HOLE-CLOSED.  What hangs on a key is found before anything is dropped, along the dependencies that
+the layout noted, index by index.  Victims are the least recently read keys; an internal key is a candidate
+only after the view keys derived from it (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.limits import ADHOC_SHARE, KEPT_BYTES
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Node, Pattern, User, ancestors, distinct, folded_keys
+from noria.state.mapped import leaving
+
+HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
+SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
+
+
+def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+    """Make keys of one index missing, and whatever was pulled through them."""
+    if node.full or not keys.shape[1]:
+        return
+    if node.thin:  # nothing that comes is dropped for it, so nothing below goes stale
+        node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
+        return
+    present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
+    filled = present if ranges is None else present | ranges.covers(keys[0])
+    keys, present = np.ascontiguousarray(keys[:, filled]), present[filled]
+    if not keys.shape[1]:
+        return
+    jobs = [(user, _carry(engine, _pattern(cols, keys), user)) for user in node.users_of(cols)]
+    engine.note("evicts", node, cols, keys)
+    node.stored.evict(cols, np.ascontiguousarray(keys[:, present]))
+    if ranges is not None:
+        ranges.cut(keys[0])
+    node.stats.evictions += int(np.count_nonzero(present))
+    for user, patterns in jobs:
+        _evict_user(engine, user, patterns)
+
+
+def pass_on(engine: Engine, node: Node, cols: Columns, p: Pattern) -> None:
+    """What was pulled through an index goes below, whatever is there itself."""
+    for user in node.users_of(cols):
+        _evict_user(engine, user, _carry(engine, p, user))
+
+
+def _evict_user(engine: Engine, user: User, patterns: list[Pattern]) -> None:
+    below, index, _ = user
+    for p in patterns:
+        if below.op.remote and engine.shards is not None:
+            engine.shards.evict(below, index, p)
+            continue
+        if index in below.ranges and index[0] not in p.cols:
+            unfill(engine, below, index)
+        evict(engine, below, index, matching(engine, below, index, p))
+
+
+def unfill(engine: Engine, node: Node, cols: Columns) -> None:
+    """No range is filled any more, here and below; present keys stay, but for those that rest on nothing else."""
+    ranges = node.ranges[cols]
+    if not len(ranges.starts):
+        return
+    resting = []
+    for below, index, _ in node.users.get(cols, ()):
+        if index in below.ranges and not below.full:
+            keys = below.stored.present(index)
+            keys = np.ascontiguousarray(keys[:, ranges.covers(keys[0])])
+            resting.append((below, index, np.ascontiguousarray(keys[:, node.stored.missing(cols, keys)])))
+    ranges.clear()
+    for below, index, keys in resting:
+        evict(engine, below, index, keys)
+        unfill(engine, below, index)
+
+
+def _pattern(cols: Columns, keys: Codes) -> Pattern:
+    return Pattern(cols, keys, np.arange(keys.shape[1]))
+
+
+def _carry(engine: Engine, pattern: Pattern, user: User) -> list[Pattern]:
+    """The pattern carried along the path to the user, in the user's own output columns."""
+    below, _, path = user
+    patterns = [pattern]
+    for node, port, primary in path:
+        patterns = [q for p in patterns for q in node.op.carry(engine, node, port, primary, p)]
+    return [q for p in patterns for q in below.op.carry(engine, below, 0, None, p)]
+
+
+def matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
+    """The keys of an index that agree with a pattern on the columns they share; present ones if some are open."""
+    folds = [node.fields[c].type.folds for c in index]
+    if all(c in p.cols for c in index):
+        keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+        return distinct(folded_keys(engine.symbols, folds, keys))
+    have = node.stored.present(index)
+    return np.ascontiguousarray(have[:, agreeing(engine, node, index, have, p)])
+
+
+def agreeing(engine: Engine, node: Node, index: Columns, keys: Codes, p: Pattern) -> npt.NDArray[np.bool_]:
+    """Which keys of an index (folded) agree with a pattern on the columns they share."""
+    known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
+    folds = [node.fields[index[j]].type.folds for j, _ in known]
+    hit = np.zeros(keys.shape[1], np.bool_)
+    for v in folded_keys(engine.symbols, folds, p.values[[i for _, i in known]]).T:
+        hit |= (keys[[j for j, _ in known]] == v[:, None]).all(axis=0)
+    return hit
+
+
+def evict_through(engine: Engine, node: Node, port: int, rows: Batch) -> None:
+    """Whatever was pulled through a join's input and hangs on these rows of it (rule R14)."""
+    pattern = Pattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
+    for user in node.through.get(port, ()):
+        _evict_user(engine, user, _carry(engine, pattern, user))
+
+
+def memory(engine: Engine) -> int:
+    """Bytes of symbols, states and views."""
+    ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
+    return engine.symbols.memory() + ranges + _apart(engine) + sum(
+        n.state.memory() for n in engine.graph.nodes if n.state is not None)
+
+
+def _apart(engine: Engine) -> int:
+    """Bytes that are in no node: states that are built beside one, and what one-shots under way keep."""
+    return sum(state.memory() for _, state in engine.builds.apart()) + sum(scan.memory() for scan in engine.scans)
+
+
+def essential(engine: Engine) -> int:
+    """Bytes of full states: never evicted, since nothing above could give them back key by key."""
+    return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
+
+
+def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
+    """Of full states that only ad-hoc views need, the bytes that are too many; and of each such view, what it needs of
+    them.  They may have what all else leaves of the limit (0: none), and a share of it in any case."""
+    fixed = essential(engine) + engine.symbols.memory()
+    if not limit or fixed <= limit:
+        return 0, {}
+    named = {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
+    whole, of = set[Node](), dict[str, int]()
+    for name, reader in engine.readers.items():
+        if reader.op.adhoc:
+            own = {n for n in ancestors(reader) if n.full and n.state is not None and n not in named}
+            of[name] = _bytes(own)
+            whole |= own
+    taken = _bytes(whole)
+    room = max(int(ADHOC_SHARE * limit), limit - (fixed - taken))
+    return max(taken - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
+
+
+def _bytes(nodes: Iterable[Node]) -> int:
+    return sum(n.state.memory() for n in nodes if n.state is not None)
+
+
+def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
+    return [(n, cols) for n in engine.graph.nodes if n.op.stateful and not n.full and n.state is not None
+            for cols in n.indexes]
+
+
+def hold_limit(engine: Engine, limit: int) -> None:
+    """Free strings that nobody holds; evict least recently read keys while memory is over the limit (bytes; 0: none).
+    A part of the limit stays for what is partial even if essential state and strings leave none: a read would miss each
+    time.  While requests of several workers need what goes again and again, a little more stays."""
+    waits = engine.saved is not None and engine.saved.waits
+    if engine.symbols.wants_sweep() and not waits:
+        sweep(engine)
+    if not limit:
+        return
+    stored, held = engine.store.memory(), memory(engine)
+    if stored + held + leaving.nbytes > limit:
+        leaving.give_back()
+    if stored + held <= limit:
+        return
+    fixed = essential(engine) + engine.symbols.memory()
+    goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
+    if engine.shards is not None and engine.shards.keeping:
+        goal += KEPT_BYTES
+    if held > goal:
+        engine.refill = None  # what it would bring would have to go again
+        evict_bytes(engine, held - goal)
+        engine.shrink()
+        leaving.give_back()
+
+
+def evict_bytes(engine: Engine, nbytes: int) -> int:
+    """Free nbytes by evicting least recently read keys: what no view needs any more, then the coldest view keys,
+    in turns; needed internal keys only when nothing else is left.  Returns the bytes freed: less than asked when
+    nothing partial is left."""
+    before = memory(engine)
+    goal = before - nbytes
+    for force in (False, True):
+        progress = True
+        while progress and memory(engine) > goal:
+            progress = _round(engine, goal, force)
+    return before - memory(engine)
+
+
+def _round(engine: Engine, goal: int, force: bool) -> bool:
+    """One turn of internal states, then one of views; says whether anything went."""
+    progress = False
+    for leaf in (False, True):
+        for n, cols in evictable(engine):
+            over = memory(engine) - goal
+            if bool(n.children) == leaf or over <= 0:
+                continue
+            keys, stamps, sizes = n.stored.coldest(cols, SAMPLE)
+            most = (keys.shape[1] + 1) // 2  # the colder half of the sample
+            if n.children and not force:
+                free = ~_needed(engine, n, cols, keys)
+                keys, stamps, sizes = np.ascontiguousarray(keys[:, free]), stamps[free], sizes[free]
+                most = keys.shape[1]  # nothing needs these
+            order = np.argsort(stamps, kind="stable")[:most]
+            chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), over)) + 1]
+            evict(engine, n, cols, np.ascontiguousarray(keys[:, chosen]))
+            progress |= len(chosen) > 0
+    return progress
+
+
+def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+    """Which keys have something present derived from them below."""
+    out = np.zeros(keys.shape[1], np.bool_)
+    if not keys.shape[1]:
+        return out
+    for user in node.users_of(cols):
+        below, index, _ = user
+        for p in _carry(engine, _pattern(cols, keys), user):
+            if all(c in p.cols for c in index):
+                found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+                out[p.source[~below.stored.missing(index, found)]] = True
+                continue
+            for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
+                one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
+                out[p.source[i]] |= matching(engine, below, index, one).shape[1] > 0
+    return out
+
+
+def sweep(engine: Engine) -> int:
+    """Free the strings that no state holds; the bytes freed.  Between ticks only."""
+    engine.saved = engine.refill = None  # nothing holds the strings of states that nobody wanted
+    return engine.symbols.sweep(held(engine))
+
+
+def held(engine: Engine) -> Iterator[Codes]:
+    """Every text id that a state, a delta kept back or whoever waits for other workers holds, and other numbers."""
+    for n in engine.graph.nodes:
+        if n.state is not None:
+            yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
+        for batch in n.stash or ():
+            yield from batch.columns
+    for n, state in engine.builds.apart():
+        yield from state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
+    for batch in engine.builds.held():
+        yield from batch.columns
+    for scan in engine.scans:
+        yield from scan.held()
+    if engine.shards is not None:
+        yield from engine.shards.held()

@@ -1,0 +1,316 @@
+"""Lookups in base tables of keys that have very many rows: they come in slices, between packets, and the read that
+asked for them is run again when they are there (section 4.3's upqueries, a popular key's).
+
+    a read      looks up more than so many rows of a table (`LongLookup`): it waits
+    a slice     the next rows under its keys, in the order of the index
+    meanwhile   what is written under these keys is added where the slices have been, and left to them elsewhere
+    at the end  the read runs again, and finds the rows here
+
+Keeps true: what is held of a lookup that is over is what the table has under its keys, after every tick.  Rows that
+differ only in columns that nobody looks at are one.  What is held is bounded in bytes, and goes with the last read that
+waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation, SqlError, interrupted, too_much_at_once, took_too_long
+from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
+from noria.dataflow.backfill.pace import Pace, no_time
+from noria.dataflow.graph.nodes import Columns, Node, distinct, folded_keys, looked_at
+from noria.dataflow.graph.protocols import KeyedScan, StoreBroken, TooManyRows
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages.envelopes import number_of, refused
+from noria.dataflow.messages.packets import Envelope, Packet
+from noria.state import probe
+from noria.state.netting import netted
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
+ROUNDS = 16  # after so many lookups a read takes the next ones at once: what it has read is being evicted
+
+
+class LongLookup(Exception):
+    """A read looks up more rows of a base table at once than it may: it is run again when they have been read."""
+
+    def __init__(self, base: Node, cols: Columns, keys: Codes):
+        super().__init__()
+        self.base, self.cols, self.keys = base, cols, keys
+
+
+class Lookup:
+    """The rows of a base table under distinct keys, (key columns, keys) folded codes, as far as they have been read.
+    rows: of the next slice; done: how many came; spent_ns: how long it took the worker; over: have all been read?
+    stale: the table, or what is looked at of it, is not what it was."""
+
+    def __init__(self, engine: Engine, wanted: LongLookup):
+        self._engine = engine
+        self.base, self.cols, self.keys = wanted.base, wanted.cols, wanted.keys
+        self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
+        self._looked_at = _kept(self.base)
+        self.again()
+
+    def again(self) -> None:
+        """From the beginning: rows may have come to the table beside all deltas."""
+        self._scan: KeyedScan = self._engine.store.begin_lookup(self._table, self.cols, self.keys)
+        self._parts: list[Batch] = []  # rows, and behind each the ordinal of its key
+        self._nets, self._signed, self.done = self._looked_at is not None, False, 0
+
+    @property
+    def _table(self) -> str:
+        """Its name, whatever it is called by now; empty where it went."""
+        return next((table for table, bases in self._engine.bases.items() if self.base in bases), "")
+
+    @property
+    def over(self) -> bool:
+        return self._scan.over
+
+    def of(self, wanted: LongLookup) -> bool:
+        """Is it what this read waits for?"""
+        return (self.base, self.cols) == (wanted.base, wanted.cols) and np.array_equal(self.keys, wanted.keys)
+
+    def look(self) -> None:
+        """After a change of the program."""
+        self.stale |= (self.base not in self._engine.bases.get(self._table, ()) or not self._scan.same()
+                       or _kept(self.base) != self._looked_at)
+
+    def reads(self, table: str) -> bool:
+        return self._table == table
+
+    def step(self) -> None:
+        """One slice.  SqlError 3024 where too much is held."""
+        rows, ordinals = self._scan.next(self.rows)
+        self.done += len(rows)
+        self._add(rows, ordinals)
+        if self.memory() > REQUEST_BYTES:
+            raise too_much_at_once(self.done, REQUEST_BYTES)
+
+    def tick(self, inputs: Mapping[str, Batch]) -> None:
+        """What is written where the slices have been."""
+        delta = inputs.get(self._table)
+        if delta is None or not len(delta) or self.stale:
+            return
+        folded = self._folded(self.cols, delta.columns[list(self.cols)])
+        row, ordinals = probe.pairs(folded, self.keys)
+        passed = self._scan.passed(mine := delta.take(row), ordinals)
+        if passed.any():
+            self._add(mine.where(passed), ordinals[passed])
+
+    def _add(self, rows: Batch, ordinals: Codes) -> None:
+        if not len(rows):
+            return
+        rows = self.base.narrowed(rows)
+        columns = np.concatenate([rows.columns, ordinals[None, :]])
+        if self._looked_at is not None:
+            columns[[c for c in range(rows.width) if c not in self._looked_at]] = NULL_CODE
+        part = Batch(columns, rows.weights)
+        self._signed |= bool((rows.weights < 0).any())
+        if self._nets:
+            net = netted(part)
+            self._nets, part = 2 * len(net) <= len(part) or len(part) < FIRST_ROWS, net
+        self._parts.append(part)
+
+    def has_any(self, keys: Codes) -> bool:
+        """Are some of these folded keys its own?"""
+        return len(probe.pairs(np.ascontiguousarray(keys), self.keys)[0]) > 0
+
+    def found(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
+        """Its rows under some of these folded keys, the ordinals of theirs, and which keys are not its own."""
+        at, own = probe.pairs(keys, self.keys)
+        rest = np.setdiff1d(np.arange(keys.shape[1]), at)
+        every = concat(self._parts, self.base.width + 1)
+        if self._signed or self._nets:
+            every = netted(every)
+        self._parts, self._signed = [every], False
+        if at.tolist() == [0] and self.keys.shape[1] == 1:
+            return Batch(every.columns[:-1], every.weights), np.zeros(len(every), np.int64), rest
+        which, row = probe.pairs(own[None, :], every.columns[-1:])
+        rows = every.take(row)
+        return Batch(np.ascontiguousarray(rows.columns[:-1]), rows.weights), at[which], rest
+
+    def _folded(self, cols: Columns, keys: Codes) -> Codes:
+        return folded(self._engine, self.base, cols, keys)
+
+    def memory(self) -> int:
+        """Bytes of what is held."""
+        return sum(p.columns.nbytes + p.weights.nbytes for p in self._parts)
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that is held, and other numbers."""
+        yield from self.keys
+        for part in self._parts:
+            yield from part.columns
+
+
+def folded(engine: Engine, base: Node, cols: Columns, keys: Codes) -> Codes:
+    return np.ascontiguousarray(folded_keys(engine.symbols, [base.fields[c].type.folds for c in cols], keys))
+
+
+def _kept(base: Node) -> frozenset[int] | None:
+    """The columns of a base table that anybody looks at; None: all, also where its rows are kept."""
+    return None if base.state is not None else looked_at(base)
+
+
+# ------------------------------------------------------------------ all of them
+@dataclass(eq=False)
+class _Reader:
+    """A read that waits.  lookups: what it has read so far, the last of which it waits for."""
+
+    envelope: Envelope
+    number: int
+    lookups: list[Lookup]
+
+
+@dataclass
+class Lookups:
+    """All long lookups, taking turns.  most: rows that the read under way may look up at once (0: any)."""
+
+    engine: Engine
+    most: int = field(default=0, init=False)
+    _under_way: list[Lookup] = field(default_factory=list)
+    _readers: list[_Reader] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self._readers)
+
+    # -------------------------------------------------------------- what operators look up
+    def rows(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """The rows of a base table under keys, which may repeat, and the ordinals of their keys.  LongLookup: they are
+        too many."""
+        known = [k for k in self._under_way if k.base is base and k.cols == cols and not k.stale]
+        if not known or not self.most:
+            return self._from_store(table, base, cols, keys)
+        parts, ordinals = list[Batch](), list[Codes]()
+        at = np.arange(keys.shape[1])
+        wanted = folded(self.engine, base, cols, keys)
+        for lookup in known:
+            if not lookup.over and lookup.has_any(wanted[:, at]):
+                raise LongLookup(base, cols, lookup.keys)
+        for lookup in (k for k in known if k.over):
+            rows, which, rest = lookup.found(cols, np.ascontiguousarray(wanted[:, at]))
+            parts.append(rows)
+            ordinals.append(at[which])
+            at = at[rest]
+        if len(at):
+            rows, which = self._from_store(table, base, cols, np.ascontiguousarray(keys[:, at]))
+            parts.append(rows)
+            ordinals.append(at[which])
+        return concat(parts, base.width), np.concatenate(ordinals)
+
+    def _from_store(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        try:
+            rows, ordinals = self.engine.store.lookup(table, cols, keys, None, self.most)
+        except TooManyRows:
+            raise LongLookup(base, cols, distinct(folded(self.engine, base, cols, keys))) from None
+        return base.narrowed(rows), ordinals
+
+    # -------------------------------------------------------------- who waits
+    def wait(self, e: Envelope, wanted: LongLookup) -> None:
+        """The read waits for these rows, too."""
+        lookup = next((k for k in self._under_way if k.of(wanted) and not k.stale), None)
+        if lookup is None:
+            lookup = Lookup(self.engine, wanted)
+            self._under_way.append(lookup)
+            self.engine.scans.append(lookup)
+        reader = next((r for r in self._readers if r.envelope is e), None)
+        if reader is None:
+            reader = _Reader(e, number_of(e), [])
+            self._readers.append(reader)
+        reader.lookups.append(lookup)
+
+    @contextmanager
+    def bounded(self, e: Envelope | None = None) -> Iterator[None]:
+        """While a read runs that can wait, unless this one was run again and again."""
+        tired = any(r.envelope is e and len(r.lookups) >= ROUNDS for r in self._readers)
+        self.most = 0 if tired else LONG_LOOKUP_ROWS
+        try:
+            yield
+        finally:
+            self.most = 0
+
+    def look(self) -> None:
+        """After a change of the program."""
+        for lookup in self._under_way:
+            lookup.look()
+
+    def again(self, table: str) -> None:
+        """Rows came to the table beside all deltas."""
+        for lookup in self._under_way:
+            if lookup.reads(table) and not lookup.stale:
+                lookup.again()
+
+    # -------------------------------------------------------------- slices
+    def step(self, around: Surroundings, run: Callable[[Envelope], None],
+             unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
+        """One slice of the first in turn: how many rows it read, and the reply to a read that cannot have what it waits
+        for.  run: runs a read again, which has all it waits for; unforeseen: notes a defect of a request, and gives the
+        error to answer with."""
+        replies: list[tuple[Envelope, Packet]] = []
+        if not self._readers:
+            return 0, replies
+        reader = self._readers[0]
+        lookup = reader.lookups[-1]
+        before = lookup.done
+        try:
+            self._slice(reader, around)
+        except SqlError as error:
+            replies.append((reader.envelope, refused(reader.envelope, error)))
+            self._leave(reader)
+        except (InvariantViolation, StoreBroken):
+            raise
+        except Exception as bug:
+            noted = unforeseen(f"a slice of Read {reader.number}", bug)
+            replies.append((reader.envelope, refused(reader.envelope, noted)))
+            self._leave(reader)
+        else:
+            self._go_on(reader, run)
+        around.began(0)
+        return max(lookup.done - before, 0), replies
+
+    def _slice(self, reader: _Reader, around: Surroundings) -> None:
+        if around.unwanted(reader.number):
+            raise interrupted()
+        lookup = reader.lookups[-1]
+        limit_ms = getattr(reader.envelope.body, "limit_ms", 0)
+        if limit_ms and lookup.spent_ns > limit_ms * 1_000_000:
+            raise took_too_long(limit_ms)
+        lookup.look()
+        if lookup.over or lookup.stale:
+            return
+        around.began(reader.number)
+        pace, outer = Pace(around.clock or no_time, around.processor), self.engine.work
+        self.engine.work = Work()
+        try:
+            lookup.step()
+        finally:
+            self.engine.work = outer
+        lookup.spent_ns += pace.computed_ns()
+        lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
+
+    def _go_on(self, reader: _Reader, run: Callable[[Envelope], None]) -> None:
+        """The next one's turn; or this one has what it waits for, and runs."""
+        lookup = reader.lookups[-1]
+        if not lookup.over and not lookup.stale:
+            turn = min(len(self._readers), LONG_LOOKUPS)  # the others have not begun
+            self._readers.insert(turn - 1, self._readers.pop(0))
+            return
+        waited = len(reader.lookups)
+        run(reader.envelope)
+        if len(reader.lookups) == waited:  # it does not wait for more
+            self._leave(reader)
+
+    def _leave(self, reader: _Reader) -> None:
+        self._readers.remove(reader)
+        wanted = {id(k) for r in self._readers for k in r.lookups}
+        self._under_way = [k for k in self._under_way if id(k) in wanted]
+        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, Lookup) or id(s) in wanted]

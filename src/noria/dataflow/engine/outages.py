@@ -1,0 +1,149 @@
+"""Operators that raised: their nodes and what is below them are out of service until they are built again.
+
+What a row is evaluated to never comes here (`core/expressions/failures.py`).  When an operator raises in a tick, its
+state may be half changed and its output is not known.  So nothing below it on this worker sees the tick, and after the
+tick every state that derives from it is dropped: a partial one forgets its keys, which the next read pulls again; a
+full one is built again in slices, and until then reads of its views are answered with the reason.  What other workers
+have of it, they gather again.
+
+Keeps true: everything else goes through the tick as ever; a broken invariant and a broken store leave as exceptions; a
+state that fails again is built again later and later, and of failures in a row the log has the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from noria.core.errors import SqlError, is_out_of_service, out_of_service
+from noria.core.limits import REBUILD_AFTER_MS, REBUILD_LONGEST_MS
+from noria.dataflow.backfill.exchange_state import Gathered
+from noria.dataflow.backfill.full_state import Delivered
+from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.engine.renewal import FATAL, once_more, restart
+from noria.dataflow.graph.nodes import Node, here
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+@dataclass
+class Outage:
+    """error: what readers are told; times: failures in a row; next_at: not built again before, by the clock."""
+
+    error: SqlError
+    times: int = 0
+    next_at: int = 0
+
+
+class Outages:
+    """note: writes a line to the log; log: an exception, and gives the number of the entry (None: there is no log, so
+    exceptions leave); total: of failures."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+        self._known: dict[Node, Outage] = {}  # by the node that raised, or whose state could not be built
+        self._raised: list[Node] = []  # in the tick under way
+        self._halted: list[Node] = []
+        self.total = 0
+        self.note: Callable[[str], object] = lambda text: None
+        self.log: Callable[[str, Exception], str] | None = None
+
+    def of_build(self, build: Build, bug: Exception) -> SqlError:
+        """What is told of a build that did not go on.  A full state for which an operator raised is built again."""
+        raised = not isinstance(bug, SqlError) or is_out_of_service(bug)
+        if isinstance(build, Passing | Delivered | Gathered) and (raised or build.node in self._known):
+            return self.failed(build.node, bug)
+        if isinstance(bug, SqlError):
+            return bug
+        if (unforeseen := self._engine.builds.unforeseen) is None:
+            raise bug
+        return unforeseen(bug)
+
+    def __len__(self) -> int:
+        """Full states that are out of service."""
+        return sum(1 for n in self._known if self._is_down(n))
+
+    # -------------------------------------------------------------- an operator raised
+    def begin(self, node: Node, bug: Exception) -> None:
+        """It raised in a tick: what is below it on this worker takes no part in the rest of the tick."""
+        if isinstance(bug, FATAL):
+            raise bug
+        self.failed(node, bug)
+        self._raised.append(node)
+        for n in self._below(node):
+            if not n.inert:
+                n.inert = True
+                self._halted.append(n)
+
+    def _below(self, node: Node) -> Iterable[Node]:
+        found = {node}
+        for n in self._engine.graph.nodes:  # in topological order
+            if not n.op.remote and not found.isdisjoint(n.parents):
+                found.add(n)
+        return found
+
+    def failed(self, node: Node, bug: Exception) -> SqlError:
+        """Note the failure; what readers are told.  Of failures in a row only the first is logged."""
+        known, now = self._known.get(node), self._now()
+        if known is None or now - known.next_at > REBUILD_LONGEST_MS * 1_000_000:
+            known = self._known[node] = Outage(self._told(node, bug))
+        known.times += 1
+        self.total += 1
+        wait_ms = min(REBUILD_AFTER_MS * 2 ** min(known.times - 2, 20), REBUILD_LONGEST_MS) if known.times > 1 else 0
+        known.next_at = now + int(wait_ms * 1_000_000) if self._engine.clock is not None else 0
+        return known.error
+
+    def _told(self, node: Node, bug: Exception) -> SqlError:
+        what = node.op.describe()
+        if isinstance(bug, SqlError) and is_out_of_service(bug):  # of another worker
+            return bug
+        if self.log is None:
+            raise bug
+        if isinstance(bug, SqlError):
+            self.note(f"{node} is out of service: {bug}")
+            return out_of_service(what, bug.message)
+        number = self.log(f"a tick or the first state of {node}", bug)
+        return out_of_service(what, f"{type(bug).__name__}: {bug}", number)
+
+    def fail(self, node: Node, error: SqlError) -> None:
+        """Between ticks: what the node keeps is stale."""
+        self.begin(node, error)
+        self.settle()
+
+    # -------------------------------------------------------------- after the tick
+    def settle(self) -> None:
+        """Whatever derives from what raised in this tick is dropped, and is built again when it may."""
+        if not self._raised:
+            return
+        raised, self._raised = self._raised, []
+        for n in self._halted:
+            n.inert = False
+        self._halted = []
+        engine, first = self._engine, self._known[raised[0]]
+        for n in restart(engine, set(raised)):
+            waits = max((self._known[m] for m in raised if m in here(n)), key=lambda o: o.next_at, default=first)
+            self._known[n] = waits
+            if waits.next_at > self._now():
+                engine.builds.states[n].error = waits.error
+
+    def retry(self) -> None:
+        """Begin again to build what may be built again."""
+        if not self._known:
+            return
+        for node in list(self._known):
+            if node not in self._engine.graph.nodes:
+                del self._known[node]
+        now, engine = self._now(), self._engine
+        down = [n for n in self._known if self._is_down(n)]
+        for n in [n for n in down if self._known[n].next_at <= now]:
+            once_more(engine, n)
+        if down:
+            engine.builds.settle()
+
+    def _is_down(self, node: Node) -> bool:
+        build = self._engine.builds.states.get(node)
+        return build is not None and build.error is not None
+
+    def _now(self) -> int:
+        return 0 if self._engine.clock is None else self._engine.clock()

@@ -1,0 +1,67 @@
+"""What one read did, node by node: for EXPLAIN ANALYZE.
+
+A profile stands in front of `Engine.fetch` while one read runs, and is given the clock: the core has none.  A node's
+time is its own, without that of the nodes that it asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from noria.core.batch import Batch, Codes
+    from noria.dataflow.engine.engine import Engine
+    from noria.dataflow.graph.nodes import Columns, Mode, Node
+
+Clock = Callable[[], int]
+
+
+@dataclass
+class Visits:
+    """Reads of one node: how often, of how many keys, what they gave."""
+
+    calls: int = 0
+    keys: int = 0
+    rows: int = 0
+    misses: int = 0
+    ns: int = 0
+
+    def shown(self) -> dict[str, Any]:
+        return {"calls": self.calls, "keys": self.keys, "rows": self.rows, "misses": self.misses,
+                "ms": round(self.ns / 1e6, 3)}
+
+
+@dataclass
+class Profile:
+    clock: Clock
+    visits: dict[int, Visits] = field(default_factory=dict)
+    depth: int = 0  # states that were filled, one for the sake of the other
+    _inner: list[int] = field(default_factory=lambda: [0])  # time of the nodes below, by level
+    _filling: int = 0
+
+    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        visit = self.visits.setdefault(node.id, Visits())
+        misses, start = node.stats.misses, self.clock()
+        self._inner.append(0)
+        self._filling += node.op.stateful
+        try:
+            rows, ordinal = engine.answer(node, cols, keys, mode)
+        finally:
+            whole = self.clock() - start
+            visit.ns += whole - self._inner.pop()
+            self._inner[-1] += whole
+            missed = node.stats.misses - misses
+            if missed:
+                self.depth = max(self.depth, self._filling)
+            self._filling -= node.op.stateful
+        visit.calls += 1
+        visit.keys += keys.shape[1]
+        visit.rows += len(rows)
+        visit.misses += missed
+        return rows, ordinal
+
+    def shown(self) -> dict[str, Any]:
+        return {"depth": self.depth, "misses": sum(v.misses for v in self.visits.values()),
+                "nodes": {node: v.shown() for node, v in self.visits.items()}}

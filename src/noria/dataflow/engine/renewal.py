@@ -1,0 +1,79 @@
+"""States whose input changed beside all deltas: by a bulk load, or because an operator raised in a tick.
+
+Partial states that derive from it forget everything.  Full ones are built again, of much in slices; their views wait
+for that, and nobody else does.  What came over exchanges goes as if this worker had been lost (R19).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noria.core.errors import InvariantViolation
+from noria.dataflow.backfill.exchange_state import Gathered
+from noria.dataflow.backfill.full_state import Promotion
+from noria.dataflow.graph.nodes import Node, ancestors, here
+from noria.dataflow.graph.protocols import StoreBroken
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+FATAL = (InvariantViolation, StoreBroken)
+
+
+def reload(engine: Engine, table: str) -> None:
+    """The table's rows changed on disk."""
+    engine.saved = None
+    _renew(engine, set(engine.bases.get(table, ())), at_once=True)
+    if engine.shards is not None:
+        engine.shards.load(table)
+
+
+def restart(engine: Engine, raised: set[Node]) -> list[Node]:
+    """What these put out in a tick is lost.  The full nodes of this worker that are built again, in the background."""
+    engine.builds.anew(raised)
+    again = _renew(engine, raised, at_once=False)
+    if engine.shards is not None:
+        engine.shards.broke(raised)
+    return again
+
+
+def once_more(engine: Engine, node: Node) -> None:
+    """A full state that failed."""
+    build = engine.builds.states[node]
+    engine.builds.drop(node)
+    if isinstance(build, Promotion | Gathered) and build.indexes is not None:
+        engine.builds.make_beside(node, build.indexes)
+    else:
+        begin_again(engine, node, at_once=False)
+
+
+def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = None) -> None:
+    """A full node from no rows.  An operator that raises on the way keeps nobody from anything else.  large: as of
+    `relayout`."""
+    node.op.forget(engine, node)
+    try:
+        engine.first_state(node, False, large, at_once)
+    except FATAL:
+        raise
+    except Exception as bug:
+        engine.outages.failed(node, bug)
+        node.op.forget(engine, node)
+        engine.first_state(node, False, None, at_once=False)
+
+
+def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
+    """What derives from these forgets everything, or is built again; the full ones."""
+    above = ancestors if engine.shards is None else here
+    below = [n for n in engine.graph.nodes if n.op.stateful and changed & set(above(n))
+             and n not in engine.builds.dormant]
+    for n in below:
+        if not n.full:
+            engine.forget(n)
+    again = [n for n in below if n.full and not n.inert and n.stash is None]
+    for n in below:
+        if n in again:
+            begin_again(engine, n, at_once)
+        elif not n.full and n.parents:
+            n.inert = True  # unless all that it derives from is there: `settle`
+    engine.builds.settle()
+    return again

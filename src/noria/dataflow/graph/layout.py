@@ -1,0 +1,169 @@
+"""Partial or full, index obligations, dependencies: a pure function of the graph (sections 4.2, 4.5; rule R17).
+
+A stateful node is partial when every pull of its keys can be planned through the operators above it; else it is
+full, with everything above it.  Planning a pull notes, index by index, who depends on whom: evictions follow
+these notes only (rule R7).  Run again after every change of the program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+
+from noria.dataflow.graph.nodes import Columns, Node, Step, Untraceable, User
+from noria.dataflow.graph.ranges import sources
+
+
+class _MustBeFull(Untraceable):
+    """A node's own pulls cannot be planned: once it is full, whoever pulls from it may still be partial."""
+
+
+@dataclass
+class Layout:
+    """What the plan of all pulls asks for, by node."""
+
+    full: dict[Node, str] = field(default_factory=dict)  # full nodes and why
+    indexes: defaultdict[Node, dict[Columns, None]] = field(default_factory=lambda: defaultdict(dict))
+    users: defaultdict[Node, defaultdict[Columns, list[User]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    primaries: defaultdict[Node, set[int]] = field(default_factory=lambda: defaultdict(set))
+    through: defaultdict[Node, defaultdict[int, list[User]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    full_below: set[Node] = field(default_factory=set)
+    kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
+    pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
+    ranged: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))  # read by ranges
+    found: set[tuple[Node, Columns]] = field(default_factory=set)  # by what stored rows of nodes are found
+
+
+def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
+         ranged: Container[Node] = ()) -> Layout:
+    """The layout of a graph whose leaves are read by the columns in `wants`; nodes that are full already and
+    stay so are given, for a full state is never turned partial under its users.  ranged: leaves that are read by
+    ranges of their only key column."""
+    nodes, wants = list(nodes), list(wants)
+    full: dict[Node, str] = {}
+    for n in stay_full:
+        _make_full(full, n, n.why_full)
+    while True:
+        out, before = Layout(full=full), len(full)
+        try:
+            for n, cols in wants:
+                _want(out, n, cols)
+                if n in ranged:
+                    _ranged(out, n, cols)
+            _full_lookups(out, nodes)
+            return out
+        except Untraceable as e:
+            _make_full(full, e.node, e.why)
+            if len(full) == before:
+                raise ValueError(f"no lookup can be planned at {e.node}: {e.why}") from e
+
+
+def is_thin(n: Node) -> bool:
+    """Needs an exchange keep nothing (rule R16)?  Below a thin one every path meets, before any lookup, a partial state
+    that never pulls again what it holds."""
+    return n.op.remote and not n.full and _ends_in_states(n)
+
+
+def _ends_in_states(n: Node) -> bool:
+    return all(not c.op.lookups() and not c.op.remote and (c.op.stateful or _ends_in_states(c)) for c, _ in n.children)
+
+
+def coarser(n: Node) -> dict[Columns, list[Columns]]:
+    """For each index whose keys are pulled, the others over some of its columns: their keys answer for it."""
+    pulled = [i for i in n.indexes if i in n.pulled]
+    found = {i: [few for few in pulled if len(few) < len(i) and set(few) < set(i)] for i in pulled}
+    return {i: few for i, few in found.items() if few}
+
+
+def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
+    if n.op.stateful and n.parents:
+        full.setdefault(n, why)
+    for p in n.parents:
+        _make_full(full, p, f"n{n.id} below it is full" if n.op.stateful else why)
+
+
+def _want(out: Layout, n: Node, cols: Columns) -> None:
+    """n's state must have an index by cols whose keys can be made present."""
+    if cols in out.pulled[n]:
+        return
+    if not n.op.finds(cols):
+        raise Untraceable(n, f"no index over n{n.id} can have {', '.join(n.fields[c].name for c in cols)}")
+    out.pulled[n].add(cols)
+    if cols:
+        out.indexes[n][cols] = None
+    if n in out.full or not n.parents:
+        return
+    try:
+        if not cols:
+            raise Untraceable(n, "it is read without a key")
+        for need in n.op.needs(n, cols):
+            _need(out, n.parents[need.port], need.cols, (n, cols), ())
+    except _MustBeFull:
+        raise
+    except Untraceable as e:
+        raise _MustBeFull(n, e.why) from e
+
+
+def _ranged(out: Layout, n: Node, cols: Columns) -> None:
+    """Ranges of the column are read of n, so of whatever it comes from."""
+    if n.op.remote and n not in out.full:
+        raise Untraceable(n, f"ranges of {n.fields[cols[0]].name} come from several workers")
+    if n.op.stateful:
+        if cols in out.ranged[n]:
+            return
+        if len(n.parents) > 1:
+            raise Untraceable(n, f"ranges of {n.fields[cols[0]].name} come from several states")
+        out.ranged[n].add(cols)
+        if n in out.full or not n.parents:
+            return
+    for need in sources(n, cols):
+        _ranged(out, n.parents[need.port], need.cols)
+
+
+def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
+    """`user` pulls cols through n; path: the stateless nodes between, nearest the user last."""
+    cols = tuple(dict.fromkeys(cols))  # asked for twice: keys of two values are not pulled
+    if n.op.stateful:
+        _want(out, n, cols)
+        if any(primary is not None for _, _, primary in path):
+            out.kept.add(n)
+        if user:
+            out.users[n][cols].append(User(*user, path))
+        return
+    for need in n.op.needs(n, cols):
+        if need.primary is not None and user:
+            out.primaries[n].add(need.primary)
+            if need.port == need.primary:
+                out.through[n][need.primary].append(User(*user, (Step(n, need.port, need.primary), *path)))
+        if need.find is not None:
+            _find(out, n.parents[need.port], need.find)
+        _need(out, n.parents[need.port], need.cols, user, (Step(n, need.port, need.primary), *path))
+
+
+def _find(out: Layout, n: Node, cols: Columns) -> None:
+    """Stored rows of n must be found by cols, present or not; the ways to n may be many, and end alike."""
+    cols = tuple(dict.fromkeys(cols))
+    if (n, cols) in out.found:
+        return
+    out.found.add((n, cols))
+    if n.op.stateful:
+        out.indexes[n][cols] = None
+        out.kept.add(n)
+        return
+    for need in n.op.needs(n, cols):
+        if need.find is not None:
+            _find(out, n.parents[need.port], need.find)
+        _find(out, n.parents[need.port], need.cols)
+
+
+def _full_lookups(out: Layout, nodes: list[Node]) -> None:
+    """Nodes with full state below look up complete rows on every side."""
+    for n in reversed(nodes):
+        below = any(c in out.full or (c in out.full_below and not c.op.stateful) for c, _ in n.children)
+        if below or n in out.full:
+            out.full_below.add(n)
+            for need in n.op.full_needs(n):
+                _need(out, n.parents[need.port], need.cols, None, (Step(n, need.port, need.primary),))

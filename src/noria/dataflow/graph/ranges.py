@@ -1,0 +1,189 @@
+"""Ranges of a key column: filled by upqueries for the gaps, kept by deltas that fall into them, split by evictions
+(the thesis' "Ranged Upqueries").
+
+A gap is filled as points: the values that base tables have there, each pulled as any key is.  So operators know of no
+ranges; a state on the way remembers, for its index by the column, which intervals were asked for
+(`state.ranges.Ranges`).  Keeps true, for each such index:
+
+* RANGE-WHOLE: a value in a filled interval is present, or no row has it.  A delta that brings the first row of such a
+  value finds it made present, without rows, before the operator sees it
+* what is filled below is filled above, as with keys: an eviction cuts its values out of every interval below.  A key
+  that is present below may be only filled above: another side of a union brought its first row
+
+A full state has every value; they are listed when a range is read for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import SqlError
+from noria.core.limits import MAX_INT, MIN_INT, WRITTEN_RANGE_ROWS
+from noria.core.types import Field
+from noria.dataflow.graph import text
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node
+from noria.dataflow.graph.protocols import BaseStore
+from noria.state.ranges import Ranges
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+
+def read(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+    """The reader's rows whose key lies in [low, high], and for each the ordinal of its key."""
+    keys = _filled(engine, node, cols, low, high)[None, :]
+    return node.op.fetch(engine, node, cols, keys, Mode.STORED)
+
+
+def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
+               ) -> tuple[Batch, Codes]:
+    """As `read`, but only the keys next to low (descending: to high) until they have so many rows: what lies beyond is
+    neither pulled nor filled."""
+    parts: list[tuple[Batch, Codes]] = []
+    have, ask, keys = 0, rows, 0
+    while have < rows and low <= high:
+        end = _reach(engine, node, cols, low, high, ask, descending)
+        part, ordinal = read(engine, node, cols, *((end, high) if descending else (low, end)))
+        parts.append((part, ordinal + keys))
+        keys += 1 + int(ordinal.max(initial=-1))
+        have += int(part.weights.sum())
+        low, high = (low, end - 1) if descending else (end + 1, high)
+        ask *= 2  # rows on disk that gave none here were filtered or joined away
+    if not parts:
+        return Batch.empty(node.width), np.empty(0, np.int64)
+    return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
+
+
+def _reach(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+    """A value up to which base tables have about so many rows, or a full state so many values."""
+    if not node.parents:
+        return node.op.reach(engine, cols, low, high, rows, descending)
+    if node.full:
+        values = _filled(engine, node, cols, low, high)
+        if len(values) < rows:
+            return low if descending else high
+        return int(values[-rows] if descending else values[rows - 1])
+    ends = [_reach(engine, node.parents[n.port], n.cols, low, high, rows, descending) for n in sources(node, cols)]
+    return max(ends) if descending else min(ends)
+
+
+def sources(node: Node, cols: Columns) -> list[Need]:
+    """What a pull by the column asks of those parents that the column comes from."""
+    return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
+
+
+def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+    """The values from low to high that rows of the node may have; filled, where it has a state."""
+    if not node.op.stateful or (not node.parents and node.state is None):
+        return _above(engine, node, cols, low, high)
+    ranges = node.ranges[cols]
+    if node.full and not len(ranges.starts):
+        ranges.add(MIN_INT, MAX_INT)
+        ranges.note(node.op.everything(engine, node).columns[cols[0]])
+    for first, last in ranges.gaps(low, high):
+        values = _above(engine, node, cols, first, last)
+        _pull(engine, node, cols, values[None, :])
+        ranges.add(first, last)
+        ranges.note(values)
+        more = partial(_now_filled, engine, node.fields[cols[0]], first, last, len(values))
+        engine.note("fills", node, cols, None, more)
+    return ranges.within(low, high)
+
+
+def _above(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+    """The values that the parents may have, or the disk."""
+    if not node.parents:
+        return node.op.values_between(engine, cols, low, high)
+    parts = [_filled(engine, node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+
+def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+    """Make distinct keys present."""
+    if not node.parents:
+        engine.fetch(node, cols, keys, Mode.FILL)
+        return
+    missing = node.stored.missing(cols, keys)
+    node.stats.asked += keys.shape[1]
+    if missing.any():
+        node.stats.misses += int(np.count_nonzero(missing))
+        engine.fill(node, cols, np.ascontiguousarray(keys[:, missing]))
+
+
+def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
+    """Before a tick of the node: values of its deltas that lie in filled intervals are kept."""
+    for cols, ranges in node.ranges.items():
+        if not len(ranges.starts):
+            continue
+        for delta, column in _columns(node, cols, deltas):
+            values = delta.columns[column]
+            new = np.unique(values[ranges.covers(values)])
+            if not len(new):
+                continue
+            keys = new[None, :]
+            missing = np.zeros(len(new), np.bool_) if node.full else node.stored.missing(cols, keys)
+            if missing.any() and not _begun(engine, node, cols, np.ascontiguousarray(keys[:, missing]), delta.width):
+                ranges.cut(new[missing])
+            ranges.note(new)
+
+
+def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -> bool:
+    """Make keys that no row had present.  False: a view has no room to publish them; nothing is below it."""
+    try:
+        node.op.fill(engine, node, cols, keys, Batch.empty(width))
+    except SqlError:
+        return False
+    engine.note("keeps", node, cols, keys, lambda: ", which is in a filled range")
+    return True
+
+
+def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Iterator[tuple[Batch, int]]:
+    """The deltas that bring the column's values, and where they have them."""
+    places = [(0, cols[0])] if not node.parents else [(n.port, n.cols[0]) for n in sources(node, cols)]
+    for port, column in places:
+        delta = deltas[port]
+        if delta is not None:
+            yield delta, column
+
+
+# ------------------------------------------------------------------ eviction, layout
+def relaid(node: Node, wanted: set[Columns], promoted: bool) -> None:
+    """The indexes that ranges are read by are these now; promoted: the node was partial and is full."""
+    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(wanted)}
+
+
+def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
+    """Nodes above whose state does not have the interval filled (for `validate`)."""
+    out = []
+    for need in sources(node, cols) if node.parents else []:
+        parent = node.parents[need.port]
+        if not parent.op.stateful:
+            out += uncovered(parent, need.cols, low, high)
+        elif (parent.parents or parent.op.drops) and not parent.full and parent.ranges[need.cols].gaps(low, high):
+            out.append(parent)
+    return out
+
+
+def _now_filled(engine: Engine, field: Field, low: int, high: int, values: int) -> str:
+    return f"{_shown(engine, field, low, high)}, which has {values} values"
+
+
+def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
+    first = "" if low == MIN_INT else text.of_value(engine.symbols, field, low)
+    return f"{first}..{'' if high == MAX_INT else text.of_value(engine.symbols, field, high)}"
+
+
+def are_few(store: BaseStore, argument: str) -> bool:
+    """Are fewer than WRITTEN_RANGE_ROWS rows between two codes of a column, by an index?  argument: of `Ask`."""
+    numbers, table = argument.split(" ", 3)[:3], argument.split(" ", 3)[3]
+    column, low, high = map(int, numbers)
+    if low > high or not store.finds(table, (column,)):
+        return low > high
+    if high < MAX_INT:  # one code more than is asked for is only reached where all of these are few
+        return store.reach(table, column, low, high + 1, WRITTEN_RANGE_ROWS, False) == high + 1
+    return store.reach(table, column, low - 1, high, WRITTEN_RANGE_ROWS, True) == low - 1

@@ -1,0 +1,162 @@
+"""What a change of the program would do to one worker's graph, found out without doing it (section 5).
+
+The views are lowered onto the graph as it is, a layout is planned for what would stay and what would come, described,
+and the new nodes are taken out again.  Keeps true: no state, no index and no build of the running graph is touched: a
+layout is a pure function of the graph, and new nodes never get a state.
+
+Bytes are estimates: a state is taken to have as many rows as the largest table that it derives from (groups are fewer,
+joins may be more), at 8 bytes for each column and what the row's identity and its indexes take; strings, which are
+stored once, are not counted.  Partial states begin empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError, table_exists
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph import layout
+from noria.dataflow.graph.nodes import Node, ancestors
+from noria.dataflow.inspect.render import named
+from noria.dataflow.ops.base import Base
+from noria.state.layout import ENTRY
+
+WORD = 8
+_BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one
+_NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another one
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """state: none | disk | partial | full; filled: a full state has to be made, from so many rows of tables; nbytes: of
+    a state that is there what it takes, of one that is to be filled the estimate."""
+
+    does: str
+    new: bool
+    state: str
+    why: str
+    filled: bool
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    name: str
+    nodes: tuple[NodePlan, ...]
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """An index of a table on disk that lookups of the views need."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """freed: nodes that nothing needs any more, and the bytes of their states; rows: of each table."""
+
+    views: tuple[ViewPlan, ...]
+    indexes: tuple[IndexPlan, ...]
+    freed_nodes: int
+    freed_bytes: int
+    rows: dict[str, int]
+
+
+class Planner(Protocol):
+    """What of the planner (`changes.Planner`) a rehearsal needs."""
+
+    def try_view(self, view: Any) -> None: ...
+
+    def take_out(self, name: str) -> None: ...
+
+    def top(self, view: str) -> Node | None:
+        """The node of a view's rows, if it is there."""
+
+    def names(self) -> Iterable[str]:
+        """The views in the graph."""
+
+
+def rehearse(engine: Engine, planner: Planner, views: Sequence[Any], dropped: Iterable[str]) -> Rehearsal:
+    """These views come, under names that are free; those go."""
+    before, first_id = set(engine.graph.nodes), engine.graph.next_id
+    tried: list[str] = []
+    try:
+        for view in views:
+            if view.name in planner.names():
+                raise table_exists(view.name)
+            tried.append(view.name)
+            planner.try_view(view)
+        return _described(engine, planner, [v.name for v in views], set(dropped), before)
+    except ValueError as e:
+        raise SqlError(1235, "42000", str(e)) from e
+    finally:
+        for name in [n for n in reversed(tried) if n in planner.names()]:
+            planner.take_out(name)
+        engine.graph.next_id = first_id
+
+
+def _described(engine: Engine, planner: Planner, views: Sequence[str], dropped: set[str], before: set[Node]
+               ) -> Rehearsal:
+    leaves = {name: engine.readers.get(name) or planner.top(name) for name in views}
+    readers = [r for name, r in engine.readers.items() if name not in dropped]
+    needed = {m for leaf in (*readers, *leaves.values(), *_without_reader(engine, planner, dropped)) if leaf is not None
+              for m in ancestors(leaf)}
+    nodes = [n for n in engine.graph.nodes if n in needed]
+    plan = layout.plan(nodes, [(r, engine.reads[r]) for r in readers], [n for n in nodes if n.full], engine.ranged)
+    told = tuple(ViewPlan(name, tuple(_node(engine, n, plan, n not in before) for n in ancestors(leaf)))
+                 for name, leaf in leaves.items() if leaf is not None)
+    gone = [n for n in engine.graph.nodes if n not in needed]
+    known = engine.store.tables()
+    return Rehearsal(told, tuple(_indexes(engine, plan, nodes)), len(gone),
+                     sum(n.stored.memory() for n in gone if n.op.stateful and n.state is not None),
+                     {t: engine.store.row_count(t) for t in known})
+
+
+def _without_reader(engine: Engine, planner: Planner, dropped: set[str]) -> Iterable[Node | None]:
+    return [planner.top(name) for name in planner.names() if name not in dropped and name not in engine.readers]
+
+
+def _node(engine: Engine, n: Node, plan: layout.Layout, new: bool) -> NodePlan:
+    does = _BESIDE.sub("", named(n.op.describe(), [f for p in n.parents for f in p.fields]))
+    if not n.op.stateful:
+        return NodePlan(does, new, "none", "", False, 0, 0)
+    if not n.parents:
+        return NodePlan(does, new, "disk", "", False, _rows(engine, n), 0)
+    if n not in plan.full:
+        return NodePlan(does, new, "partial", "", False, 0, 0 if n.state is None else n.stored.memory())
+    filled = not n.full
+    rows = [_rows(engine, m) for m in ancestors(n) if not m.parents]
+    nbytes = _estimate(n, max(rows, default=0), list(plan.indexes[n])) if filled else n.stored.memory()
+    return NodePlan(does, new, "full", _NUMBER.sub("what is", plan.full[n]), filled, sum(rows), nbytes)
+
+
+def _rows(engine: Engine, base: Node) -> int:
+    assert isinstance(base.op, Base)
+    name = base.op.table.name
+    return engine.store.row_count(name) if name in engine.store.tables() else 0
+
+
+def _estimate(n: Node, rows: int, indexes: Sequence[tuple[int, ...]]) -> int:
+    """A row has its columns, its weight, two slots of a hash, and in each index an entry, two slots and two links."""
+    words = n.width + 3 + sum(ENTRY + len(cols) + 4 for cols in indexes)
+    return WORD * words * rows
+
+
+def _indexes(engine: Engine, plan: layout.Layout, nodes: Iterable[Node]) -> Iterable[IndexPlan]:
+    known, seen = engine.store.tables(), set[tuple[str, tuple[int, ...]]]()
+    for n in nodes:
+        if n.parents or not isinstance(n.op, Base) or n.op.table.name not in known:
+            continue
+        name = n.op.table.name
+        for cols in sorted(c for c in plan.pulled.get(n, ()) if c):
+            had = max(cols) < len(known[name].columns) and engine.store.serves(name, cols)
+            if not had and (name, cols) not in seen:
+                seen.add((name, cols))
+                yield IndexPlan(name, tuple(n.fields[c].name for c in cols), engine.store.row_count(name))

@@ -1,0 +1,219 @@
+"""The graph as inert data, then as text, DOT or JSON: one rendering behind EXPLAIN, SHOW NORIA, /graph, /metrics and
+the stories.  `nodes` looks at the engine; everything else at what `nodes` gave, in whatever process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from noria.core.types import Field
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Node, ancestors
+from noria.dataflow.graph.partition import ONE
+from noria.dataflow.graph.ranges import sources
+
+
+def nodes(engine: Engine) -> list[dict[str, Any]]:
+    """Every node: id, what it does, parents, how it is kept and why, indexes, rows, bytes, what sharing it saves,
+    counters."""
+    return [_node(engine, n) for n in engine.graph.nodes]
+
+
+def _node(engine: Engine, n: Node) -> dict[str, Any]:
+    kept = n.op.stateful and n.state is not None
+    views, nbytes = sorted(view_names(engine, n)), n.stored.memory() if kept else 0
+    state = ("disk" if n.op.stateful else "none") if not kept else "full" if n.full else "partial"
+    return {
+        "id": n.id,
+        "does": named(n.op.describe(), [f for p in n.parents for f in p.fields]),
+        "parents": [p.id for p in n.parents],
+        "building": _building(engine, n),
+        "failed": _failed(engine, n),
+        "reuse": n.reuse,
+        "columns": [f.name for f in n.fields],
+        "state": state,
+        "spread": "" if engine.shards is None else _spread(n),
+        "pulls": "" if engine.shards is None or not n.op.remote else _pulls(n),
+        "why": n.why_full if state == "full" else _why_partial(n) if state == "partial" else "",
+        "indexes": [[n.fields[c].name for c in cols] for cols in n.indexes] if n.op.stateful else [],
+        "ranges": {n.fields[c].name: len(r.starts) for (c,), r in n.ranges.items()},
+        "rows": len(n.stored) if kept else 0,
+        "bytes": nbytes,
+        "views": views,
+        "saves": saved(nbytes, len(views), n.stands_for),
+        "rows_in": n.stats.rows_in,
+        "rows_out": n.stats.rows_out,
+        "ticks": n.stats.ticks,
+        "tick_ms": round(n.stats.tick_ms(), 3),
+        "asked": n.stats.asked,
+        "misses": n.stats.misses,
+        "evictions": n.stats.evictions,
+        "pull_depth": n.stats.pull_depth,
+    }
+
+
+def _building(engine: Engine, n: Node) -> str:
+    """How far its first state is, or that it waits for another one or for an index."""
+    build = engine.builds.states.get(n)
+    if build is None:
+        return "waits for what it derives from" if n.inert and n.op.stateful else ""
+    told = engine.builds.progress(build)
+    return told.waits or f"{told.done} of {told.total} rows"
+
+
+def _failed(engine: Engine, n: Node) -> str:
+    """Why its state was not built."""
+    build = engine.builds.states.get(n)
+    return "" if build is None or build.error is None else build.error.message
+
+
+def _spread(n: Node) -> str:
+    """Of several workers: which of them has which rows."""
+    if not n.parts:
+        return "rows at any worker"
+    return "at worker 0" if n.parts == ONE else "spread by " + " or ".join(_names(n, p) for p in dict.fromkeys(n.parts))
+
+
+def _pulls(n: Node) -> str:
+    """Whom an exchange asks for the rows of a key, and why."""
+    if n.full:
+        return "asks all workers once, for all rows"
+    (above,) = n.parents
+    told = []
+    for cols in n.indexes:
+        part = next((p for p in above.parts if set(p) <= set(cols)), None)
+        told.append(f"a pull by {_names(n, cols)} asks " + (
+            f"all workers (broad): {_names(n, cols)} does not tell where rows of n{above.id} are" if part is None else
+            "worker 0 (narrow)" if not part else
+            f"one worker (narrow): rows of n{above.id} are spread by {_names(n, part)}"))
+    return "; ".join(told)
+
+
+_COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
+
+
+def named(text: str, fields: Sequence[Field]) -> str:
+    """A description with the names of columns for their numbers, but in what is quoted."""
+    return _COLUMN.sub(lambda m: fields[int(m[1])].name if m[1] and int(m[1]) < len(fields) else m[0], text)
+
+
+def _why_partial(n: Node) -> str:
+    """For each key: which states above can find its rows, and by which columns."""
+    if not n.parents:
+        return "its rows are on disk"
+    told = []
+    for cols in n.indexes:
+        if cols in n.pulled:
+            found = dict.fromkeys(f"n{m.id}'s {_names(m, theirs)}" for m, theirs in _origins(n, cols))
+            told.append(f"{_names(n, cols)} found by {' and '.join(found)}")
+    return "; ".join(told)
+
+
+def _origins(n: Node, cols: Columns) -> Iterator[tuple[Node, Columns]]:
+    """The nearest states above that a pull by the columns reads, with what it reads them by."""
+    for need in sources(n, tuple(dict.fromkeys(cols))):
+        parent, theirs = n.parents[need.port], tuple(dict.fromkeys(need.cols))
+        if parent.op.stateful:
+            yield parent, theirs
+        else:
+            yield from _origins(parent, theirs)
+
+
+def _names(n: Node, cols: Columns) -> str:
+    return ", ".join(n.fields[c].name for c in cols)
+
+
+def view_names(engine: Engine, n: Node) -> set[str]:
+    """The external views that this node works for."""
+    seen, todo, out = {n}, [n], set()
+    names = {node: name for name, node in engine.readers.items()}
+    while todo:
+        m = todo.pop()
+        if m in names:
+            out.add(names[m])
+        for c, _ in m.children:
+            if c not in seen:
+                seen.add(c)
+                todo.append(c)
+    return out
+
+
+def explain(engine: Engine, view: str) -> str:
+    """The plan of one view as text, leaf last: what is partial or full and why, what is shared with whom."""
+    return "\n".join(line(_node(engine, n), view) for n in ancestors(engine.readers[view]))
+
+
+def of_view(graph: Sequence[dict[str, Any]], view: str) -> list[dict[str, Any]]:
+    """The nodes that work for a view, leaf last."""
+    return [d for d in graph if view in d["views"]]
+
+
+def line(d: Mapping[str, Any], view: str) -> str:
+    """What a node does, where from, how it is kept and why, who else uses it."""
+    parts = [f"n{d['id']}: {d['does']}"]
+    if d["parents"]:
+        parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
+    if d["spread"]:
+        parts.append(d["spread"])
+    if d["pulls"]:
+        parts.append(d["pulls"])
+    if d["state"] == "full":
+        parts.append(f"full: {d['why']}")
+    elif d["state"] != "none":
+        parts.append("on disk" if d["state"] == "disk" else f"partial: {d['why']}")
+    if d["building"]:
+        parts.append(f"being built: {d['building']}")
+    if d["indexes"]:
+        parts.append("indexed by " + "; ".join(", ".join(i) or "()" for i in d["indexes"]))
+    if d["ranges"]:
+        parts.append("ranges of " + ", ".join(d["ranges"]))
+    if d["reuse"]:
+        parts.append(d["reuse"])
+    others = [v for v in d["views"] if v != view]
+    if others:
+        parts.append("shared with " + ", ".join(others))
+    return " | ".join(parts)
+
+
+def figures(d: Mapping[str, Any]) -> str:
+    """How large a node's state is and how often it had what was asked; "" for a node without state."""
+    if d["state"] not in ("partial", "full"):
+        return ""
+    parts = [f"{d['rows']} row{'' if d['rows'] == 1 else 's'}, {size(d['bytes'])}"]
+    if d["asked"]:
+        parts.append(f"asked for {d['asked']} key{'' if d['asked'] == 1 else 's'}, "
+                     f"{100 * (1 - d['misses'] / d['asked']):.1f} % present")
+    if d["evictions"]:
+        parts.append(f"{d['evictions']} evicted")
+    if d["saves"]:
+        parts.append(f"shared, it saves {'up to' if d['state'] == 'partial' else 'about'} {size(d['saves'])}")
+    return "; ".join(parts)
+
+
+def saved(nbytes: int, views: int, parts: Sequence[float] = ()) -> int:
+    """The bytes that states of their own would take beside a shared state of so many: one for each of the views, or for
+    each part of its columns that it stands for, if these are more.  As if each had its rows: of a partial state, in
+    which each would have the keys that are read there, it is the most."""
+    states = max(views, len(parts))
+    return max(0, round(nbytes * (states * (sum(parts) / len(parts) if parts else 1) - 1)))
+
+
+def size(nbytes: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
+
+
+def dot(graph: list[dict[str, Any]]) -> str:
+    """Graphviz source of a rendered graph."""
+    out = ["digraph noria {", '  node [shape=box, fontname="monospace"];']
+    fill = {"disk": "lightgrey", "partial": "lightyellow", "full": "lightblue", "none": "white"}
+    for d in graph:
+        label = f"n{d['id']} {d['does']}\\n{d['state']}, {d['rows']} rows".replace('"', "'")
+        out.append(f'  n{d["id"]} [label="{label}", style=filled, fillcolor={fill[d["state"]]}];')
+        out += [f"  n{p} -> n{d['id']};" for p in d["parents"]]
+    return "\n".join([*out, "}"])

@@ -1,0 +1,110 @@
+"""`validate`: every state against a recomputation from the base tables that uses no state at all.
+
+It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every present key of every index, and
+HOLE-CLOSED by reading each present key through its parents with nothing allowed to miss.  Of several workers one sees
+only what derives from its own rows: the rest is compared by `noria verify`, and by the simulator.  Slow; for tests and
+for `Ask("validate")`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from noria.core.batch import Batch, concat
+from noria.core.errors import InvariantViolation
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Mode, Node, ancestors, folded_keys
+from noria.dataflow.graph.ranges import uncovered
+
+Rows = Counter[tuple[int, ...]]
+
+
+def validate(engine: Engine) -> None:
+    """Raises InvariantViolation with the node and the key."""
+    truth = recompute(engine)
+    for n in engine.graph.nodes:
+        if n.op.stateful and n.state is not None and n.live and not n.inert and _is_own(engine, n):
+            _check_state(engine, n, truth[n])
+            if not n.full and n.parents:
+                _check_holes(engine, n)
+            for cols in n.ranges:
+                _check_ranges(n, cols, truth[n])
+
+
+def _is_own(engine: Engine, n: Node) -> bool:
+    """Does it derive from this worker's rows alone?"""
+    return engine.shards is None or not any(a.op.remote for a in ancestors(n))
+
+
+def recompute(engine: Engine) -> dict[Node, Rows]:
+    """Every node's rows from the base tables, by each operator's own algebra on whole relations."""
+    truth: dict[Node, Rows] = {}
+    for n in engine.graph.nodes:
+        if not n.parents:
+            rows = concat(list(n.op.stream(engine, n)), n.width)
+        else:
+            rows = n.op.recompute(engine, n, [_batch(truth[p], p.width) for p in n.parents])
+        truth[n] = bag(rows)
+    return truth
+
+
+def bag(rows: Batch) -> Rows:
+    out: Rows = Counter()
+    for r, w in zip(rows.rows(), rows.weights.tolist(), strict=True):
+        out[r] += w
+    return Counter({r: w for r, w in out.items() if w})
+
+
+def _batch(rows: Rows, width: int) -> Batch:
+    return Batch.from_rows(list(rows), width, list(rows.values()))
+
+
+def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
+    if n.full:
+        have = bag(n.op.everything(engine, n))
+        if have != truth:
+            raise InvariantViolation("DELTA-SUM", f"{n}: has {dict(have)}, recomputed {dict(truth)}")
+        return
+    for cols in n.op.presence(n):
+        keys = n.stored.present(cols)
+        if not keys.shape[1]:
+            continue
+        rows, ordinal = n.op.fetch(engine, n, cols, keys, Mode.STORED)
+        for i in range(keys.shape[1]):
+            have = bag(rows.where(ordinal == i))
+            key = tuple(keys[:, i].tolist())
+            want = Counter({r: w for r, w in truth.items() if _key(engine, n, cols, r) == key})
+            if have != want:
+                raise InvariantViolation(
+                    "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(want)}")
+
+
+def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
+    """RANGE-WHOLE: values in filled intervals are present if a row has them, and known; parents have them filled."""
+    ranges = n.ranges[cols]
+    values = np.unique(np.array([r[cols[0]] for r in truth], np.int64))
+    values = values[ranges.covers(values)]
+    if not n.full and len(values) and n.stored.missing(cols, values[None, :]).any():
+        raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {values.tolist()} are in {ranges.intervals()} and "
+                                 "not all present")
+    for low, high in ranges.intervals():
+        inside = values[(values >= low) & (values <= high)]
+        if not set(inside.tolist()) <= set(ranges.within(low, high).tolist()):
+            raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {inside.tolist()} are not all noted")
+        if not n.full and (above := uncovered(n, cols, low, high)):
+            raise InvariantViolation("HOLE-CLOSED", f"{n} {list(cols)} has {low}..{high} filled, {above[0]} has not")
+
+
+def _key(engine: Engine, n: Node, cols: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, ...]:
+    raw = np.array([[row[c]] for c in cols], np.int64).reshape(len(cols), 1)
+    return tuple(folded_keys(engine.symbols, [n.fields[c].type.folds for c in cols], raw)[:, 0].tolist())
+
+
+def _check_holes(engine: Engine, n: Node) -> None:
+    for cols in n.op.presence(n):
+        keys = n.stored.present(cols)
+        if keys.shape[1]:
+            for need in n.op.needs(n, cols):
+                engine.fetch(n.parents[need.port], need.cols, keys, Mode.CHECK)

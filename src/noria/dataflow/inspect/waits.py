@@ -1,0 +1,59 @@
+"""What a worker's requests wait for, in words: for whoever looks at a worker that does not answer.
+
+Each line is something that has not come yet, and from whom.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from noria.core.limits import WAITS_TOLD
+from noria.dataflow.cluster.pending import Gather
+
+if TYPE_CHECKING:
+    from noria.dataflow.cluster.peers import Peers
+    from noria.dataflow.worker.deferred import Deferred
+
+
+def of_worker(peers: Peers | None, deferred: Deferred) -> list[str]:
+    """Of requests, of builds, and of what other workers are to send."""
+    told = chain(_built(deferred), () if peers is None else _of_peers(peers))
+    return list(islice(told, WAITS_TOLD))
+
+
+def _built(deferred: Deferred) -> Iterator[str]:
+    for e, builds in deferred.waiting():
+        yield f"{type(e.body).__name__} {getattr(e.body, 'what', '')}: waits for {', '.join(builds) or 'nothing built'}"
+    for told in deferred.progress():
+        yield f"{told['what']}: {told['state']}, {told['rows']} of {told['of']} rows; {told['why']}".rstrip("; ")
+
+
+def _of_peers(peers: Peers) -> Iterator[str]:
+    yield f"the program is of version {peers.version}"
+    for sender, bodies in peers.ahead.items():
+        yield f"{len(bodies)} messages of worker {sender} wait for version {bodies[0][1].version}"
+    shards = peers.shards
+    for g in shards.gathers():
+        yield from _gathered(g)
+    if parked := [*shards.waiting.askers()]:
+        yield f"parked: {_by_worker(parked)}"
+    if shards.keeping:
+        yield f"nothing is evicted for want of memory while requests of workers {sorted(shards.keeping)} need it"
+    for r in shards.marks.rounds():
+        yield f"a mark of depth {r.depth} waits for workers {sorted(r.missing)}"
+
+
+def _gathered(g: Gather) -> Iterator[str]:
+    lacking = {w: int((mask & ~g.answered[w]).sum()) for w, mask in g.wanted.items()}
+    cols = ", ".join(g.node.fields[c].name for c in g.cols)
+    what = f"{g.keys.shape[1]} keys of {cols}" if g.cols else "all rows"
+    yield (f"node {g.node.id} gathers {what}; lacks {', '.join(f'{n} of worker {w}' for w, n in lacking.items())}"
+           + (f"; again of lost workers {sorted(g.lost)}" if g.lost else ""))
+
+
+def _by_worker(askers: Iterable[int]) -> str:
+    return ", ".join(f"{n} for {f'worker {w}' if w >= 0 else 'requests here'}"
+                     for w, n in sorted(Counter(askers).items()))

@@ -1,0 +1,56 @@
+"""What a packet must be like before a worker handles it: the fields that it relies on."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from noria.core.types import TableDef
+from noria.dataflow.messages import packets
+
+_INT, _TEXT, _ROW, _FLAG = (int,), (str,), (tuple, list), (bool,)
+_NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
+    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT},
+    packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
+    packets.Decide: {"group": _TEXT, "commit": _FLAG},
+    packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
+    packets.Meet: {"request": _INT, "statements": _ROW},
+    packets.Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
+    packets.Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
+    packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
+    packets.Read: {"request": _INT, "view": _TEXT, "nulls": _FLAG, "fill": _FLAG, "descending": _FLAG,
+                   "definition": _INT, "limit_ms": _INT, "pieces": _FLAG},
+    packets.ReadMany: {"request": _INT, "alike": _ROW},
+    packets.Query: {"request": _INT, "nulls": _FLAG, "descending": _FLAG, "rows": _INT, "limit_ms": _INT,
+                    "spread": _FLAG, "pieces": _FLAG},
+    packets.More: {"request": _INT, "of": _INT, "stop": _FLAG},
+    packets.Migrate: {"steps": _ROW, "recipe": _ROW, "durable": _FLAG, "each": _FLAG, "limit_ms": _INT},
+    packets.Rehearse: {"request": _INT, "steps": _ROW},
+    packets.Snapshot: {"request": _INT, "path": _TEXT, "views": _FLAG},
+    packets.Ingest: {"table": _TEXT, "files": _ROW, "rows": _INT, "auto_increment": _INT},
+    packets.CheckIngest: {"request": _INT, "table": _TEXT, "files": _ROW, "rows": _INT, "others": _ROW},
+    packets.Bootstrap: {"view": _TEXT, "node": _INT, "files": _ROW, "request": _INT},
+    packets.IndexFiles: {"ticket": _TEXT, "files": (tuple, list, type(None)), "request": _INT},
+    packets.Evict: {"request": _INT, "nbytes": (int, type(None))},
+    packets.Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (packets.Read, packets.Query, type(None))},
+    packets.Fit: {"request": _INT, "table": (TableDef,)},
+    packets.SetLimit: {"nbytes": _INT, "request": _INT},
+}
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # at once: they are two and more
+_MOST = 2**62  # of any number in these fields
+
+
+def wrong(body: Any) -> str:
+    """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
+    end sends such a packet: it says that the sender is broken."""
+    packet = type(body)
+    if packet not in _NEEDS:
+        return ""
+    for value, (name, types) in zip(_FIELDS[packet](body), _NEEDS[packet].items(), strict=True):
+        kind = type(value)
+        if (kind not in types and not isinstance(value, types)) or (
+                int in types and value is not None and not 0 <= value < _MOST):
+            return f"{packet.__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
+        if kind in _NEEDS and (why := wrong(value)):
+            return why
+    return ""

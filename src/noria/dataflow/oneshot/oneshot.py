@@ -1,0 +1,403 @@
+"""One-shot queries: an upquery through operators that keep nothing, for a SELECT that is no view (section 4.4's pulls,
+without the states that they fill).
+
+A one-shot has nodes of its own, which are in no graph.  Rows come from below as a pull takes them: by key where keys
+can be traced to an index, else all of them, which are then kept for this one request.  Where the graph has an equal
+node with a state, what that has is used, and nothing is filled or made.
+
+Keeps true: it reads the tables and states as they are between two ticks, and changes none of them; it reads no more
+than `rows` rows (a lookup counts as LOOKUP_ROWS): what would take more is given up (`TooMuch`) before it is read.
+
+delta: rows that exist for this reader only, by table, with their signs.  What the graph derives from such a table is
+not used.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
+from noria.core.ranking import Order
+from noria.dataflow.graph.nodes import (
+    Columns,
+    Mode,
+    Node,
+    Untraceable,
+    ancestors,
+    distinct,
+    folded_keys,
+    under_each,
+)
+from noria.dataflow.graph.protocols import TooManyRows
+from noria.dataflow.graph.ranges import sources
+from noria.dataflow.graph.story import More
+from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.filter import Filter
+from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.keep import Keep
+from noria.dataflow.ops.top import Top
+from noria.state import probe
+from noria.state.netting import netted
+from noria.state.table import Table
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+LOOKUP_ROWS = 8  # a lookup on disk takes as long as so many rows of a scan
+HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
+
+
+class TooMuch(Exception):
+    """The query would read more rows than it may."""
+
+
+class OneShot:
+    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one; texts: of its base tables
+    the columns that it looks at."""
+
+    def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
+                 texts: Mapping[Node, Collection[int]] | None = None):
+        self.symbols, self.store, self.work = engine.symbols, engine.store, engine.work
+        self.tick_number = engine.tick_number
+        self._engine, self._twins, self._left, self._most = engine, twins, rows, rows
+        self._texts = texts or {}
+        self._delta = delta or {}
+        self._whole: dict[Node, Batch] = {}
+        self._hashed: dict[Node, Table] = {}
+        self._asked: defaultdict[Node, int] = defaultdict(int)
+
+    @property
+    def spent(self) -> int:
+        """Rows read so far."""
+        return min(self._most - self._left, self._most)
+
+    # -------------------------------------------------------------- what is asked
+    def read(self, top: Node, key: Columns, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
+        """Rows of the query under its key; ordinals say whose.  A key with a NULL has no rows, unless `nulls` are
+        looked up like any value."""
+        at = np.arange(keys.shape[1])
+        if not nulls:
+            at = np.flatnonzero((keys != NULL_CODE).all(axis=0))
+        rows, ordinal = self.fetch(top, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
+        return rows, at[ordinal]
+
+    def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
+                     descending: bool = False) -> tuple[Batch, Codes]:
+        """Rows of the query whose only key column has a code from low to high.  first: so many rows of the least codes
+        (descending: of the greatest) are enough."""
+        if first == 0:
+            return Batch.empty(top.width), np.empty(0, np.int64)
+        if first is not None and (end := self._reach(top, key, low, high, first, descending)) is not None:
+            return self._first(top, key, (low, high), end, first, descending)
+        if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
+            values = self._values(top, key, low, high)
+            return self.fetch(top, key, values[None, :], Mode.FILL)
+        return self.between(top, key, low, high)
+
+    def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+        """`read_between` of all rows."""
+        rows = self.everything(top)
+        codes = rows.columns[key[0]]
+        rows = rows.where((codes >= low) & (codes <= high))
+        return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
+
+    # -------------------------------------------------------------- what is known beforehand
+    def alone(self) -> None:
+        """Nothing of the graph is used from now on: it goes on to other ticks."""
+        self._twins = {}
+        self._whole.clear()
+        self._hashed.clear()
+
+    def has(self, node: Node, rows: Batch) -> None:
+        """All rows of a node that matter."""
+        self._whole[node] = rows
+
+    # -------------------------------------------------------------- by key
+    def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """As `Puller` says."""
+        most = (self._left or 1) if self.store.row_count(table) > self._left else 0
+        try:
+            rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base), most)
+        except TooManyRows:
+            raise TooMuch from None
+        return base.narrowed(rows), ordinal
+
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """As `Puller` says."""
+        if self.work is not None:
+            self.work.check()
+        once = tuple(dict.fromkeys(cols))
+        if len(once) < len(cols):  # a column that is asked for twice has one value
+            folded = self.folded(node, cols, keys)
+            at = np.flatnonzero((folded == folded[[cols.index(c) for c in cols]]).all(axis=0))
+            keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
+            rows, ordinal = self.fetch(node, once, keys, mode)
+            return rows, at[ordinal]
+        if not cols:
+            return under_each(self.everything(node), keys.shape[1], self.work)
+        if node in self._whole:
+            return self._among(node, cols, keys)
+        return self._stored(node, cols, keys, mode)
+
+    def _stored(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """What the graph has of the keys, and the others derived."""
+        twin, index = self._usable(node), None
+        if twin is not None:
+            index = next((i for i in twin.op.presence(twin) if set(i) == set(cols) and len(i) == len(cols)), None)
+        if twin is None or index is None:
+            return self._derived(node, cols, keys, mode)
+        asked = np.ascontiguousarray(keys[[cols.index(c) for c in index]])
+        missing = np.zeros(asked.shape[1], np.bool_) if twin.full else twin.missing(index, asked)
+        here, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
+        if not len(here):
+            return self._derived(node, cols, keys, mode)
+        rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(asked[:, here]), Mode.STORED)
+        rows, ordinal = self._with_others(node, cols, np.ascontiguousarray(keys[:, here]), rows, ordinal)
+        self._spend(len(rows))
+        if not len(rest):
+            return rows, ordinal
+        more, whose = self._derived(node, cols, np.ascontiguousarray(keys[:, rest]), mode)
+        return concat([rows, more], node.width), np.concatenate([here[ordinal], rest[whose]])
+
+    def _derived(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not node.parents:
+            return self._looked_up(node, cols, keys)
+        try:
+            needs = node.op.needs(node, cols)
+        except Untraceable:
+            return self._among(node, cols, keys)
+        if not node.op.stateful:
+            return node.op.fetch(self, node, cols, keys, mode)
+        (need,) = needs
+        wanted = self.folded(node, cols, keys)
+        rows, _ = self.fetch(node.parents[0], need.cols, distinct(wanted), mode)
+        return self._matching(node, cols, wanted, node.op.recompute(self, node, [rows]))
+
+    def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """Of a base table: by an index while that is less than reading the table."""
+        op, wanted = node.op, self.folded(node, cols, keys)
+        assert isinstance(op, Base)
+        table = op.table.name
+        some = distinct(wanted)
+        asked = self._asked[node] = self._asked[node] + LOOKUP_ROWS * some.shape[1]
+        if not self.store.finds(table, cols) or asked > max(self._count(table), LOOKUP_ROWS):
+            return self._among(node, cols, keys)
+        self._spend(LOOKUP_ROWS * some.shape[1])
+        if not op.table.primary_key and self.store.row_count(table) > self._left and not self.store.within(
+                table, cols, some, self._left):
+            raise TooMuch
+        rows, ordinal = op.lookup(self, node, cols, some)
+        self._spend(len(rows))
+        rows, ordinal = self._with_others(node, cols, some, rows, ordinal)
+        return (rows, ordinal) if wanted.shape[1] == 1 else self._matching(node, cols, wanted, rows)
+
+    def _count(self, table: str) -> int:
+        """How many rows the table has, about."""
+        return self.store.row_count(table)
+
+    def _with_others(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
+        """Looked-up rows of a base table, and those that exist for this reader only."""
+        delta = self._own(node)
+        if delta is None:
+            return rows, ordinal
+        own, at = self._matching(node, cols, self.folded(node, cols, keys), delta)
+        both = concat([_tagged(rows, ordinal), _tagged(own, at)], node.width + 1)
+        both = netted(both)
+        return Batch(np.ascontiguousarray(both.columns[:-1]), both.weights), both.columns[-1]
+
+    def _among(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+        """Of all rows of the node."""
+        rows = self.everything(node)
+        if len(rows) <= HASHED_ROWS:
+            return self._matching(node, cols, self.folded(node, cols, keys), rows)
+        table = self._hashed.get(node)
+        if table is None:
+            table = self._hashed[node] = Table(node.width, node.folds(), self.symbols, full=True)
+            table.apply(rows)
+        table.fit(sorted({*table.indexes, cols}))
+        return table.lookup(cols, keys, 0)
+
+    def _matching(self, node: Node, cols: Columns, wanted: Codes, rows: Batch) -> tuple[Batch, Codes]:
+        """The rows that have one of these folded keys, for each."""
+        ordinal, row = probe.pairs(wanted, self.folded(node, cols, rows.columns[list(cols)]))
+        if self.work is not None:
+            self.work.product(len(row), node.width)
+        return rows.take(row), ordinal
+
+    def folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
+        return np.ascontiguousarray(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys))
+
+    # -------------------------------------------------------------- by range
+    def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
+               ) -> tuple[Batch, Codes]:
+        """From one end of the range on until there are enough rows: what lies on disk up to `end` may be filtered or
+        joined away."""
+        (low, high), ask = between, first
+        parts = [Batch.empty(top.width)]
+        while True:
+            values = self._values(top, key, *((end, high) if descending else (low, end)))
+            parts.append(self.fetch(top, key, values[None, :], Mode.FILL)[0])
+            low, high = (low, end - 1) if descending else (end + 1, high)
+            if low > high or sum(int(p.weights.sum()) for p in parts) >= first:
+                rows = concat(parts, top.width)
+                return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
+            ask *= 2
+            reached = self._reach(top, key, low, high, ask, descending)
+            assert reached is not None
+            end = reached
+
+    def _in_order(self, node: Node, op: Top) -> Batch | None:
+        """A top of all rows, by `first`."""
+        rows = None if op.group else self.first(node.parents[0], op.order, op.k)
+        return None if rows is None else op.shown(self, rows)
+
+    def first(self, node: Node, order: Order, rows: int) -> Batch | None:
+        """So many of a node's first rows, or all that there are, and perhaps more, with all that rank among them: read
+        from the end of an index whose first column they are ordered by.  None where there is none, or a NULL could
+        come before what it has."""
+        if not order or not rows:
+            return None
+        column, descending = order[0]
+        field = node.fields[column]
+        if field.type.is_text or (field.nullable and not descending):
+            return None
+        end = self._reach(node, (column,), MIN_INT, MAX_INT, rows, descending)
+        if end is None:
+            return None
+        found, _ = self._first(node, (column,), (MIN_INT, MAX_INT), end, rows, descending)
+        return None if field.nullable and int(found.weights.sum()) < rows else found
+
+    def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
+        """A value up to which about so many rows of the tables lie, counted from low (descending: from high); the other
+        end where there are fewer; None where no index of the tables tells."""
+        if not node.parents:
+            table, column = _table(node), cols[0]
+            if not self.store.finds(table, cols):
+                return None
+            return self.store.reach(table, column, low, high, rows, descending)
+        try:
+            needs = sources(node, cols)
+        except Untraceable:
+            return None
+        ends = [self._reach(node.parents[n.port], n.cols, low, high, rows, descending) for n in needs]
+        found = [e for e in ends if e is not None]
+        if len(found) < len(ends):
+            return None
+        return max(found) if descending else min(found)
+
+    def _values(self, node: Node, cols: Columns, low: int, high: int) -> Codes:
+        """The values from low to high that rows may have in a column, by the tables' indexes."""
+        if node.parents:
+            parts = [self._values(node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
+            return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+        table, column = _table(node), cols[0]
+        values = self.store.values_between(table, column, low, high)
+        if table in self._delta:
+            own = self._delta[table].columns[column]
+            values = np.union1d(values, own[(own >= low) & (own <= high)])
+        return values
+
+    # -------------------------------------------------------------- all rows
+    def everything(self, node: Node) -> Batch:
+        """As `Puller` says; once for all who ask."""
+        if node not in self._whole:
+            parts: list[Batch] = []
+            for rows in self.stream(node):
+                parts.append(rows)
+                if self.work is not None:
+                    self.work.product(sum(map(len, parts)), node.width)
+            self._whole[node] = concat(parts, node.width)
+        return self._whole[node]
+
+    def stream(self, node: Node) -> Iterator[Batch]:
+        """As `Puller` says."""
+        twin = self._usable(node)
+        if node in self._whole:
+            yield self._whole[node]
+        elif twin is not None and twin.full:
+            self._spend(len(twin.stored))
+            yield twin.op.everything(self, twin)
+        elif not node.parents:
+            yield from self._scanned(node)
+        elif isinstance(node.op, Top) and (found := self._in_order(node, node.op)) is not None:
+            yield found
+        elif isinstance(node.op, Keep):
+            yield from self.stream(node.parents[0])
+        elif node.op.stateful:
+            yield node.op.whole(self, node, self.stream(node.parents[0]))
+        else:
+            yield from node.op.stream(self, node)
+
+    def _scanned(self, node: Node) -> Iterator[Batch]:
+        self._spend(self.store.row_count(_table(node)))
+        rows, delta = node.op.stream(self, node), self._own(node)
+        if delta is None:
+            yield from rows
+        else:
+            yield netted(concat([*rows, delta], node.width))
+
+    def _own(self, node: Node) -> Batch | None:
+        """The rows of a base table that exist for this reader only."""
+        delta = None if node.parents else self._delta.get(_table(node))
+        return None if delta is None else node.narrowed(delta)
+
+    def texts_of(self, base: Node) -> Collection[int] | None:
+        """As `Puller` says; rows that are netted with others are whole."""
+        return None if _table(base) in self._delta else self._texts.get(base)
+
+    def driver(self, node: Node) -> int:
+        """The side of an inner join with fewer rows, as far as can be told."""
+        left, right = (self._about(p) for p in node.parents)
+        return 0 if left <= right else 1
+
+    def _about(self, node: Node) -> float:
+        """A guess at the rows of a node."""
+        if not node.parents:
+            return self.store.row_count(_table(node))
+        above = [self._about(p) for p in node.parents]
+        return above[0] / 4 if isinstance(node.op, Filter) else max(above) if isinstance(node.op, Join) else sum(above)
+
+    # -------------------------------------------------------------- what may be used
+    def _usable(self, node: Node) -> Node | None:
+        """The graph's equal of the node, if it has a state of rows that are this reader's too."""
+        twin = self._twins.get(node)
+        if twin is None or twin.state is None or twin.inert or not twin.live or twin.stash is not None:
+            return None
+        if self._delta and node.parents and any(_table(b) in self._delta for b in ancestors(node) if not b.parents):
+            return None
+        return twin
+
+    def _spend(self, rows: int) -> None:
+        self._left -= rows
+        if self._left < 0:
+            raise TooMuch
+
+    def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
+        """What happens here is no event of the graph."""
+
+
+def first_rows(engine: Engine, node: Node, order: Order, rows: int) -> Batch | None:
+    """`OneShot.first` of a node in the graph, from the tables alone; None where that is more than one request may read,
+    or rows come from other workers."""
+    if any(n.op.remote for n in ancestors(node)):
+        return None
+    try:
+        return OneShot(engine, {}, ONE_SHOT_ROWS).first(node, order, rows)
+    except TooMuch:
+        return None
+
+
+def _table(node: Node) -> str:
+    """The name of a base table."""
+    assert isinstance(node.op, Base)
+    return node.op.table.name
+
+
+def _tagged(rows: Batch, ordinal: Codes) -> Batch:
+    """With the ordinal of its key behind each row."""
+    return Batch(np.concatenate([rows.columns, ordinal[None, :]]), rows.weights)

@@ -1,0 +1,138 @@
+"""Large results: they leave in pieces, the next one when the front end asks for it.
+
+    Query, Read ──► Rows, with how many are left ──► More ──► Rows ──► … ──► Rows, with none left
+
+What is held of a result is codes; Arrow is made of a piece when it is asked for.  Keeps true: a result that nobody
+wants any more is let go at the next turn; a piece has about RESULT_PIECE_BYTES.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import result_gone
+from noria.core.limits import (
+    ERROR_CODE,
+    LONG_TEXT_CHARACTERS,
+    RESULT_FIRST_LONG,
+    RESULT_FIRST_ROWS,
+    RESULT_PIECE_BYTES,
+)
+from noria.core.symbols import Symbols
+from noria.core.values import evaluation_error, to_arrow
+from noria.dataflow.messages.packets import Envelope, More, Rows
+
+
+class Result:
+    """The rows of one answer that have not left.  view: whose columns they are."""
+
+    def __init__(self, view: Any, symbols: Symbols, columns: Codes, ordinals: Codes):
+        self._view, self._symbols = view, symbols
+        self._columns, self._ordinals = columns, ordinals
+        self._rows = first_rows(view)  # of the next piece
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._ordinals) - self._at
+
+    def piece(self) -> pa.Table:
+        """The next rows."""
+        part = slice(self._at, self._at + self._rows)
+        table = _table(self._view, self._symbols, self._columns[:, part], self._ordinals[part])
+        self._at = min(part.stop, len(self._ordinals))
+        self._rows = max(1, RESULT_PIECE_BYTES * table.num_rows // max(table.nbytes, 1))
+        return table
+
+    def memory(self) -> int:
+        return self._columns.nbytes + self._ordinals.nbytes
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that is kept, and other numbers."""
+        yield from self._columns
+
+    def tick(self, inputs: Mapping[str, Batch]) -> None:
+        """Its rows are those of the tick at which they were found."""
+
+
+def first_rows(view: Any) -> int:
+    """How many rows leave before it is known how long they are."""
+    long = any(f.type.is_text and not 0 < f.type.length <= LONG_TEXT_CHARACTERS for f in view.fields[: view.visible])
+    return RESULT_FIRST_LONG if long else RESULT_FIRST_ROWS
+
+
+def _table(view: Any, symbols: Symbols, columns: Codes, ordinals: Codes) -> pa.Table:
+    arrays = [to_arrow(np.ascontiguousarray(c), f.type, symbols) for c, f in zip(columns, view.fields, strict=True)]
+    names = [*(f"c{i}" for i in range(len(arrays))), "__key"]
+    return pa.table([*arrays, pa.array(np.ascontiguousarray(ordinals))], names=names)
+
+
+class Results:
+    """All of them.  engine: what its `scans` hold stays in memory; unwanted: has the request of this number been
+    cancelled?"""
+
+    def __init__(self, engine: Any, symbols: Symbols, unwanted: Callable[[int], bool]):
+        self._engine, self._symbols, self._unwanted = engine, symbols, unwanted
+        self._held: dict[int, Result] = {}
+        self._asked: deque[tuple[Envelope, More]] = deque()
+
+    def __bool__(self) -> bool:
+        """Is a piece asked for?"""
+        return bool(self._asked)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def memory(self) -> int:
+        return sum(r.memory() for r in self._held.values())
+
+    def shown(self, request: int, view: Any, pieces: bool, rows: Batch, ordinals: Codes) -> Rows:
+        """Found rows as Arrow: all of them, or (pieces) the first of many; an error that is one of their values is the
+        answer."""
+        visible = rows.columns[: view.visible]
+        wrong = (visible == ERROR_CODE).any(axis=1)
+        if wrong.any():
+            return Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
+        if (rows.weights != 1).any():
+            times = np.repeat(np.arange(len(rows)), rows.weights)
+            visible, ordinals = visible[:, times], ordinals[times]
+        if not pieces or len(ordinals) <= first_rows(view):
+            return Rows(request, _table(view, self._symbols, visible, ordinals))
+        result = Result(view, self._symbols, visible, ordinals)
+        self._held[request] = result
+        self._engine.scans.append(result)
+        return Rows(request, result.piece(), left=result.left)
+
+    def ask(self, more: More, e: Envelope) -> None:
+        """The next piece comes in its turn."""
+        if more.stop:
+            self._let_go(more.of)
+        else:
+            self._asked.append((e, more))
+
+    def look(self) -> None:
+        """Let go of what nobody wants."""
+        for number in [n for n in self._held if self._unwanted(n)]:
+            self._let_go(number)
+
+    def next(self) -> tuple[Envelope, Rows]:
+        """The piece that was asked for first."""
+        e, more = self._asked.popleft()
+        result = self._held.get(more.of)
+        if result is None:
+            return e, Rows(more.request, None, result_gone())
+        table = result.piece()
+        if not result.left:
+            self._let_go(more.of)
+        return e, Rows(more.request, table, left=result.left)
+
+    def _let_go(self, number: int) -> None:
+        result = self._held.pop(number, None)
+        if result is not None:
+            self._engine.scans = [s for s in self._engine.scans if s is not result]

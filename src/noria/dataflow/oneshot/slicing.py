@@ -1,0 +1,348 @@
+"""One-shots over a table that is too large to be read at once: its rows come in slices, between packets.
+
+    a slice       rows of the table in the order of its key, those that the lookup asks for → filters and projections →
+                  what the first operator above keeps of them (groups, first rows), else the rows
+    at the end    the rest of the query over that, as in any one-shot
+
+Keeps true: all rows are those of the tick at which the scan began.  Of what is written meanwhile, rows that it has not
+reached are put back as they were when it comes to them; what it has passed does not matter to it.  Nothing is in the
+graph, and what is kept, with what is to be put back, is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import InvariantViolation, SqlError, interrupted, took_too_much, view_changed
+from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
+from noria.dataflow.backfill.pace import Pace, no_time
+from noria.dataflow.graph.nodes import Columns, Node, Untraceable, distinct
+from noria.dataflow.graph.protocols import StoreBroken
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages.envelopes import number_of, refused
+from noria.dataflow.messages.packets import Envelope, Packet
+from noria.dataflow.oneshot.oneshot import OneShot
+from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.stateless import Stateless
+from noria.state import probe
+from noria.state.netting import netted
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a query: rows under keys, (key columns, keys) codes, as `OneShot.read` takes them; or those
+    whose key column has a code from low to high."""
+
+    key: Columns
+    keys: Codes
+    nulls: bool = False
+    between: tuple[int, int] | None = None
+
+
+class Scan:
+    """A query under way.  rows: of the next slice; over: has all been read?"""
+
+    def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: Asked):
+        self._engine, self._shot, self._top, self._asked = engine, shot, top, asked
+        path = _path(top)
+        assert path is not None
+        self._base = path[0]
+        self._table = self._engine.store.tables()[_table_of(self._base)]  # the node's own may have older columns
+        keeps = next((i for i, n in enumerate(path) if i and not isinstance(n.op, Stateless)), len(path))
+        self._maps = path[1:keeps]
+        self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
+        self._among = _traced(top, asked.key)
+        shot.alone()
+        self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
+        self._begin()
+
+    @staticmethod
+    def can(engine: Engine, top: Node, rows: int = ONE_SHOT_SCAN_ROWS) -> bool:
+        """Does the query read one table, in the order of its primary key, and has that no more than so many rows?"""
+        path = _path(top)
+        if path is None:
+            return False
+        known = engine.store.tables().get(_table_of(path[0]))
+        return known is not None and bool(known.primary_key) and (
+            engine.store.row_count(known.name) <= min(rows, ONE_SHOT_SCAN_ROWS))
+
+    def _begin(self) -> None:
+        self._after: bytes | None = None
+        self._ahead: list[tuple[list[bytes], Batch]] = []  # places, ascending, and what puts them back
+        self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
+        self._found: list[Batch] = []
+
+    def again(self) -> None:
+        """Rows came to the table beside all deltas: all is read anew, as of now."""
+        if not self.over:
+            self._begin()
+
+    def reads(self, table: str) -> bool:
+        return self._table.name == table
+
+    def look(self) -> None:
+        """After a change of the program: is the table what it was?"""
+        was, now = self._table, self._engine.store.tables().get(self._table.name)
+        self._stale |= now is None or (now.table_id, now.keyed, now.columns) != (was.table_id, was.keyed, was.columns)
+
+    # -------------------------------------------------------------- one tick
+    def tick(self, inputs: Mapping[str, Batch]) -> None:
+        """What is written where the scan has not been is to be put back."""
+        delta = inputs.get(self._table.name)
+        if self.over or delta is None or not len(delta):
+            return
+        places = self._engine.store.positions(self._table.name, delta)
+        assert places is not None
+        order = sorted(range(len(places)), key=places.__getitem__)
+        places = [places[i] for i in order]
+        passed = 0 if self._after is None else bisect_right(places, self._after)
+        if passed < len(places):
+            rows = self._base.narrowed(delta).take(np.array(order[passed:], np.int64)).negated()
+            self._ahead.append((places[passed:], rows))
+
+    # -------------------------------------------------------------- one slice
+    def step(self) -> bool:
+        """One slice; whether it was the last one.  SqlError 1412 where the table is not what it was, 3024 where too
+        much is kept."""
+        name = self._table.name
+        self.look()
+        if self._stale:
+            raise view_changed(name)
+        texts = self._shot.texts_of(self._base)
+        scanned, up_to = self._engine.store.scan(name, self._after, self.rows, texts)
+        self.done += len(scanned)
+        rows = self._as_they_were(self._base.narrowed(scanned), up_to)
+        self._after, self.over = up_to, up_to is None
+        rows = self._asked_for(rows)
+        for node in self._maps:
+            rows = node.op.recompute(self._shot, node, [rows])
+        if self._kept is not None:
+            self._kept.add(rows)
+        elif len(rows):
+            self._found.append(rows)
+        if self.memory() > ONE_SHOT_BYTES:
+            raise took_too_much(self.done)
+        return self.over
+
+    def _as_they_were(self, rows: Batch, up_to: bytes | None) -> Batch:
+        """The slice up to a place, with what was written there since the scan began put back."""
+        here, ahead = [], list[tuple[list[bytes], Batch]]()
+        for places, back in self._ahead:
+            reached = len(places) if up_to is None else bisect_right(places, up_to)
+            if reached:
+                here.append(back.take(np.arange(reached)))
+                places, back = places[reached:], back.take(np.arange(reached, len(back)))
+            if places:
+                ahead.append((places, back))
+        self._ahead = ahead
+        if not here:
+            return rows
+        return netted(concat([self._blank(rows), *map(self._blank, here)], rows.width))
+
+    def _blank(self, rows: Batch) -> Batch:
+        """Without the texts that nobody looks at, which may have been read or not."""
+        texts = self._shot.texts_of(self._base)
+        if texts is None:
+            return rows
+        columns = rows.columns.copy()
+        for c, f in enumerate(self._base.fields):
+            if f.type.is_text and c not in texts:
+                columns[c] = NULL_CODE
+        return Batch(columns, rows.weights)
+
+    def _asked_for(self, rows: Batch) -> Batch:
+        """Of rows of the table those that can be under the keys, where their columns tell."""
+        if not self._among or not len(rows):
+            return rows
+        columns = rows.columns[list(self._among)]
+        if self._asked.between is not None:
+            low, high = self._asked.between
+            return rows.where((columns[0] >= low) & (columns[0] <= high))
+        keys = self._asked.keys
+        if not self._asked.nulls:
+            keys = np.ascontiguousarray(keys[:, (keys != NULL_CODE).all(axis=0)])
+        fold = partial(self._shot.folded, self._base, self._among)
+        return rows.take(np.sort(probe.pairs(distinct(fold(keys)), fold(columns))[1]))
+
+    def memory(self) -> int:
+        """Bytes of what is kept, and of what is to be put back."""
+        kept = 0 if self._kept is None else self._kept.memory()
+        return kept + sum(b.columns.nbytes for b in self._found) + sum(b.columns.nbytes for _, b in self._ahead)
+
+    def held(self) -> Iterator[Codes]:
+        """Every text id that is kept, and other numbers."""
+        for batch in (*self._found, *(b for _, b in self._ahead)):
+            yield from batch.columns
+        if self._kept is not None:
+            yield from self._kept.held()
+        yield from self._asked.keys
+
+    # -------------------------------------------------------------- the end
+    def answer(self) -> tuple[Batch, Codes]:
+        """The rows asked for, and the ordinals of their keys: as `OneShot.read` and `read_between`."""
+        node = self._keeper or (self._maps or [self._base])[-1]
+        rows = concat(self._found, node.width) if self._kept is None else self._kept.rows()
+        self._shot.has(node, rows)
+        if self._asked.between is not None:
+            return self._shot.between(self._top, self._asked.key, *self._asked.between)
+        return self._shot.read(self._top, self._asked.key, self._asked.keys, self._asked.nulls)
+
+
+def _table_of(base: Node) -> str:
+    assert isinstance(base.op, Base)
+    return base.op.table.name
+
+
+def _path(top: Node) -> list[Node] | None:
+    """From the only table up to the top; None where several are read."""
+    path = [top]
+    while path[-1].parents:
+        if len(path[-1].parents) > 1:
+            return None
+        path.append(path[-1].parents[0])
+    return path[::-1]
+
+
+def _traced(top: Node, key: Columns) -> Columns:
+    """The columns of the table that the key's are copies of; none where they are not."""
+    node, cols = top, key
+    while node.parents:
+        try:
+            (need,) = node.op.needs(node, cols)
+        except Untraceable:
+            return ()
+        if len(need.cols) != len(cols):
+            return ()
+        node, cols = node.parents[0], need.cols
+    return cols
+
+
+# ------------------------------------------------------------------ all of them
+@dataclass(eq=False)
+class _Asker:
+    """Who waits for a scan.  told: makes the reply of the rows and their ordinals.  nbytes: what the scan keeps."""
+
+    envelope: Envelope
+    number: int
+    scan: Scan
+    told: Callable[[Batch, Codes], Packet]
+    work: Work
+    nbytes: int = 0
+
+
+@dataclass
+class Scans:
+    """All scans, taking turns.  Together they keep ONE_SHOTS_BYTES: beyond, those go on that keep little, and the
+    oldest one while there is room for its result; the others wait.  unforeseen: notes a defect of a request, and gives
+    the error to answer with; results: bytes of results that are held."""
+
+    engine: Engine
+    around: Surroundings
+    unforeseen: Callable[[str, Exception], SqlError]
+    results: Callable[[], int] = lambda: 0
+    _waiting: deque[_Asker] = field(default_factory=deque)
+    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in the order of coming
+    _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._replies)
+
+    def begin(self, e: Envelope, shot: OneShot, top: Node, asked: Asked, told: Callable[[Batch, Codes], Packet]
+              ) -> bool:
+        """Answer a query by a scan, if one can; then its reply comes later."""
+        if not Scan.can(self.engine, top):
+            return False
+        number = number_of(e)
+        work = shot.work = Work(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
+        scan = Scan(self.engine, shot, top, asked)
+        asker = _Asker(e, number, scan, told, work)
+        self._waiting.append(asker)
+        self._oldest.append(asker)
+        self.engine.scans.append(scan)
+        return True
+
+    def look(self) -> None:
+        """After a change of the program."""
+        for a in self._waiting:
+            a.scan.look()
+
+    def again(self, table: str) -> None:
+        for a in self._waiting:
+            if a.scan.reads(table):
+                a.scan.again()
+
+    # -------------------------------------------------------------- whose turn it is
+    def can_go_on(self) -> bool:
+        """Has some scan a slice to do?"""
+        return self._next() is not None
+
+    def _next(self) -> _Asker | None:
+        """The next in turn that may go on; one that nobody wants any more comes first, and ends."""
+        unwanted = self.around.unwanted
+        gone = next((a for a in self._waiting if unwanted(a.number)), None)
+        if gone is not None or not self._waiting:
+            return gone
+        results = self.results()
+        room = ONE_SHOTS_BYTES - results - sum(a.nbytes for a in self._waiting)
+        if room > 0:
+            return self._waiting[0]
+        little = ONE_SHOTS_BYTES // (4 * len(self._waiting))
+        oldest = self._oldest[0] if results < ONE_SHOTS_BYTES else None
+        return next((a for a in self._waiting if a is oldest or a.nbytes <= little), None)
+
+    def step(self) -> int:
+        """One slice of the next; how many rows it read."""
+        a = self._next()
+        if a is None:
+            return 0
+        self._waiting.remove(a)
+        self._waiting.append(a)
+        before = a.scan.done
+        self._slice(a)
+        self.around.began(0)
+        return a.scan.done - before
+
+    def _slice(self, a: _Asker) -> None:
+        self.around.began(a.number)
+        pace = Pace(self.around.clock or no_time, self.around.processor)
+        reply: Packet | None = None
+        outer, self.engine.work = self.engine.work, a.work
+        try:
+            if self.around.unwanted(a.number):
+                raise interrupted()
+            if a.scan.step():
+                reply = a.told(*a.scan.answer())
+            a.nbytes = a.scan.memory()
+        except SqlError as error:
+            reply = refused(a.envelope, error)
+        except (InvariantViolation, StoreBroken):
+            raise
+        except Exception as bug:
+            reply = refused(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
+        finally:
+            self.engine.work = outer
+        a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)
+        if reply is not None:
+            self._waiting.remove(a)
+            self._oldest.remove(a)
+            self.engine.scans = [s for s in self.engine.scans if s is not a.scan]
+            self._replies.append((a.envelope, reply))
+
+    def answered(self) -> list[tuple[Envelope, Packet]]:
+        """Queries that wait no more, with their replies."""
+        replies, self._replies = self._replies, []
+        return replies

@@ -1,0 +1,330 @@
+"""How one worker's graph follows the program: steps are planned and laid out, all of them or none (section 5).
+
+Keeps true: what cannot be made leaves the graph as it was; a view of the program that could not be made is left out,
+and its reads are told why.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
+from noria.core.limits import IDLE_INDEXES
+from noria.core.types import TableDef
+from noria.dataflow.cluster.remote_scan import Pieces, SpreadOneShot
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Columns, Node
+from noria.dataflow.graph.protocols import BaseStore
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.inspect.rehearsal import Rehearsal, rehearse
+from noria.dataflow.messages import packets
+from noria.dataflow.oneshot.oneshot import OneShot, first_rows
+from noria.dataflow.worker import saving
+from noria.dataflow.worker.commits import TickFailed
+
+
+class Planner(Protocol):
+    """What turns views into graph nodes (`plan.lower.Lowering`)."""
+
+    def add_view(self, view: Any) -> None: ...
+
+    def try_view(self, view: Any) -> None:
+        """Nodes for a view that is taken out again."""
+
+    def take_out(self, name: str) -> None: ...
+
+    def drop_view(self, name: str) -> None: ...
+
+    def rename_view(self, view: str, name: str) -> None: ...
+
+    def drop_table(self, name: str) -> None: ...
+
+    def rename_table(self, table: str, name: str) -> None: ...
+
+    def rekey_table(self, table: TableDef) -> None:
+        """The table may have another primary key from now on."""
+
+    def renamed(self, view: Any, table: str, name: str) -> Any:
+        """The view, where a table has another name."""
+
+    def outdated(self, view: Any, tables: Mapping[str, TableDef]) -> SqlError | None:
+        """Why the view cannot be made: a table is not what it was, as far as the view needs it."""
+
+    def input_plan(self, node: Any) -> Any:
+        """The plan whose rows are a node's input."""
+
+    def tables(self, view: Any) -> Iterable[str]:
+        """The base tables that a view reads."""
+
+    def top(self, view: str) -> Node | None:
+        """The node of a view's rows, if it is there."""
+
+    def is_idle(self, view: str) -> bool:
+        """Has nothing been read of the view yet?"""
+
+    def names(self) -> Iterable[str]:
+        """The views in the graph."""
+
+    def graph_plan(self) -> Any:
+        """The graph as data."""
+
+    def adopt(self, plan: Any) -> None:
+        """The same graph, in an engine that has none."""
+
+    def back_to(self, plan: Any) -> set[Node]:
+        """The graph of before a change whose steps were taken back; the nodes that had to be made again."""
+
+    def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
+        """Nodes in no graph for one reading of a view: the view, the node of its rows, what the graph has equal, and
+        which columns of its base tables are looked at."""
+
+
+class Changes:
+    """views: those in the graph, by name; left_out: those that could not be made, and why."""
+
+    def __init__(self, engine: Engine, store: BaseStore, planner: Planner, around: Surroundings, large: int | None):
+        self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
+        self.views: dict[str, Any] = {}
+        self.left_out: dict[str, SqlError] = {}
+        engine.first_rows = partial(first_rows, engine)
+        self._before: Any = None  # the graph before the last change, of one worker among several
+
+    def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None,
+               back: bool = False) -> SqlError | None:
+        """Make all of these changes, or say why none of them is made.  commit: makes them durable; where it
+        cannot, they are taken back, too.  back: they take back what the last change did."""
+        if back and self._before is None and not self._is_back(steps):
+            return SqlError(1105, "HY000", "what an earlier life of this worker did cannot be taken back")
+        for s in steps:
+            if isinstance(s, packets.RenameView) and s.view not in self.views:
+                return view_gone(s.view)
+        undo: list[Callable[[], None]] = []
+        left_out = dict(self.left_out)
+        found = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
+                 for columns in base.pulled if columns and self._store.finds(table, columns)}
+        dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
+        several = self._engine.shards is not None
+        before, again = self._planner.graph_plan() if several else None, set[Node]()
+        try:
+            for s in steps:
+                undo.append(self._apply(s))
+            if back and self._before is not None:
+                again = self._planner.back_to(self._before)
+            self._engine.relayout(self._large)
+            self._engine.builds.declare()
+            self._refuse_lost_lookups(steps, found)
+            self._commit(steps, commit)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self._engine.work = None  # what takes it back has its time
+            for u in reversed(undo):
+                u()
+            self.left_out = left_out
+            again = again | self._planner.back_to(before) if several else again
+            self._engine.relayout(self._large)
+            self._engine.builds.declare()
+            self._made_again(again)
+            if isinstance(bug, SqlError):
+                return bug
+            if isinstance(bug, ValueError):
+                return SqlError(1235, "42000", str(bug))
+            raise
+        self._before = None if back else before
+        self._made_again(again)
+        left = {t for d in dropped for t in self._planner.tables(d)}
+        left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
+        for table in left and left & self._store.tables().keys():
+            needed = {c for base in self._engine.bases.get(table, ()) for c in base.pulled if c}
+            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
+                self._store.trim_indexes(table, needed, IDLE_INDEXES)
+        return None
+
+    def _is_back(self, steps: Sequence[packets.MigrationStep]) -> bool:
+        """Have these views gone and come already?  So it is where the graph was taken over from another worker."""
+        return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
+                   for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
+
+    def _made_again(self, nodes: set[Node]) -> None:
+        """Of a graph that is what it was, these have no state: what other workers have of them is gathered again."""
+        shards = self._engine.shards
+        if shards is not None and nodes:
+            shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
+
+    def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
+        gone = [s.table for s in steps if isinstance(s, packets.DropTable)]
+        for name in gone:
+            self._store.drop_table(name)
+        try:
+            commit()
+        except Exception:
+            for name in reversed(gone):
+                self._store.keep_table(name)
+            raise
+
+    def rehearse(self, steps: Sequence[packets.MigrationStep]) -> Rehearsal:
+        """What these would do; nothing is done."""
+        views = [s.view for s in steps if isinstance(s, packets.AddView)]
+        return rehearse(self._engine, self._planner, views, [s.view for s in steps if isinstance(s, packets.DropView)])
+
+    def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
+        """Make all of these, or where that fails one by one; the views that cannot be made."""
+        whole = self._noted_change(steps) is None
+        if whole:
+            self._catch_up()
+            return []
+        self._engine.saved = None
+        errors = [(s, self._noted_change((s,))) for s in steps]
+        failed = {s.view.name: e for s, e in errors if e is not None and isinstance(s, packets.AddView)}
+        self.left_out.update(failed)
+        return list(failed.items())
+
+    def _catch_up(self) -> None:
+        try:
+            if self._engine.saved is not None:
+                saving.catch_up(self._engine, self._engine.saved)
+        except Exception as bug:  # states may be at odds with the tables
+            raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
+
+    def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
+        """The views of these steps, by the graph that other workers have.  SqlError: this is no such graph, or there
+        is one here already; nothing is done."""
+        self._planner.adopt(plan)
+        self._before = None  # what tables have learned until now was done to no graph
+        self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
+        self._engine.relayout(self._large)
+        self._engine.builds.declare()
+
+    def graph_plan(self) -> Any:
+        """What another worker can adopt."""
+        return self._planner.graph_plan()
+
+    def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
+        """`change`, where a defect is an error like any other."""
+        try:
+            return self.change(steps)
+        except InvariantViolation:
+            raise
+        except Exception as bug:
+            self._around.note("".join(traceback.format_exception(bug)))
+            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
+
+    def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
+        """One step; returns what takes it back."""
+        if isinstance(s, packets.CreateTable):
+            if s.table.name in self._store.tables():
+                return lambda: None  # recovery: the store has it
+            self._store.create_table(s.table)
+            return lambda: self._store.drop_table(s.table.name)
+        if isinstance(s, packets.AlterTable):
+            return self._alter(s.table)
+        if isinstance(s, packets.DropTable):
+            self._planner.drop_table(s.table)
+            return lambda: None
+        if isinstance(s, packets.AddView | packets.CheckView):
+            view = s.view
+            damages = map(self._store.damage_of, self._planner.tables(view))
+            if (damage := next((d for d in damages if d is not None), None)) is not None:
+                raise damage
+            self._refuse_outdated(view)
+            if isinstance(s, packets.CheckView):
+                self._planner.once(view)  # which makes nodes that are in no graph
+                return lambda: None
+            self._add(view)
+            return lambda: self._drop(view.name)
+        if isinstance(s, packets.RenameView):
+            self._rename(s.view, s.name)
+            return lambda: self._rename(s.name, s.view)
+        self.left_out.pop(s.view, None)
+        if s.why is not None:
+            self.left_out[s.view] = s.why
+        dropped = self.views.get(s.view)
+        if dropped is None or (s.idle and not self._planner.is_idle(s.view)):
+            return lambda: None
+        self._drop(s.view)
+        return lambda: self._add(dropped)
+
+    def is_idle(self, view: str) -> bool:
+        """See `Planner.is_idle`; so is one that is not there."""
+        return view not in self.views or self._planner.is_idle(view)
+
+    def _alter(self, table: TableDef) -> Callable[[], None]:
+        was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
+        if was is None:  # it was beside another one, and the worker that had it has ended
+            raise view_changed(table.name)
+        try:
+            self._refuse_passing(was, table)
+            self._store.alter_table(table)
+        except SqlError:
+            self._store.alter_table(was, fits=True)  # nobody looks at what is written any more
+            raise
+        self._call(was.name, table.name)
+        self._planner.rekey_table(table)
+
+        def back() -> None:
+            self._store.alter_table(was, fits=True)
+            self._call(table.name, was.name)
+            self._planner.rekey_table(was)
+
+        return back
+
+    def _refuse_passing(self, was: TableDef, table: TableDef) -> None:
+        """First states that read the table in the order of its key need that order to their end."""
+        bases = set(self._engine.bases.get(was.name, ()))
+        if was.keyed != table.keyed and bases & self._engine.builds.sources():
+            what = "change the primary key" if table.numbered(was) is None else "number the rows"
+            raise SqlError(1235, "42000", f"Cannot {what} of '{was.name}' now: a view of it has "
+                                          "no first state yet (SHOW NORIA MIGRATIONS): try again when it has")
+
+    def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
+                             ) -> None:
+        """What is in use goes on looking rows up: a UNIQUE index goes where another one is there at once.  before: what
+        found an index."""
+        for table in [s.table.name for s in steps if isinstance(s, packets.AlterTable)]:
+            for base in self._engine.bases.get(table, ()):
+                if any((base, columns) in before and not self._store.finds(table, columns)
+                       for columns in base.pulled):
+                    raise SqlError(INDEX_NEEDED, "HY000", f"Cannot drop an index of '{table}': views look rows up by "
+                                   "it; another one is being built for them (SHOW NORIA MIGRATIONS): try again when it "
+                                   "is there")
+
+    def _call(self, table: str, name: str) -> None:
+        """The table has another name from now on."""
+        if table != name:
+            self._planner.rename_table(table, name)
+            self.views = {v: self._planner.renamed(view, table, name) for v, view in self.views.items()}
+
+    def _add(self, view: Any) -> None:
+        self.views[view.name] = view
+        self._planner.add_view(view)
+
+    def _rename(self, view: str, name: str) -> None:
+        self._planner.rename_view(view, name)
+        self.views[name] = replace(self.views.pop(view), name=name)
+
+    def _drop(self, name: str) -> None:
+        del self.views[name]
+        self._planner.drop_view(name)
+
+    def once(self, view: Any, rows: int, pieces: Pieces | None = None) -> tuple[Any, Node, OneShot]:
+        """A view for one reading of no more than so many rows: as it is read, and the node of its rows.  pieces: of
+        other workers' rows, where these matter."""
+        self._refuse_outdated(view)
+        view, top, twins, texts = self._planner.once(view)
+        if pieces is not None:
+            return view, top, SpreadOneShot(self._engine, rows, texts, pieces)
+        return view, top, OneShot(self._engine, twins, rows, texts=texts)
+
+    def _refuse_outdated(self, view: Any) -> None:
+        """A view that was planned for tables as they were: whoever asks plans it anew."""
+        if (error := self._planner.outdated(view, self._store.tables())) is not None:
+            raise error
+
+    def input_plan(self, node: Any) -> Any:
+        """The plan whose rows are a node's input."""
+        return self._planner.input_plan(node)

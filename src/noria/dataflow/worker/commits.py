@@ -1,0 +1,136 @@
+"""What changes base tables: one synced commit, then one tick of what it changed (ACK-DURABLE).
+
+Keeps true: what is told was committed before; what was committed is through the graph, or the worker ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import pyarrow as pa
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError, unknown_table, view_changed
+from noria.core.statements import Load, Statement, WriteResult
+from noria.core.values import to_arrow
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.protocols import BaseStore
+from noria.dataflow.messages.packets import (
+    CheckUnique,
+    Decide,
+    Done,
+    Entries,
+    Envelope,
+    Ingest,
+    Meet,
+    Page,
+    Prepare,
+    Unique,
+    WorkOut,
+    Write,
+    Wrote,
+)
+
+
+class TickFailed(Exception):
+    """What is committed did not get through the graph: only a new start brings states in line with the tables."""
+
+
+class Slices(Protocol):
+    """What reads a table in slices."""
+
+    def again(self, table: str) -> None:
+        """From the start: rows came by a load."""
+
+
+class Commits:
+    """slices: what reads tables at the same time."""
+
+    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices]):
+        self._engine, self._store, self._slices = engine, store, tuple(slices)
+
+    def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
+        work, self._engine.work = self._engine.work, None
+        deltas: dict[str, Batch] = {}
+        loaded = self._loaded(body)
+        try:
+            if isinstance(body, Prepare):
+                results = self._store.prepare(body.statements, body.group, body.coordinator, e.epoch, e.seq, work)
+            elif isinstance(body, Decide):
+                results, deltas = self._store.decide(body.group, body.commit, e.epoch, e.seq)
+            else:
+                results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
+                                                     body.once)
+        except SqlError as error:  # nothing is there
+            number = 1 if isinstance(body, Decide) else len(body.statements)
+            return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
+        if loaded and any(r.error is None for r in results):
+            for table in loaded:
+                self._reload(table, e)
+        try:
+            self._engine.tick(deltas)
+        except Exception as bug:  # committed, and states may be at odds with the tables
+            raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
+        return Wrote(e.seq, tuple(results))
+
+    def work_out(self, workers: int, body: WorkOut) -> Done:
+        self._refuse_altered(body.statement, body.unique)
+        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work)
+        return Done(body.request, found, found.result.error)
+
+    def met(self, body: Meet) -> Done:
+        found: list[tuple[bytes, ...] | SqlError] = []
+        for statement, unique in body.statements:
+            try:
+                self._refuse_altered(statement, unique)
+                found.append(self._store.met(statement, self._engine.work))
+            except SqlError as error:
+                found.append(SqlError(error.code, error.state, error.message))
+        return Done(body.request, tuple(found))
+
+    def _refuse_altered(self, statement: Statement, unique: Unique) -> None:
+        table = self._store.tables().get(statement.table)
+        if table is not None and tuple(i.columns for i in table.spread_unique) != tuple(unique):
+            raise view_changed(table.name)
+
+    def check_unique(self, body: CheckUnique) -> Done:
+        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))
+        return Done(body.request)
+
+    def entries(self, body: Entries) -> Done:
+        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what, tuple(body.given)))
+
+    def page(self, body: Page) -> Done:
+        table = self._store.tables().get(body.table)
+        if table is None:
+            raise unknown_table(body.table)
+        rows, after = self._store.scan(table.name, body.after, body.rows)
+        arrays = [to_arrow(rows.columns[c], table.columns[c].type, self._engine.symbols) for c in table.shown]
+        names = [table.columns[c].name for c in table.shown]
+        return Done(body.request, (pa.RecordBatch.from_arrays(arrays, names=names), after))
+
+    def ingest(self, body: Ingest, e: Envelope) -> Done:
+        """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
+        try:
+            self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
+                               body.auto_increment, e.epoch, e.seq, body.once)
+        except SqlError as error:
+            return Done(e.seq, error=error)
+        self._engine.work = None
+        self._reload(body.table, e)
+        return Done(e.seq, body.rows)
+
+    def _loaded(self, body: Write | Prepare | Decide) -> tuple[str, ...]:
+        """The tables into which it takes files."""
+        if isinstance(body, Write):
+            return tuple([s.table for s in body.statements if type(s) is Load])
+        return self._store.loads(body.group) if isinstance(body, Decide) and body.commit else ()
+
+    def _reload(self, table: str, e: Envelope) -> None:
+        for slices in self._slices:
+            slices.again(table)
+        try:
+            self._engine.reload(table)
+        except Exception as bug:
+            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {table} in failed: {bug!r}") from bug

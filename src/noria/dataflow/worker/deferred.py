@@ -1,0 +1,239 @@
+"""Requests that are answered later: when what they wait for is built.
+
+Keeps true: what is built is built a slice at a time, in its turn (`turns.py`); a cancelled request is answered at the
+next look; while a slice runs, the request that waits for it is the one that the worker is at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from noria.core.errors import SqlError, interrupted, view_gone
+from noria.dataflow.backfill.full_state import NewIndex
+from noria.dataflow.backfill.scan import Build
+from noria.dataflow.cluster.peers import Peers
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.nodes import Node
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Done, Envelope
+
+
+@dataclass
+class _Waiting:
+    """A request, its number, and what answers it: None while it waits.  builds: what it waits for."""
+
+    envelope: Envelope
+    number: int
+    answer: Callable[[], Done | None]
+    builds: Callable[[], list[Build]]
+    unwanted: Callable[[], object] = lambda: None  # is called when nobody waits any more
+
+
+class Deferred:
+    """See the module."""
+
+    def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None, worker: int = 0):
+        self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
+        self._waiting: list[_Waiting] = []
+        self._tickets = 0
+        self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
+            "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
+            "looked up": lambda e, table: self.until_indexed(e, table, True),
+            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
+            "heard": self.until_heard}
+
+    # -------------------------------------------------------------- who waits
+    def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
+        """Answered when the view has its first state, at once if it has."""
+        assert isinstance(e.body, packets.Ask)
+        number = e.body.request
+
+        def answer() -> Done | None:
+            if view not in self._engine.readers:
+                return Done(number, error=view_gone(view))
+            if self._engine.ready(view):
+                return Done(number)
+            error = self._engine.builds.error_of(view)
+            return None if error is None else Done(number, error=error)
+
+        return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
+
+    def until_indexed(self, e: Envelope, table: str, every: bool = False) -> packets.Packet | None:
+        """Answered when the table has the indexes that it declares, or all that anybody wants."""
+        assert isinstance(e.body, packets.Ask)
+        number, builds = e.body.request, self._engine.builds
+
+        def mine() -> list[Build]:
+            under_way = (*builds.declared.values(), *builds.indexes.values())
+            return [b for b in under_way if b.table == table and (every or b.build.declared)]
+
+        def answer() -> Done | None:
+            errors = [e for (t, _), e in builds.refused.items() if t == table]
+            error = next((e for e in (*errors, *(b.error for b in mine())) if e is not None), None)
+            return Done(number, error=error) if error is not None or not mine() else None
+
+        return self._later(_Waiting(e, number, answer, mine))
+
+    def until_wanted(self, e: Envelope) -> packets.Packet | None:
+        """Answered when there is an index that Spark is to make."""
+        assert isinstance(e.body, packets.Ask)
+        number = e.body.request
+
+        def answer() -> Done | None:
+            made = next(self._engine.builds.awaited(), None)
+            if made is None:
+                return None
+            if not made.ticket:
+                self._tickets += 1
+                made.ticket = f"{e.epoch}.{self._worker}.{self._tickets}"
+            return Done(number, packets.Wanted(made.ticket, self._engine.store.tables()[made.table], made.columns))
+
+        return self._later(_Waiting(e, number, answer, list))
+
+    def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
+        """Answered when nobody waits for an index's files any more."""
+        assert isinstance(e.body, packets.Ask)
+        number, builds = e.body.request, self._engine.builds
+
+        def answer() -> Done | None:
+            return None if any(m.ticket == ticket for m in builds.awaited()) else Done(number)
+
+        return self._later(_Waiting(e, number, answer, list))
+
+    def deliver(self, body: packets.IndexFiles) -> Done:
+        """Files for an index that waits for them."""
+        made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
+        if made is None:
+            return Done(body.request, error=SqlError(1105, "HY000", "nobody waits for files of this index any more"))
+        error: SqlError | None = None
+        if body.files is not None:
+            try:
+                made.build.deliver(body.files)
+            except SqlError as e:
+                error = e
+        made.build.in_slices()  # does nothing where files came
+        return Done(body.request, error=error)
+
+    def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:
+        """Answered when this worker has what others had committed, beyond so many exchanges (`frontier.py`); of one at
+        once."""
+        assert isinstance(e.body, packets.Ask)
+        depth, _, of = argument.partition(" ")
+        done = Done(e.body.request)
+        if self._engine.shards is None:
+            return done
+        there: list[Done] = []
+        writers = [int(w) for w in of.split(",") if w]
+        self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
+        return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
+
+    def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
+        """Answered when this worker has what came of messages of others; of one at once."""
+        assert isinstance(e.body, packets.Ask)
+        done, peers = Done(e.body.request), self._peers
+        if peers is None:
+            return done
+        last = [(int(w), int(n)) for w, n in (part.split(":") for part in argument.split(","))]
+
+        def answer() -> Done | None:
+            heard = peers.heard()
+            return done if all(heard[w] >= n for w, n in last) else None
+
+        return answer() or self._later(_Waiting(e, done.request, answer, list))
+
+    def until_fits(self, e: Envelope) -> packets.Packet | None:
+        """Answered when all rows of a table were looked at, or one that does not fit."""
+        assert isinstance(e.body, packets.Fit)
+        number, builds = e.body.request, self._engine.builds
+        made = builds.fit(e.body.table)
+
+        def answer() -> Done | None:
+            error = made.error or made.fitting.error
+            if error is None and not made.fitting.over:
+                return None
+            if error is not None:
+                builds.unfit(made)
+            return Done(number, error=error)
+
+        return self._later(_Waiting(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
+
+    def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
+        """Answered when the node has its first state."""
+        assert isinstance(e.body, packets.Bootstrap)
+        number, states = e.body.request, self._engine.builds.states
+
+        def answer() -> Done | None:
+            build = states.get(node)
+            if build is None:
+                return Done(number)
+            return None if build.error is None else Done(number, error=build.error)
+
+        return self._later(_Waiting(e, number, answer, lambda: [states[node]] if node in states else []))
+
+    def _later(self, waiting: _Waiting) -> Done | None:
+        reply = waiting.answer()
+        if reply is None:
+            self._waiting.append(waiting)
+        return reply
+
+    def _of_view(self, view: str) -> list[Build]:
+        return self._engine.builds.of_view(view) if view in self._engine.readers else []
+
+    # -------------------------------------------------------------- building
+    def __bool__(self) -> bool:
+        """Does a request wait?"""
+        return bool(self._waiting)
+
+    def can_build(self) -> bool:
+        """Has anything that is being built a slice to do?"""
+        return bool(self._engine.builds) and self._engine.builds.next() is not None
+
+    def build(self) -> int:
+        """One slice; about how many rows it had."""
+        builds = self._engine.builds
+        build = builds.next()
+        if build is None:
+            return 0
+        self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
+        builds.step()
+        self._around.began(0)
+        return build.rows
+
+    def answered(self) -> list[tuple[Envelope, Done]]:
+        """Requests that wait no more, with their replies."""
+        if not self._waiting:
+            return []
+        replies = [(w, self._reply(w)) for w in self._waiting]
+        self._waiting = [w for w, reply in replies if reply is None]
+        return [(w.envelope, reply) for w, reply in replies if reply is not None]
+
+    def _reply(self, w: _Waiting) -> Done | None:
+        if not self._around.unwanted(w.number):
+            return w.answer()
+        w.unwanted()
+        return Done(w.number, error=interrupted())
+
+    # -------------------------------------------------------------- what is told of it
+    def waiting(self) -> Iterator[tuple[Envelope, list[str]]]:
+        """Requests, and what they wait for."""
+        return ((w.envelope, [self._engine.builds.progress(b).what for b in w.builds()]) for w in self._waiting)
+
+    def progress(self) -> list[dict[str, object]]:
+        """What is being built, and for which views."""
+        return list(self._shown())
+
+    def _shown(self) -> Iterator[dict[str, object]]:
+        builds = self._engine.builds
+        for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
+                      *builds.states.values()]:
+            told = builds.progress(build)
+            ticket = build.ticket if isinstance(build, NewIndex) else ""
+            yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
+                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits,
+                   "ticket": ticket}
+
+    def _views(self, build: Build) -> list[str]:
+        """Those that wait for it; the name of one that is to replace another ends with its number, behind a NUL."""
+        return sorted({v.partition("\0")[0] for v in self._engine.readers if build in self._of_view(v)})

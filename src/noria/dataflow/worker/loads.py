@@ -1,0 +1,25 @@
+"""A bulk load before it is taken in: could it be?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.dataflow.graph.protocols import BaseStore
+from noria.dataflow.messages.packets import CheckIngest, Done
+
+
+def check(store: BaseStore, body: CheckIngest) -> Done:
+    """With the error that the load would have; nothing is changed."""
+    try:
+        store.check_ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
+                           {name: list(paths) for name, paths in body.others})
+    except SqlError as error:
+        return Done(body.request, error=error)
+    return Done(body.request)
+
+
+def needs(store: BaseStore, table: str) -> dict[str, Any]:
+    """What whoever makes files for the table must know of it."""
+    indexes, auto_increment = store.load_needs(table)
+    return {"indexes": indexes, "auto_increment": auto_increment, "rows": store.row_count(table)}

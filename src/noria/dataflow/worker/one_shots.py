@@ -1,0 +1,164 @@
+"""One-shots in their turns: those that read little first, what reads more in slices or behind other work.
+
+    Query ──► fresh ──► at most ONE_SHOT_AT_ONCE_ROWS read ──► the reply
+                 │ it would read more
+                 ├──► a small table, all of it ──► slices (`slicing.py`) ──► the reply
+                 └──► larger: in one go, of at most `rows` rows ──► the reply, or slices, or error 3024
+
+Keeps true: a query reads what is there when its turn comes, not when it arrived; one that nobody wants any more is
+answered at the next turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import TOO_LONG, SqlError, interrupted, took_too_much
+from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
+from noria.core.symbols import Symbols
+from noria.dataflow.cluster.peers import Peers
+from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.graph.nodes import Node, Remote
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.messages.client_keys import codes_of
+from noria.dataflow.messages.envelopes import refused
+from noria.dataflow.messages.packets import Envelope, Foreseen, Packet, Query, Read
+from noria.dataflow.oneshot.oneshot import OneShot, TooMuch
+from noria.dataflow.oneshot.results import Results
+from noria.dataflow.oneshot.slicing import Asked, Scan, Scans
+from noria.dataflow.worker.changes import Changes
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+Run = Callable[[], Packet | None]
+Again = Callable[[Envelope, Run], None]  # runs a request, whose reply comes with the late ones
+Wait = Callable[[Remote, Envelope, Run, Pieces | None], None]  # until other workers' rows are here
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    envelope: Envelope
+    body: Query
+
+
+class OneShots:
+    """See the module."""
+
+    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, peers: Peers | None,
+                 unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait):
+        self._changes, self._symbols, self._around, self._peers = changes, symbols, around, peers
+        self._engine, self._again, self._wait = engine, again, wait
+        self.results = Results(engine, symbols, around.unwanted)
+        self.scans = Scans(engine, around, unforeseen, self.results.memory)
+        self._fresh: deque[_Asked] = deque()
+        self._larger: deque[_Asked] = deque()
+        self._replies: list[tuple[Envelope, Packet]] = []
+        self._units = 0  # of the query under way
+        self._sliced = False  # was a slice the last turn of those that are larger?
+
+    def __bool__(self) -> bool:
+        """Does anything wait for a turn, or to be told?"""
+        return bool(self._fresh or self._larger or self._replies or self.scans or self.results)
+
+    def add(self, body: Query, e: Envelope) -> None:
+        """It is answered in its turn."""
+        self._fresh.append(_Asked(e, body))
+
+    def answered(self) -> list[tuple[Envelope, Packet]]:
+        """Queries and pieces of results that wait no more, with their replies."""
+        replies, self._replies = self._replies, []
+        return replies + self.scans.answered()
+
+    def look(self) -> None:
+        """Answer what nobody wants any more."""
+        self.results.look()
+        for waiting in (self._fresh, self._larger):
+            for asked in [a for a in waiting if self._around.unwanted(a.body.request)]:
+                waiting.remove(asked)
+                self._replies.append((asked.envelope, refused(asked.envelope, interrupted())))
+
+    # -------------------------------------------------------------- turns
+    def has_fresh(self) -> bool:
+        return bool(self._fresh)
+
+    def has_larger(self) -> bool:
+        return bool(self._larger or self.scans.can_go_on())
+
+    def fresh(self) -> int:
+        """The first query that has not begun; units of work."""
+        asked = self._fresh.popleft()
+        return self._run(asked, min(asked.body.rows, ONE_SHOT_AT_ONCE_ROWS))
+
+    def larger(self) -> int:
+        """A slice, or in turn with slices a query in one go."""
+        if self._larger and (self._sliced or not self.scans.can_go_on()):
+            self._sliced = False
+            asked = self._larger.popleft()
+            return self._run(asked, asked.body.rows)
+        self._sliced = True
+        return self.scans.step()
+
+    def piece(self) -> int:
+        """The next piece of a result."""
+        e, rows = self.results.next()
+        self._replies.append((e, rows))
+        return 0 if rows.rows is None else int(rows.rows.num_rows)
+
+    def _run(self, asked: _Asked, rows: int) -> int:
+        self._units = 0
+        self._again(asked.envelope, partial(self._query, asked, rows))
+        return self._units
+
+    # -------------------------------------------------------------- what would be
+    def foresee(self, body: Query | Read | None) -> Foreseen:
+        """How a query would be answered now: it is run, on this worker's rows alone, and its rows are let go."""
+        if not isinstance(body, Query):
+            raise SqlError(1105, "HY000", "a query is foreseen, and nothing else")
+        view, top, shot = self._changes.once(body.view, body.rows)
+        try:
+            self._found(body, view, top, shot)
+        except TooMuch:
+            return Foreseen("slices" if Scan.can(self._engine, top) else "too much", 0)
+        except SqlError as e:
+            if e.code != TOO_LONG:
+                raise
+            return Foreseen("too much", 0)
+        return Foreseen("once", shot.spent)
+
+    def _found(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
+        if body.between is not None:
+            return shot.read_between(top, view.key, *body.between, body.first, body.descending)
+        return shot.read(top, view.key, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
+
+    # -------------------------------------------------------------- one query
+    def _query(self, asked: _Asked, rows: int, pieces: Pieces | None = None) -> Packet | None:
+        """The reply; None where it comes later.  pieces: of other workers' rows, as far as they are here."""
+        body = asked.body
+        if body.spread and pieces is None and self._peers is not None:
+            pieces, rows = Pieces(self._peers.elsewhere), body.rows
+        view, top, shot = self._changes.once(body.view, rows, pieces)
+        try:
+            found = self._found(body, view, top, shot)
+        except Remote as r:
+            self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
+            return None
+        except TooMuch:
+            if rows < body.rows and not Scan.can(self._engine, top, body.rows):
+                self._larger.append(asked)
+                return None
+            show = partial(self.results.shown, body.request, view, body.pieces)
+            keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
+            what = Asked(view.key, keys, body.nulls, body.between)
+            if pieces is None and self.scans.begin(asked.envelope, shot, top, what, show):
+                return None
+            raise took_too_much(body.rows) from None
+        finally:
+            self._units += shot.spent
+        self._units += len(found[0])
+        return self.results.shown(body.request, view, body.pieces, *found)

@@ -1,0 +1,112 @@
+"""Reads of a view by keys: one, or many at once where nothing stands in the way of any of them.
+
+Keeps true: what is read together is, for each key, what a read of that key alone would give; an error is that of the
+read that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import InvariantViolation, SqlError, unfilled, view_changed, view_gone
+from noria.core.symbols import Symbols
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.graph.nodes import Remote, ancestors
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.client_keys import codes_of
+from noria.dataflow.oneshot.results import Results
+from noria.dataflow.worker.changes import Changes
+
+
+class Reading:
+    """See the module."""
+
+    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, results: Results):
+        self._engine, self._changes, self._symbols, self._around = engine, changes, symbols, around
+        self._results = results
+
+    def read(self, body: packets.Read) -> packets.Rows:
+        changes, engine, name = self._changes, self._engine, body.view
+        view = changes.views.get(name)
+        if name in changes.left_out:
+            return packets.Rows(body.request, None, changes.left_out[name])
+        if body.definition and (view is None or view.definition != body.definition):
+            return packets.Rows(body.request, None, view_changed(name))
+        if view is None or name not in engine.readers:
+            return packets.Rows(body.request, None, view_gone(name))
+        if not engine.ready(name):
+            return packets.Rows(body.request, None, engine.builds.error_of(name) or unfilled(name))
+        try:
+            if body.between is not None:
+                rows, ordinal = engine.read_between(name, *body.between, body.first, body.descending)
+            else:
+                rows, ordinal = engine.read(name, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
+        except SqlError as error:  # no room for the answer
+            return packets.Rows(body.request, None, error)
+        if body.fill:
+            return packets.Rows(body.request, None)
+        return self._results.shown(body.request, view, body.pieces, rows, ordinal)
+
+    # ------------------------------------------------------------ many
+    def prefill(self, bodies: Sequence[packets.Read]) -> None:
+        """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
+        view = self._changes.views.get(bodies[0].view)
+        reads = [b for b in bodies if b.between is None and not self._around.unwanted(b.request)
+                 and view is not None and b.definition in (0, view.definition)]
+        if len(reads) < 2 or view is None:
+            return
+        self._around.began(reads[0].request)
+        self._engine.work = Work(self._around.clock, min(r.limit_ms for r in reads) // 2,
+                                 processor=self._around.processor)
+        self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
+                                                    axis=1))
+
+    def many(self, body: packets.ReadMany, alone: Callable[[packets.Read], None]) -> packets.Found:
+        """alone: answers one of which the answer does not tell."""
+        parts = []
+        for alike in body.alike:
+            rows = self._at_once(alike)
+            if rows is not None:
+                parts.append((alike.requests, rows))
+                continue
+            for request, key in zip(alike.requests, alike.keys, strict=True):
+                alone(packets.Read(request, alike.view, [key], definition=alike.definition, limit_ms=alike.limit_ms))
+        return packets.Found(body.request, tuple(parts))
+
+    def _at_once(self, alike: packets.Alike) -> Any:
+        """The rows of all; None where one has an error, waits for others' rows, or would keep all others waiting."""
+        view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
+        if view is None or alike.definition not in (0, view.definition):
+            return None
+        self._engine.work = Work(self._around.clock, alike.limit_ms // 2, lambda: all(map(unwanted, alike.requests)),
+                                 processor=self._around.processor)
+        found = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
+        return None if found is None else self._results.shown(0, view, False, *found).rows
+
+    def _together(self, view: Any, keys: Callable[[], Codes]) -> tuple[Batch, Codes] | None:
+        """What is found of all keys; None where that is to be told to each by itself."""
+        engine = self._engine
+        if not view.key or view.name not in engine.readers or not engine.ready(view.name):
+            return None
+        try:
+            with engine.lookups.bounded():
+                return engine.read(view.name, keys())
+        except (SqlError, Remote, LongLookup):
+            return None
+        except InvariantViolation:
+            raise
+        except Exception:  # whose fault it was shows when each is answered by itself
+            engine.forget_partial(ancestors(engine.readers[view.name]))
+            return None
+        finally:
+            engine.work = None
+
+
+__all__ = ["Reading"]

@@ -1,0 +1,90 @@
+"""The keys that were present in partial views before a restart, filled again by upqueries while nothing else is to do.
+
+Keeps true: a key is a hint and nothing rests on it, so keys may be as old as they are.  Filling ends for good when
+memory is short or strings are freed: keys that clients read are worth more than these.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noria.core.batch import Codes
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.limits import REFILL_KEYS, REFILL_LEAST_KEYS, REFILL_SLICE_MS
+from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.graph.nodes import Node
+from noria.dataflow.graph.protocols import StoreBroken
+from noria.dataflow.graph.published import view_of
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+_FIRST_KEYS, _MOST_KEYS = 16, 4_096  # of a slice
+
+
+def present_keys(reader: Node) -> Codes:
+    """(columns, keys): those of a partial view, most recently read first, at most REFILL_KEYS."""
+    view = view_of(reader)
+    keys, _, _ = view.coldest(view.present_count())
+    return np.ascontiguousarray(keys[:, ::-1][:, :REFILL_KEYS])
+
+
+def has_keys(engine: Engine, reader: Node) -> bool:
+    """Has the reader a partial state with many keys, which are looked up one by one?"""
+    return (not reader.full and reader.live and reader.state is not None and bool(engine.reads.get(reader))
+            and not reader.ranges and view_of(reader).present_count() >= REFILL_LEAST_KEYS)
+
+
+class Refill:
+    """keys: by view, (columns, keys), the most wanted first."""
+
+    def __init__(self, keys: Mapping[str, Codes]):
+        self._left = deque((view, some) for view, some in keys.items() if some.shape[1])
+        self._keys, self._most = _FIRST_KEYS, _MOST_KEYS  # of the next slice, and of any
+
+    def has_work(self, engine: Engine) -> bool:
+        """Is there a view that can be filled now?  What has been dropped is forgotten."""
+        self._left = deque((view, keys) for view, keys in self._left if _fits(engine, view, keys))
+        return any(engine.ready(view) for view, _ in self._left)
+
+    def step(self, engine: Engine) -> int:
+        """One slice of one view: how many keys."""
+        while not engine.ready(self._left[0][0]):
+            self._left.rotate(-1)
+        view, keys = self._left.popleft()
+        some, rest = keys[:, :self._keys], keys[:, self._keys:]
+        pace = Pace(engine.clock, engine.processor)
+        try:
+            with engine.lookups.bounded():
+                engine.read(view, np.ascontiguousarray(some))
+        except (InvariantViolation, StoreBroken):
+            raise
+        except LongLookup:  # of so many keys, or of a key with very many rows
+            self._keys = self._most = max(some.shape[1] // 2, 1)
+            rest = keys if some.shape[1] > 1 else rest
+        except SqlError:  # its readers will see
+            pass
+        self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)
+        if rest.shape[1]:
+            self._left.append((view, rest))
+        return int(some.shape[1])
+
+
+def has_work(engine: Engine) -> bool:
+    """Are there keys that can be filled now?"""
+    return engine.refill is not None and engine.refill.has_work(engine)
+
+
+def step(engine: Engine) -> int:
+    """See `Refill.step`."""
+    return 0 if engine.refill is None else engine.refill.step(engine)
+
+
+def _fits(engine: Engine, view: str, keys: Codes) -> bool:
+    reader = engine.readers.get(view)
+    return reader is not None and not reader.full and len(engine.reads.get(reader, ())) == len(keys)

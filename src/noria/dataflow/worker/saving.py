@@ -1,0 +1,129 @@
+"""Full states over a restart: which are worth saving, and how a graph that is made anew gets them back.
+
+Keeps true: a state is named by what its node does and by all that it derives from (table numbers, columns, plans), so
+another program, or an altered table, finds none.  States are restored until the first row is written in this life, or
+strings that no state holds are freed.  Where rows were written after they were saved, every state of the new graph is
+a saved one or empty until one tick (`catch_up`) has brought these rows: no state is built from tables before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from noria.core.batch import Batch, Codes
+from noria.core.codec import encoded
+from noria.dataflow.engine import renewal
+from noria.dataflow.graph.nodes import Node, ancestors, nearest
+from noria.dataflow.worker.refill import Refill, has_keys, present_keys
+
+if TYPE_CHECKING:
+    from noria.dataflow.engine.engine import Engine
+
+KEYS = "keys:"
+Named = tuple[str, int, Callable[[], Batch]]  # bytes, about
+States = Mapping[str, Callable[[], Batch | None]]  # by name; None: damaged
+Plan = Callable[[], Any]  # the graph as data (`plan/graph_plan.py`)
+
+
+def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]:
+    """By a node's number what names its state; names: those that are known already, which get the others."""
+    nodes = {n.id: n for n in engine.graph.nodes}
+    for p in plan.nodes:
+        if p.id not in names:
+            node = nodes[p.id]
+            about = [encoded(p.what), node.op.describe().encode(), str(node.width).encode(),
+                     *(names[parent].encode() for parent in p.parents)]
+            names[p.id] = hashlib.sha256(b"\0".join(about)).hexdigest()
+    return names
+
+
+def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
+    """Full states that took long to make, and the present keys of partial views (KEYS before their names); of one
+    worker, nothing of which is out of service."""
+    if engine.shards is not None or len(engine.outages):
+        return
+    worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
+             and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}
+    readers = [r for r in engine.readers.values() if not r.op.adhoc and r.op.saves and has_keys(engine, r)]
+    if not worth and not readers:
+        return
+    names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
+    for n in engine.graph.nodes:  # what it derives from before it, however little
+        if n in needed and _is_whole(engine, n):
+            yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
+    for n in readers:
+        yield KEYS + names[n.id], 16 * n.stored.present_count(engine.reads[n]), partial(_keys_of, n)
+
+
+def _keys_of(reader: Node) -> Batch:
+    return Batch.of(present_keys(reader))
+
+
+def _is_whole(engine: Engine, n: Node) -> bool:
+    """Has the node a full state that can be saved?"""
+    return (n.op.saves and n.full and n.live and not n.inert and n.stash is None and n.state is not None
+            and bool(n.parents) and n not in engine.builds.states)
+
+
+def _of_named_views(engine: Engine) -> set[Node]:
+    """Ad-hoc views are not there when a worker starts again."""
+    return {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
+
+
+class Saved:
+    """States of an earlier life, until they are restored or worthless.  deltas: the rows written since, by table;
+    waits: for the program, which is yet to come."""
+
+    waits = True
+
+    def __init__(self, states: States, plan: Plan, deltas: Mapping[str, Batch]):
+        self._states, self._plan, self.deltas = dict(states), plan, deltas
+        self._names: dict[int, str] = {}
+        self.late: list[Node] = []  # nodes whose state is built after the deltas
+
+    @property
+    def behind(self) -> bool:
+        """Do the states lack rows that the tables have?"""
+        return bool(self.deltas)
+
+    def give(self, engine: Engine, node: Node) -> bool:
+        """The node's state, if it was saved; it has none yet."""
+        if not self._states or not node.op.saves:
+            return False
+        name = names_of(engine, self._plan(), self._names)[node.id]
+        rows = self._states.pop(name)() if name in self._states else None
+        if rows is None:
+            return False
+        node.op.restore(engine, node, rows)
+        engine.restored += 1
+        return True
+
+    def keys(self, engine: Engine) -> dict[str, Codes]:
+        """Of partial views, the keys that were saved."""
+        if not any(name.startswith(KEYS) for name in self._states):
+            return {}
+        names, found = names_of(engine, self._plan(), self._names), {}
+        for view, reader in engine.readers.items():
+            saved = self._states.pop(KEYS + names[reader.id], None)
+            if saved is not None and (rows := saved()) is not None:
+                found[view] = rows.columns
+        return found
+
+
+def catch_up(engine: Engine, saved: Saved) -> None:
+    """The program is back: bring the rows written since the states were saved, as one tick; then begin the states that
+    were not saved, and the keys that partial views had."""
+    saved.waits = False
+    keys = saved.keys(engine)
+    engine.refill = Refill(keys) if keys else None
+    if not saved.behind:
+        return
+    deltas, saved.deltas = saved.deltas, {}
+    engine.tick(deltas)
+    for node in [n for n in engine.graph.nodes if n in saved.late]:
+        engine.builds.drop(node)
+        renewal.begin_again(engine, node, at_once=True, large=engine.large)
+    engine.builds.settle()

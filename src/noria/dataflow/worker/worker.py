@@ -1,0 +1,499 @@
+"""One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
+
+`step` is deterministic given the base-table store.  Order, always: synced commit, tick, publish, acknowledge;
+so what is visible is durable and a client reads its own writes.
+
+Keeps true: whatever a request raises is that request's error.  A user's error changes nothing; an unforeseen one
+(error 1105, with a number that the log explains) costs the partial state that the request may have touched.  An
+operator that raises in a tick is out of service (`outages.py`).  Only a broken invariant, a tick that fails outside of
+its operators and a store that is out of order leave `step` as an exception and end the worker.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from noria.core.batch import Batch
+from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
+from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
+from noria.core.symbols import Symbols
+from noria.dataflow.cluster.peers import Peers, routed
+from noria.dataflow.cluster.pending import nothing
+from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.engine import evict
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.engine.profile import Profile
+from noria.dataflow.graph import ranges
+from noria.dataflow.graph.nodes import Remote, ancestors
+from noria.dataflow.graph.protocols import BaseStore, StoreBroken, ViewFactory
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.work import Work
+from noria.dataflow.inspect import export, render, validate, waits
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.envelopes import number_of, refused, runs
+from noria.dataflow.messages.packets import Envelope
+from noria.dataflow.messages.well_formed import wrong
+from noria.dataflow.worker import loads, refill, saving
+from noria.dataflow.worker.changes import Changes, Planner
+from noria.dataflow.worker.commits import Commits, TickFailed
+from noria.dataflow.worker.deferred import Deferred
+from noria.dataflow.worker.one_shots import OneShots
+from noria.dataflow.worker.reading import Reading
+from noria.dataflow.worker.turns import Class, Turn, Turns
+from noria.state.mapped import leaving
+
+_READS = frozenset((packets.Read, packets.Query))  # which end before they begin where nobody wants them
+STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
+ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+
+
+class Worker:
+    """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
+    more base rows than this are left to Spark, whose files `read_files` opens (None: built here); large_index: likewise
+    indexes (0: built here).
+    pid: of the process that runs it, for Hello.  workers: how many there are; incarnation: how often this one was
+    started; whoever runs one of several sends what is in `outgoing` after each step."""
+
+    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
+                 worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None, large_index: int = 0,
+                 read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None,
+                 workers: int = 1, incarnation: int = 1):
+        self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
+        self.engine = Engine(store, symbols, views)
+        self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
+        self._late: list[Envelope] = []  # replies that waited for other workers
+        self._store, self._symbols = store, symbols
+        self._read_files, self._pid = read_files, pid
+        self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
+        self.keep: Callable[[], None] = lambda: None  # saves `states`: its last act but `close`, where it ends in order
+        self._steps = self._bugs = 0
+        self._grows = True  # may something have got states since memory was looked at?
+        self.around = around or Surroundings()
+        self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
+        self.engine.builds.awaited_rows = large_index
+        self.engine.builds.state_bytes = self.around.state_bytes
+        self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
+        self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
+        self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
+        self._deferred = Deferred(self.engine, self.around, self._peers, worker)
+        self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
+                               self._again, self._wait)
+        self._scans = self._shots.scans
+        self._reading = Reading(self.engine, self._changes, symbols, self.around, self._shots.results)
+        self._turns = Turns(self._classes(), self.around.clock or (lambda: 0))
+        commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
+        self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
+            **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
+            packets.Ingest: self._taken_over(commits.ingest),
+            packets.Read: self._read_when_there, packets.Query: self._shots.add, packets.Ask: self._ask,
+            packets.More: self._shots.results.ask,
+            packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
+            packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
+            packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
+        }
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
+            packets.Evict: self._evict, packets.SetLimit: self._set_limit,
+            packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
+            packets.WorkOut: partial(commits.work_out, workers), packets.Meet: commits.met,
+            packets.CheckUnique: commits.check_unique, packets.Entries: commits.entries, packets.Page: commits.page,
+        }
+
+    # -------------------------------------------------------------- the step
+    def hello(self) -> packets.Hello:
+        epoch, seq = self._store.applied()
+        return packets.Hello(self.worker, self._pid, epoch, seq, self._store.recipe(),
+                             tuple(self._store.tables().values()), *self._store.groups())
+
+    def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Handle packets in order, and some of what is done in turns; one reply each, now or later."""
+        return [*self.handle(envelopes), *self.between()]
+
+    def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Packets in order; the replies that are there at once.  A violation carries the story, and the log has it."""
+        with self._telling():
+            return self._handled(envelopes)
+
+    def between(self) -> list[Envelope]:
+        """Some of what is done in turns, on a worker to which packets come; the replies that it completed."""
+        self._steps += 1
+        going, tidies = self._goes_on(), self._steps % STEPS_PER_CHECK == 0
+        if not (going or tidies or self._late or self._deferred) and self._peers is None:
+            return []
+        with self._telling():
+            out = self._build(0, going)
+            if tidies:
+                self.hold_limit()
+                self.engine.advance()
+                leaving.give_back()
+            return out
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except InvariantViolation as v:
+            v.story = self.engine.story.tell()
+            self.around.note(str(v))
+            raise
+
+    def _handled(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        out = []
+        ours = [e for e in envelopes if e.epoch == self.epoch]
+        self.engine.outages.retry()
+        for together in runs(ours):
+            if isinstance(together[0].body, packets.Between):
+                self._take(together)
+                continue
+            if len(together) > 1:
+                self._reading.prefill([e.body for e in together if isinstance(e.body, packets.Read)])
+            for e in together:
+                if (reply := self._answered(e)) is not None:
+                    out.append(self._reply(e, reply))
+            if self._peers is not None:
+                self._peers.shards.settle()
+        self.around.began(0)
+        return out
+
+    def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
+        """Work in turns, and the replies that waited for it.  going: as of `_goes_on`; budget_ms: 0 on a worker to
+        which packets come."""
+        if self._peers is None and not (going or self._late or self._deferred):
+            return []
+        self._shots.look()
+        if budget_ms:
+            self._turns.quiet(budget_ms)
+        else:
+            self._turns.between()
+        if self._peers is not None:
+            self._peers.shards.settle()
+        late, self._late = self._late, []
+        return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self._shots.answered())]
+
+    def _classes(self) -> dict[Class, Turn]:
+        """What is done in turns."""
+        shots, lookups = self._shots, self.engine.lookups
+        return {Class.LOOKUPS: Turn(lambda: bool(lookups), self._look_up),
+                Class.QUERIES: Turn(shots.has_fresh, shots.fresh),
+                Class.RESULTS: Turn(lambda: bool(shots.results), shots.piece),
+                Class.SCANS: Turn(shots.has_larger, shots.larger),
+                Class.BUILDS: Turn(self._deferred.can_build, self._deferred.build),
+                Class.REFILLS: Turn(partial(refill.has_work, self.engine), partial(refill.step, self.engine))}
+
+    def _look_up(self) -> int:
+        units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
+        self._late += [self._reply(e, reply) for e, reply in failed]
+        return units
+
+    # -------------------------------------------------------------- other workers
+    def outgoing(self) -> list[tuple[int, Envelope]]:
+        """What other workers are to get: whom, and what, in order."""
+        return [] if self._peers is None else self._peers.outgoing()
+
+    def heard(self) -> tuple[int, ...]:
+        """See `Peers.heard`."""
+        return () if self._peers is None else self._peers.heard()
+
+    def _take(self, messages: Sequence[Envelope]) -> None:
+        assert self._peers is not None
+        self._grows = True
+        try:
+            self._peers.take(messages)
+        except Exception as bug:
+            raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
+
+    def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
+        """At once, or when what other workers have is here, or what is much on disk; or nobody wants it any more."""
+        try:
+            with self.engine.lookups.bounded(e):
+                return self._reading.read(body)
+        except LongLookup as wanted:
+            self.engine.lookups.wait(e, wanted)
+        except Remote as r:
+            self._wait(r, e)
+        return None
+
+    def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
+              pieces: Pieces | None = None) -> None:
+        """Until other workers' rows are here: then the request is run again.  pieces: what it has of them."""
+        assert self._peers is not None
+        number = number_of(e)
+        self._peers.shards.waiting.wait(
+            r, number, lambda: self._again(e, run), lambda error: self._late.append(self._reply(e, refused(e, error))),
+            unwanted=lambda: self.around.unwanted(number), held=nothing if pieces is None else pieces.held)
+
+    def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
+        return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
+
+    def _again(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
+        if (reply := self._answered(e, run)) is not None:
+            self._late.append(self._reply(e, reply))
+
+    def _taken_over(self, change: Callable[[Any, Envelope], packets.Done]) -> Callable[[Any, Envelope], packets.Done]:
+        def made(body: Any, e: Envelope) -> packets.Done:
+            self.engine.views.take_over()
+            return change(body, e)
+
+        return made
+
+    def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
+        """With whom it was told.  What was committed in another life of this worker, all are told of who hear of this
+        life.  Whoever hears of a change finds nothing that was published before this life."""
+        self.engine.views.take_over()
+        if self._peers is None:
+            return commit(body, e)
+        sent = -1 if self._store.applied() >= (e.epoch, e.seq) else self._peers.sent
+        return replace(commit(body, e), told=self._peers.told(sent))
+
+    # -------------------------------------------------------------- requests
+    def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
+        """The reply, if it is not one that waits.  run: what makes it, if it is not run from the start."""
+        if why := wrong(e.body):
+            return refused(e, SqlError(1105, "HY000", why))
+        number = number_of(e)
+        if type(e.body) in _READS and self.around.unwanted(number):
+            return refused(e, interrupted())
+        self.around.began(number)
+        self._grows |= not isinstance(e.body, packets.Query)
+        self.engine.story.request(number, type(e.body).__name__)
+        limit_ms = getattr(e.body, "limit_ms", 0)
+        nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
+        unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
+        self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
+                                state_bytes=self.around.state_bytes, unforeseen=unforeseen,
+                                processor=self.around.processor)
+        try:
+            return run() if run is not None else self._handle(e)
+        except SqlError as error:
+            return refused(e, error)
+        except (InvariantViolation, StoreBroken, TickFailed):
+            raise
+        except Exception as bug:
+            return self._unforeseen(e, bug)
+        finally:
+            self.engine.work = None
+
+    def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
+        """A defect: the request's error, and nothing that it may have left half done is kept."""
+        error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
+        if isinstance(e.body, packets.Query | packets.Rehearse):
+            return refused(e, error)  # which change nothing
+        if not isinstance(e.body, packets.Read):
+            self.engine.forget_partial(self.engine.graph.nodes)
+        elif e.body.view in self.engine.readers:
+            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
+        return refused(e, error)
+
+    def _internal(self, what: str, bug: Exception) -> SqlError:
+        """Log the defect under a number; the error with this number."""
+        return internal_error(self._logged(what, bug))
+
+    def _logged(self, what: str, bug: Exception) -> str:
+        """The number under which the log has the defect."""
+        self._bugs += 1
+        name = f"W{self.worker}.{self.epoch}.{self._bugs}"
+        lines = "".join(traceback.format_exception(bug))
+        self.around.note(f"internal error {name} in {what}:\n{lines}")
+        return name
+
+    def watermark(self) -> packets.Watermark:
+        return ((self.worker, self.engine.tick_number),)
+
+    def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
+        """Work that can wait: the memory limit, the clock of reads, what was dropped, on disk and in memory, what is
+        built in the background.  Replies that waited for that, and whether more of it is left."""
+        with self._telling():
+            if self._grows:
+                self.hold_limit()
+            self.engine.outages.retry()
+            self._grows = going = self._goes_on()
+            self.engine.advance()
+            untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
+            replies = self._build(budget_ms, going)
+            return replies, any(untidy) or self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """Is there something to do in slices?"""
+        return bool(self._shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
+
+    def states(self) -> Iterator[saving.Named]:
+        """Full states and present keys that are worth saving, and their names."""
+        return saving.worth_saving(self.engine, self._changes.graph_plan())
+
+    def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
+        """What an earlier life had saved, with the strings that this one has, and the rows written since, by table: the
+        program is about to come back."""
+        self.engine.saved = saving.Saved(states, self._changes.graph_plan, deltas)
+
+    @property
+    def restoring(self) -> bool:
+        """Are states of an earlier life waiting for the program, or for the rows written since?"""
+        return self.engine.saved is not None and self.engine.saved.waits
+
+    def close(self) -> None:
+        self._store.close()
+        leaving.finish()
+
+    def _handle(self, e: Envelope) -> packets.Packet | None:
+        body = e.body
+        if isinstance(body, packets.Ask) and body.what in ("caught up", "heard"):
+            self.engine.views.take_over()  # who has waited for what came since reads nothing of an earlier life
+        if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
+            return self._deferred.questions[body.what](e, body.argument)
+        if type(body) in self._handlers:
+            return self._handlers[type(body)](body, e)
+        answer: packets.Packet = self._answers[type(body)](body)
+        return answer
+
+    # -------------------------------------------------------------- the program
+    def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Migrated:
+        if body.durable and self._store.applied() >= (e.epoch, e.seq):
+            return packets.Migrated(e.seq)  # a resend: the recovered program has it already
+
+        def commit() -> None:
+            if body.durable:
+                self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
+
+        before = 0 if self._peers is None else self._peers.version
+        if self._peers is not None and body.version:
+            self._peers.version = body.version  # what is sent on the way is of it
+        failed: tuple[tuple[str, SqlError], ...] = ()
+        if body.adopt is not None:
+            self._changes.adopt(body.steps, body.adopt)
+        elif body.each:
+            failed = tuple(self._changes.each(body.steps))
+            commit()
+        elif (error := self._changes.change(body.steps, commit, body.back)) is not None:
+            if self._peers is not None:
+                self._peers.stayed(before)
+            return packets.Migrated(e.seq, error)
+        if self._peers is not None and not body.durable:
+            self.engine.views.take_over()  # what others write may never reach what an earlier life has published
+        self._scans.look()
+        self.engine.lookups.look()
+        if self._peers is not None and body.version:
+            self._peers.reached(body.version)
+        views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
+        made = [v for v in views if v in self.engine.readers]
+        return packets.Migrated(e.seq, None, tuple((v, render.explain(self.engine, v)) for v in made),
+                                tuple(self._waiting(made)), failed,
+                                tuple(v for v in made if not self.engine.ready(v)),
+                                tuple(s.view for s in body.steps if isinstance(s, packets.DropView) and s.idle
+                                      and s.view not in self.engine.readers))
+
+    def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
+        return packets.Done(body.request, self._changes.rehearse(body.steps))
+
+    def _waiting(self, views: list[str]) -> Iterator[tuple[str, int, Any]]:
+        """Nodes of these views whose first state Spark must compute, with the plan of their input."""
+        for v in views:
+            for n in self.engine.waiting(v):
+                yield v, n.id, self._changes.input_plan(n)
+
+    def _bootstrap(self, body: packets.Bootstrap, e: Envelope) -> packets.Packet | None:
+        node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
+        if node is None or node.stash is None:
+            return packets.Done(body.request)  # dropped meanwhile, or done before
+        if node not in self.engine.builds.states:  # else it was sent twice
+            rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
+            self.engine.bootstrap(node, rows)
+        return self._deferred.until_whole(e, node)
+
+    # -------------------------------------------------------------- reads and questions
+    def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
+        try:
+            self._store.checkpoint(body.path)
+        except SqlError as error:
+            return packets.Done(body.request, error=error)
+        except StoreBroken as error:  # of the copy: its directory went with whoever asked
+            return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
+        self.engine.snapshot_for(body.node)
+        views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
+                 if body.views and self.engine.ready(name)}
+        return packets.Done(body.request, {"watermark": self.watermark(), "views": views})
+
+    def _evict(self, body: packets.Evict) -> packets.Packet:
+        return packets.Done(body.request, evict.evict_bytes(self.engine, body.nbytes or 2**62))
+
+    def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
+        self.memory_limit = body.nbytes
+        self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
+        try:
+            self._store.hold_memory(body.nbytes)
+        except SqlError as error:  # a full disk: what it wanted to write is still in memory
+            return packets.Done(body.request, error=error)
+        self.hold_limit()
+        return packets.Done(body.request)
+
+    def _ask(self, body: packets.Ask, e: Envelope) -> packets.Packet | None:
+        answers: dict[str, Callable[[], Any]] = {
+            "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
+            "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats,
+            "waits": lambda: waits.of_worker(self._peers, self._deferred),
+            "foresee": lambda: self._shots.foresee(body.read),
+            "table": lambda: loads.needs(self._store, body.argument),
+            "idle": lambda: self._changes.is_idle(body.argument),
+            "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),
+            "few between": lambda: ranges.are_few(self._store, body.argument),
+            "once": lambda: [n for n in self._store.groups()[1] if n.startswith(body.argument)]}
+        if body.what in answers:
+            return packets.Done(body.request, answers[body.what]())
+        if body.what == "explain":
+            if body.argument in self._changes.left_out:
+                return packets.Done(body.request, error=self._changes.left_out[body.argument])
+            if body.argument not in self.engine.readers:
+                return packets.Done(body.request, error=view_gone(body.argument))
+            return packets.Done(body.request, render.explain(self.engine, body.argument))
+        if body.what == "analyze":
+            return self._analyze(body, e)
+        if body.what == "validate":
+            validate.validate(self.engine)
+            return packets.Done(body.request, "every state equals its recomputation")
+        return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
+
+    def _graph_plan(self) -> dict[str, Any]:
+        """What another worker can adopt, and which version of the program it is."""
+        return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
+
+    def _analyze(self, body: packets.Ask, e: Envelope, profile: Profile | None = None) -> packets.Packet | None:
+        """One read, watched node by node, through all its runs while other workers' rows are missing."""
+        seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
+        assert isinstance(body.read, packets.Read)
+        try:
+            reply = self._reading.read(body.read)
+        except Remote as r:
+            self._wait(r, e, lambda: self._analyze(body, e, seen))
+            return None
+        finally:
+            self.engine.profile = None
+        if reply.error is not None:
+            return packets.Done(body.request, error=reply.error)
+        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.shown()})
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of this worker."""
+        graph, stored = self.engine.graph.nodes, self._store.memory()
+        excess, adhoc = evict.excess_of_adhoc(self.engine, self.memory_limit)
+        return {
+            "tick": self.engine.tick_number, "memory": evict.memory(self.engine) + stored + leaving.nbytes,
+            "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
+            "essential": evict.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
+            "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
+            "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
+            "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
+            "messages_total": 0 if self._peers is None else self._peers.sent,
+            "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
+        }
+
+    # -------------------------------------------------------------- memory
+    def hold_limit(self) -> None:
+        evict.hold_limit(self.engine, self.memory_limit)

@@ -1,0 +1,87 @@
+"""A worker that comes up gets what the others have: their catalog, then their graph.
+
+Keeps true: a worker serves with the tables and the graph that all have; rows that must fit another definition of their
+table are looked at before, as when worker 0 was told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from noria.dataflow.messages.packets import AddView, AlterTable, Done, Fit, Hello, Migrate, Migrated
+from noria.runtime.cluster.mirror import Mirror, between
+from noria.runtime.link.inprocess import InProcessLink
+from noria.runtime.link.link import WorkerLink
+
+SomeLink = WorkerLink | InProcessLink
+
+
+async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
+    """The worker's catalog becomes what the program is.  SqlError: it cannot."""
+    have = Mirror.of(hello.tables, hello.recipe)
+    steps = between(have, wanted)
+    for step in steps:
+        if isinstance(step, AlterTable):
+            fits: Done = await link.recover(Fit(0, step.table))
+            if fits.error is not None:
+                raise fits.error
+    if steps or have.recipe != wanted.recipe:
+        reply: Migrated = await link.first(Migrate(steps, wanted.recipe))
+        if reply.error is not None:
+            raise reply.error
+
+
+async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrated:
+    """The worker's graph becomes the one of this plan (`Ask` "graph plan"), of these views."""
+    steps = tuple(AddView(v) for v in mirror.views.values())
+    reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
+                                                 version=plan["version"]))
+    if reply.error is not None:
+        raise reply.error
+    return reply
+
+
+@dataclass
+class Doing:
+    """A change that is under way at several workers: what each does, and who has done it.  Who comes up meanwhile takes
+    the graph of one that may not have, and what it has done itself nobody sends it again."""
+
+    bodies: dict[int, Migrate]
+    done: set[int] = field(default_factory=set)
+
+    def watch(self, worker: int, reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        def told(_: asyncio.Future[Any]) -> None:
+            if not reply.cancelled() and reply.exception() is None and reply.result().error is None:
+                self.done.add(worker)
+
+        reply.add_done_callback(told)
+        return reply
+
+    def lacks(self, worker: int, donor: int, version: int) -> Migrate | None:
+        """What a worker still has to do that has the donor's graph, of this version, and did it in its last life."""
+        body = self.bodies[donor]
+        return body if worker in self.done and body.version > version else None
+
+
+def taking_back(replies: Sequence[Any], back: Migrate) -> Doing:
+    """Those that made a change, by what they replied, are to take it back; the others have its version, too."""
+    nothing = replace(back, steps=(), durable=False, back=False)  # there is no room, perhaps
+    return Doing({w: back if isinstance(r, Migrated) and r.error is None else nothing for w, r in enumerate(replies)})
+
+
+async def take_back(links: Sequence[SomeLink], doing: Doing) -> None:
+    await asyncio.gather(*(_taken_back(link, doing) for link in links), return_exceptions=True)
+
+
+async def _taken_back(link: SomeLink, doing: Doing) -> None:
+    """A worker that cannot begins again, with what the others have."""
+    back = doing.bodies[link.worker]
+    for step in back.steps:
+        if isinstance(step, AlterTable):
+            await link.ask(Fit(0, step.table), True)  # an error is that of the change, too
+    reply: Migrated = await doing.watch(link.worker, link.submit(back))
+    if reply.error is not None:
+        link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")

@@ -1,0 +1,99 @@
+"""AUTO_INCREMENT values of tables that several workers have: given where rows are placed (`placing.Numbers`), and
+learnt from the workers, which keep how far each table is with its rows.
+
+Keeps true: what workers have reached is known here before the next value is given, but for one that is away, which is
+asked when it is there; a statement's own values count once it is done.  A value is given twice only after TRUNCATE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.types import TableDef
+from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
+from noria.runtime.cluster.joining import SomeLink
+from noria.runtime.link.changes import WorkerGone
+from noria.runtime.routing.write_routing import Numbers, Placed
+
+How = Callable[[SomeLink, Packet], Awaitable[Any]]
+
+
+class Numbering:
+    """later: runs something beside; writes: is a table written at this moment?"""
+
+    def __init__(self, links: Sequence[SomeLink], later: Callable[[Coroutine[Any, Any, Any]], object],
+                 writes: Callable[[str], bool]):
+        self.numbers = Numbers()
+        self._links, self._later, self._writes = links, later, writes
+        self._reaching: set[tuple[int, str]] = set()  # workers that are away, by table of which they may have values
+
+    async def look(self, tables: Iterable[TableDef], how: How = lambda link, body: link.ask(body, True)) -> None:
+        """What all workers have reached of these."""
+        for table in [t for t in tables if t.auto_increment is not None]:
+            for reply in await asyncio.gather(*(how(link, Ask(0, "table", table.name)) for link in self._links)):
+                self._reached(table, reply)
+
+    def _reached(self, table: TableDef, reply: Done) -> int:
+        """0 where there is no such table any more."""
+        value: int = 0 if reply.error is not None else reply.value["auto_increment"]
+        self.numbers.reached(table, value)
+        return value
+
+    def expecting(self, parts: Placed, table: TableDef, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+        """What a write did that brings a value; until then nobody is given it."""
+        self.numbers.expect(table, parts.brings)
+
+        def came() -> Wrote:
+            done = True  # who knows, where a worker is gone
+            try:
+                reply = wrote()
+                done = reply.results[0].error is None
+                return reply
+            except SqlError:
+                done = False
+                raise
+            finally:
+                self.numbers.came(table, parts.brings, done)
+
+        return came
+
+    def after(self, write: asyncio.Future[Any], table: TableDef, emptied: bool) -> Coroutine[Any, Any, Wrote]:
+        """The reply of a write that may have set the column, once it is known here.  emptied: it is a TRUNCATE, after
+        which values begin anew, unless others have got some since or write the table."""
+        before = self.numbers.last.get(table.table_id, 0)
+
+        async def replied() -> Wrote:
+            reply: Wrote = await write
+            if reply.results[0].error is None:
+                still = before == self.numbers.last.get(table.table_id, 0)
+                found = await self._found(table)
+                still = still and before == self.numbers.last.get(table.table_id, 0)
+                if emptied and still and len(found) == len(self._links) and not self._writes(table.name):
+                    self.numbers.begin_anew(table, max(found))
+                else:
+                    self.numbers.reached(table, max(found, default=0))
+            return reply
+
+        return replied()
+
+    async def _found(self, table: TableDef) -> list[int]:
+        """What the workers have reached that are there; the others are asked when they are."""
+        found = []
+        replies = await asyncio.gather(*(link.ask(Ask(0, "table", table.name)) for link in self._links),
+                                       return_exceptions=True)
+        for link, reply in zip(self._links, replies, strict=True):
+            if isinstance(reply, Done) and reply.error is None:
+                found.append(int(reply.value["auto_increment"]))
+            elif isinstance(reply, WorkerGone) and (link.worker, table.name) not in self._reaching:
+                self._reaching.add((link.worker, table.name))
+                self._later(self._reach(link, table))
+        return found
+
+    async def _reach(self, link: SomeLink, table: TableDef) -> None:
+        try:
+            self._reached(table, await link.ask(Ask(0, "table", table.name), True))
+        finally:
+            self._reaching.discard((link.worker, table.name))

@@ -1,0 +1,667 @@
+"""The front end's side of several workers: one `Link` over one for each (DESIGN section 7).
+
+    a write      to the worker that has its rows; of several, as a group (`two_phase_commit.py`)
+    a read       to the worker that has its key (`scatter_gather.py`)
+    a change of the program    at worker 0, whose catalog decides; then at all others
+    questions    to all, their answers as one (`answers.py`)
+
+When a worker comes up while others serve it takes their graph over; when none serves, worker 0's catalog says what the
+program is, and the others follow it.
+
+Keeps true: all workers that are up have the same tables and the same graph; changes of the program happen one at a
+time, in the order asked; a worker that is down keeps nobody waiting who needs nothing of it.
+
+More than 500 lines: what becomes of a change, from where it is submitted to where it is taken back, stands together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from noria.core.errors import TABLE_DAMAGED, SqlError
+from noria.core.limits import HEARTBEAT_MS
+from noria.core.statements import Clear, Move, Statement, WriteResult
+from noria.core.types import TableDef
+from noria.dataflow.messages.packets import (
+    AlterTable,
+    Ask,
+    CreateTable,
+    Done,
+    DropView,
+    Fit,
+    Hello,
+    Ingest,
+    Migrate,
+    Migrated,
+    MigrationStep,
+    Own,
+    Packet,
+    Query,
+    Read,
+    Rows,
+    SetLimit,
+    Snapshot,
+    Write,
+    Wrote,
+)
+from noria.plan.view import ViewDef
+from noria.runtime.cluster.absent import Away
+from noria.runtime.cluster.consistent_cut import Cut
+from noria.runtime.cluster.copying import copy_rows
+from noria.runtime.cluster.joining import Doing, SomeLink, adopt, follow, take_back, taking_back
+from noria.runtime.cluster.mirror import Mirror, catalog_only, of_views, yielding
+from noria.runtime.cluster.numbering import How, Numbering
+from noria.runtime.link.changes import Change, WorkerGone
+from noria.runtime.link.link import LinkState, LinkStats, OnHello
+from noria.runtime.link.member import Losses, Unwritten
+from noria.runtime.link.pauses import ALL, Pauses, Writing
+from noria.runtime.link.room import Lease
+from noria.runtime.routing.answers import AT_LEADER, together
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.scatter_gather import merged, split
+from noria.runtime.routing.write_routing import Placed, placed, renumbers
+from noria.runtime.transactions.own_writes import OwnWrites
+from noria.runtime.transactions.two_phase_commit import Groups
+from noria.runtime.transactions.unique import Unique, compared
+from noria.runtime.transactions.writes import Send, Writes
+from noria.storage.tables.shards import shard_path, spread_families
+
+log = logging.getLogger(__name__)
+LEADER = 0
+
+
+class _Past:
+    """See `Unwritten`."""
+
+    def __init__(self, link: ShardedLink):
+        self.submit, self.moved = link.past, link.moved
+
+
+class ShardedLink:
+    """See `Link`.  links: of the workers, by number.  on_hello: is given worker 0's Hello when all workers come up
+    together."""
+
+    def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
+        self.links, self.workers, self.on_hello = links, len(links), on_hello
+        self._asked = LinkStats()
+        self.routes, self.version = Routes(self.workers), 0  # of the program
+        self._mirror = Mirror()
+        self._told: list[Migrated] = []  # since a change began, by workers that came up
+        self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
+        self._doing: Doing | None = None
+        self._adopted: dict[int, int] = {}  # by worker: the version of the graph that its life has taken over
+        self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
+        self._groups = Groups(links, epoch)
+        self._migrating = asyncio.Lock()
+        self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
+        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
+        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by what waits for numbers, too: the write
+        self._writing = Writing()
+        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
+        self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
+        self._starting: asyncio.Task[Any] | None = None  # all of these
+        self._gate = asyncio.Event()  # set when all workers may serve that came up together
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
+        self._limit: SetLimit | None = None
+        self._pauses = Pauses(self._begin)
+        self._own = OwnWrites(links)
+        self._writes = Writes(links, self._groups, self._own)
+        self._one_moment = asyncio.Lock()
+        self._away = Away(links)
+        for w, link in enumerate(links):
+            link.on_hello = partial(self._appeared, w)
+            link.on_lost = partial(lambda worker, why: self._writes.lost(worker), w)
+
+    # ------------------------------------------------------------ life
+    @property
+    def state(self) -> LinkState:
+        """That of the worker that is farthest from serving."""
+        states = [link.state for link in self.links]
+        order = (LinkState.CLOSED, LinkState.DOWN, LinkState.RECOVERING)
+        return next((s for s in order if s in states), LinkState.UP)
+
+    @property
+    def why(self) -> str:
+        down = [link for link in self.links if link.state is not LinkState.UP]
+        return "; ".join(f"worker {link.worker}: {link.why}" for link in down) or self.links[0].why
+
+    @property
+    def stats(self) -> LinkStats:
+        """changes and asks: as they came here."""
+        each = [link.stats for link in self.links]
+        return replace(self._asked, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
+                       losses=sum(s.losses for s in each), dropped=sum(s.dropped for s in each))
+
+    def losses(self) -> Losses:
+        return {w: loss for link in self.links for w, loss in link.losses().items()}
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await asyncio.gather(*(link.start() for link in self.links))
+
+    async def close(self) -> None:
+        for link in self.links:
+            await link.close()
+        for task in (*self._tasks, *self._inner.values()):
+            task.cancel()
+
+    async def up(self) -> None:
+        for link in self.links:
+            await link.up()
+
+    def settled(self) -> bool:
+        at_rest = not self._groups and not self._away and not self._migrating.locked()
+        return at_rest and all(link.settled() for link in self.links)
+
+    # ------------------------------------------------------------ workers come and go
+    async def _appeared(self, worker: int, hello: Hello) -> None:
+        """Returns when the worker may serve."""
+        self._own.lost(worker)
+        while (donor := self._serving()) is None and self._taking:
+            await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
+        if donor is not None:
+            serves: asyncio.Future[None] = self._loop.create_future()
+            self._taking.add(serves)
+            try:
+                await self._take_over(self.links[worker], hello, donor)
+            finally:
+                self._taking.discard(serves)
+                serves.set_result(None)
+            return
+        if self._gate.is_set():
+            self._gate = asyncio.Event()
+        gate = self._gate
+        self._at_gate[worker] = hello
+        try:
+            if len(self._at_gate) == self.workers and (self._starting is None or self._starting.done()):
+                self._starting = self._later(self._start_all(gate, [self._at_gate[w] for w in range(self.workers)]))
+            await gate.wait()
+        finally:
+            if self._at_gate.get(worker) is hello:
+                del self._at_gate[worker]
+            if self._starting is not None and not gate.is_set():  # it was lost: what is asked of it is not answered
+                self._starting.cancel()
+
+    def _serving(self) -> SomeLink | None:
+        return next((link for link in self.links if link.state is LinkState.UP), None)
+
+    async def _start_all(self, gate: asyncio.Event, hellos: Sequence[Hello]) -> None:
+        """All workers came up, and none has the program.  Where one is lost on the way all begin again."""
+        try:
+            await self._bring_back(hellos)
+            gate.set()
+        except (Exception, asyncio.CancelledError) as e:
+            why = str(e) or "one was lost on the way"
+            log.warning("starting %d workers failed, so they start again: %s", self.workers, why)
+            for link in self.links:
+                link.restart(f"not all workers could be started: {why}")
+        finally:
+            self._starting = None
+
+    async def _bring_back(self, hellos: Sequence[Hello]) -> None:
+        self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
+        for link in self.links[1:]:
+            await link.replay(catalog_only)
+            if self._doing is not None and LEADER in self._doing.done:
+                link.has_it_otherwise()
+        await self._groups.settle(hellos)
+        for hello in hellos:
+            await self._groups.resolve(hello, lambda w: hellos[w].decided)
+        for hello in hellos[1:]:
+            await follow(self.links[hello.worker], hello, self._mirror)
+        if self.on_hello is not None:
+            await self.on_hello(hellos[LEADER])
+        plan = (await self.links[LEADER].recover(Ask(0, "graph plan"))).value
+        for link in self.links[1:]:
+            await adopt(link, plan, self._mirror)
+        await self._numbering.look(self._mirror.tables.values(), lambda link, b: link.recover(b))
+        if any(self._at_gate.get(h.worker) is not h for h in hellos):
+            raise WorkerGone("one that had the program is gone")
+
+    async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
+        """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
+        missed: list[Migrate] = []
+
+        def noted(body: Change) -> Change:
+            if isinstance(body, Migrate):
+                missed.append(body)
+            return catalog_only(body)
+
+        await link.replay(noted)
+        await self._groups.resolve(hello, lambda w: ())
+        if self._limit is not None:
+            await link.recover(self._limit)
+        doing = self._doing
+        try:
+            plan = (await donor.ask(Ask(0, "graph plan"))).value
+        except WorkerGone as e:
+            raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
+        await link.take_in(plan["version"], catalog_only)  # the graph has it already, the catalog here has not
+        mirror = self._mirror
+        if self._next is not None and plan["version"] == self._next[0]:
+            mirror = self._next[1]
+        self._tells(plan["version"], await adopt(link, plan, mirror))
+        self._adopted[link.worker] = plan["version"]
+        if doing is not None and (lacking := doing.lacks(link.worker, donor.worker, plan["version"])) is not None:
+            missed.insert(0, lacking)
+        for body in missed:
+            if body.version > plan["version"]:
+                told = await link.recover(replace(body, steps=of_views(body.steps), durable=False))
+                if body.back and told.error is not None:
+                    raise told.error
+                self._tells(body.version, told)
+
+    def _tells(self, version: int, told: Migrated) -> None:
+        """A worker that came up has the graph of this version."""
+        if self._migrating.locked():
+            self._told.append(told)
+        if self._next is None and version == self.version:
+            self.routes.changed((), [told], self._mirror.views)
+
+    # ------------------------------------------------------------ changes
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        self._asked.changes += 1
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pauses.submit(body, future)
+        return future
+
+    def _begin(self, body: Change, future: asyncio.Future[Any]) -> None:
+        if isinstance(body, Write):
+            self._write(body, future)
+        else:
+            assert isinstance(body, Migrate | Ingest), "groups are made here"
+            task: asyncio.Task[Any] = asyncio.ensure_future(
+                self._migrate(body) if isinstance(body, Migrate) else self._ingest(body))
+            if isinstance(body, Ingest):
+                self._alone.add(task)
+                task.add_done_callback(self._alone.discard)
+            self._passes_on(task, future, task.result)
+
+    def _passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any]) -> None:
+        """What becomes of the one becomes of the other."""
+        self._inner[future] = inner
+
+        def done(_: asyncio.Future[Any]) -> None:
+            del self._inner[future]
+            try:
+                reply = result()
+            except (Exception, asyncio.CancelledError) as e:
+                if not future.done():
+                    stopping = isinstance(e, asyncio.CancelledError)
+                    future.set_exception(WorkerGone("the front end is stopping") if stopping else e)
+                    future.exception()
+            else:
+                if not future.done():
+                    future.set_result(reply)
+
+        inner.add_done_callback(done)
+
+    def _write(self, body: Write, future: asyncio.Future[Any]) -> None:
+        if not body.statements:  # what is to be forgotten, wherever it was remembered
+            forgotten = asyncio.gather(*(link.submit(body) for link in self.links))
+            self._passes_on(forgotten, future, lambda: Wrote(0, ()))
+            return
+        if len(body.statements) > 1:
+            self._write_together(body, future)
+            return
+        (statement,) = body.statements
+        future = self._renumbered(statement, future)
+        try:
+            parts = self._placed(statement)
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        inner, wrote = self._writes.begin(parts, body.once)
+        self._writing.add(statement.table, inner)
+        self._passes_on(inner, future, self._expecting(parts, statement.table, wrote))
+
+    def _expecting(self, parts: Placed, table: str, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+        return self._numbering.expecting(parts, self._mirror.tables[table], wrote) if parts.brings else wrote
+
+    def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """What is to be the write's future, where the one given waits for what it does to AUTO_INCREMENT, too."""
+        table = self._mirror.tables.get(statement.table)
+        if table is None or not renumbers(statement, table):
+            return future
+        written: asyncio.Future[Any] = self._loop.create_future()
+        self._within[future] = written
+        task = asyncio.ensure_future(self._numbering.after(written, table, isinstance(statement, Clear)))
+        task.add_done_callback(lambda _: self._within.pop(future))
+        self._passes_on(task, future, task.result)
+        return written
+
+    def _placed(self, statement: Statement) -> Placed:
+        self._turn += 1
+        table = self._mirror.tables.get(statement.table)
+        if table is None:
+            return Placed({LEADER: statement})
+        return placed(statement, table, self.workers, self._numbering.numbers, self._turn)
+
+    def _write_together(self, body: Write, future: asyncio.Future[Any]) -> None:
+        try:
+            parts = [self._placed(s) for s in body.statements]
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        inner, wrote = self._writes.begin_together(parts, body.once)
+        for table in dict.fromkeys(s.table for s in body.statements):
+            self._writing.add(table, inner)
+        for s, part in zip(body.statements, parts, strict=True):
+            wrote = self._expecting(part, s.table, wrote)
+        self._passes_on(inner, future, wrote)
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        change = self._within.get(change, change)
+        if self._pauses.cancel(change):
+            return
+        inner = self._inner.get(change)
+        if isinstance(inner, asyncio.Task) and self._away.give_up(inner):
+            return
+        if isinstance(inner, asyncio.Task):
+            self._writes.give_up(inner)
+            if self._at_leader is not None and self._at_leader[0] is inner:
+                self.links[LEADER].cancel(self._at_leader[1])
+        elif inner is not None:
+            for link in self.links:
+                link.cancel(inner)
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
+
+    async def request(self, body: Packet) -> Any:
+        return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
+
+    # ------------------------------------------------------------ the program
+    async def _migrate(self, body: Migrate) -> Migrated:
+        if (away := await self._away.refusal(body)) is not None:
+            return Migrated(0, away)
+        async with self._migrating:
+            if (error := self._mirror.refusal(body.steps)) is not None:
+                return Migrated(0, error)
+            idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
+            steps = yielding(body.steps, idle)
+            aside, gone = self._mirror.aside(steps)
+            made = await self._checked(replace(body, steps=aside))
+            if gone and made.error is not None and made.error.code == TABLE_DAMAGED:  # it can only be dropped
+                made = await self._checked(replace(body, steps=steps))
+            elif gone and made.error is None:
+                await self._drop(replace(body, steps=gone))
+            return replace(made, yielded=tuple(idle)) if made.error is None else made
+
+    async def _checked(self, body: Migrate) -> Migrated:
+        """Made, unless values that are to be UNIQUE are at several workers."""
+        body, unique = replace(body, version=self.version + 1), self._unique(body.steps)
+        try:
+            for u in unique:
+                await u.catch_up(self._still)
+            async with (self._unplaced(body.steps),
+                        self._writes.places(bool(unique), lambda: self._pauses.of(ALL)) as send):
+                for u in unique:
+                    await u.end()
+                return await self._made(body, send)
+        except SqlError as error:
+            return Migrated(0, error)
+
+    @asynccontextmanager
+    async def _unplaced(self, steps: Sequence[MigrationStep]) -> AsyncIterator[None]:
+        """No write is under way that was placed by the old definition of a table that is altered, and none begins."""
+        ids = {s.table.table_id: s.table.name for s in steps if isinstance(s, AlterTable)}
+        names = {*ids.values(), *(t.name for t in self._mirror.tables.values() if t.table_id in ids)}
+        with ExitStack() as pauses:
+            for name in sorted(names):
+                pauses.enter_context(self._pauses.of(name))
+            await self._writing.over(names)
+            yield
+
+    def _still(self) -> AbstractAsyncContextManager[Any]:
+        """While it lasts nothing is written."""
+        return self._writes.places(True)
+
+    def _unique(self, steps: Sequence[MigrationStep]) -> list[Unique]:
+        return [Unique(self.links, *u) for u in self._mirror.made_unique(steps)]
+
+    async def _drop(self, body: Migrate) -> None:
+        """Tables that nothing names any more; where that fails a start does it."""
+        (made,) = await asyncio.gather(self._checked(body), return_exceptions=True)
+        self._mirror = self._mirror.after(body.steps, self._mirror.recipe)
+        if not isinstance(made, Migrated) or made.error is not None:
+            log.warning("what was dropped takes its place on disk until the next start: %r", made)
+
+    async def _is_idle(self, view: str) -> bool:
+        """At all workers?"""
+        return bool((await self._all(Ask(0, "idle", view), lambda link, b: link.ask(b, True))).value)
+
+    async def _made(self, body: Migrate, send: Send) -> Migrated:
+        """At worker 0, then at all others."""
+        self._told.clear()
+        sent, task = send(LEADER, body), asyncio.current_task()
+        assert task is not None
+        self._at_leader = task, sent
+        try:
+            first: Migrated = await sent
+        finally:
+            self._at_leader = None
+        if first.error is not None:
+            return first
+        after = self._mirror.after(body.steps, body.recipe if body.durable else self._mirror.recipe)
+        self.version, self._next, gate = body.version, (body.version, after), self._gate
+        self._away.under_way = True
+        try:
+            follow = replace(body, limit_ms=0, first_node=first.first_node)
+            doing = self._doing = Doing(dict.fromkeys(range(self.workers), follow), {LEADER})
+            others = await asyncio.gather(*(doing.watch(w, send(w, follow)) for w in range(1, self.workers)),
+                                          return_exceptions=True)
+        finally:
+            self._next, self._doing, self._away.under_way = None, None, False
+        replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
+        if len(replies) < self.workers:
+            return await self._undo(body, [first, *others])
+        if self._gate is not gate:
+            return await self._again(body, send, first, after)
+        self._mirror = after
+        await self._numbering.look(s.table for s in body.steps if isinstance(s, CreateTable | AlterTable)
+                                   and s.table.name in after.tables)
+        self.routes.changed(body.steps, [*self._told, *replies], after.views)
+        return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
+
+    async def _again(self, body: Migrate, send: Send, first: Migrated, after: Mirror) -> Migrated:
+        """All workers began again in the midst of it, with what is durable of it and with the other views of before."""
+        await self._gate.wait()
+        steps = self._mirror.differing(body.steps, after)
+        if not steps:
+            return first
+        return await self._made(replace(body, steps=steps, durable=False, version=self.version + 1), send)
+
+    async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
+        """One worker could not follow: those that have are taken back; one that cannot be begins again.  So does one
+        that could not store the change and has it nevertheless, by the graph of another one."""
+        self.version += 1
+        back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version,
+                       back=True)
+        self._doing = taking_back(replies, back)
+        try:
+            await take_back(self.links, self._doing)
+            for w, reply in enumerate(replies):
+                made = isinstance(reply, Migrated) and reply.error is None
+                if not made and self._adopted.get(w) == body.version:
+                    self.links[w].restart("it took over a graph with a change that was taken back")
+        finally:
+            self._doing = None
+        for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):
+            return r
+        raise next(r for r in replies if isinstance(r, BaseException))
+
+    async def recover(self, body: Packet) -> Any:
+        """Only within `on_hello`: worker 0 takes the program; the others take it over from there."""
+        if not isinstance(body, Migrate):
+            return await self._all(body, lambda link, b: link.recover(b))
+        self.version = max(self.version, 1)  # all are new: what is sent again comes after it, and others wait for it
+        reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
+        if reply.error is None:
+            self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
+            self.routes.changed(body.steps, [reply], self._mirror.views)
+        return reply
+
+    # ------------------------------------------------------------ questions
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        self._asked.asks += 1
+        if isinstance(body, Read | Query):
+            return await self._read(body, retry, lease)
+        if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
+            return await self._analyze(body, retry)
+        if isinstance(body, Ask) and body.what in AT_LEADER:
+            return await self.links[LEADER].ask(body, retry)
+        if isinstance(body, Fit):
+            if (away := await self._away.refusal(body)) is not None:
+                return Done(0, error=away)
+            fits = await self._all(body, lambda link, b: link.ask(b, retry))
+            return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
+        if isinstance(body, Snapshot):
+            return await self._snapshot(body)
+        if isinstance(body, Ask) and body.what == "builds":
+            return await self._away.builds(body)
+        if isinstance(body, SetLimit):
+            self._limit = body
+        return await self._all(body, lambda link, b: link.ask(b, retry))
+
+    async def _all(self, body: Packet, how: How) -> Any:
+        """All answers as one; an error of any is the answer."""
+        return together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
+
+    # ------------------------------------------------------------ reads
+    async def _read(self, body: Read | Query, retry: bool, lease: Lease | None) -> Rows:
+        view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
+        if view is None:
+            reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
+            return reply
+        parts = split(body, self.routes, view)
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            only: Rows = await self.links[worker].ask(part, retry, lease)
+            return only
+        replies: list[Rows] = await asyncio.gather(*(self.links[w].ask(part, retry, lease)
+                                                     for w, part in parts.items()))
+        return merged(parts, dict(zip(parts, replies, strict=True)))
+
+    async def _view(self, name: str, patient: bool) -> ViewDef | None:
+        """None where the program has none of this name, once it is known what the program is."""
+        while (view := self._mirror.views.get(name)) is None and not self._gate.is_set():
+            if not patient:
+                raise WorkerGone(self.why)
+            await self._gate.wait()
+        return view
+
+    async def _analyze(self, body: Ask, retry: bool) -> Any:
+        """At all workers that have something of it."""
+        assert isinstance(body.read, Read)
+        view = await self._view(body.read.view, retry)
+        parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
+        return together(body, await asyncio.gather(*(
+            self.links[worker].ask(replace(body, read=read), retry) for worker, read in parts.items())))
+
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        return self._own.has(worker, self.routes.depth_of(view), writes)
+
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+        depth = self.routes.depth_of(view) if view else self.routes.depth
+        if depth and writes:
+            await self._own.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))
+
+    # ------------------------------------------------------------ what all workers do at one moment
+    @asynccontextmanager
+    async def _nothing_else(self) -> AsyncIterator[None]:
+        """No change is under way, and what is submitted waits."""
+        async with self._one_moment:
+            with self._pauses.of(ALL):
+                await self._under_way()
+                yield
+
+    async def _under_way(self) -> None:
+        """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
+        while True:
+            if self.state is not LinkState.UP:
+                raise WorkerGone(self.why)
+            if not (waited := set(self._inner.values()) - self._alone):
+                return
+            await asyncio.wait(waited, timeout=HEARTBEAT_MS / 1000)
+
+    @asynccontextmanager
+    async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
+        with self._pauses.of(table):
+            if waited := set(self._inner.values()):
+                await asyncio.wait(waited)
+            yield _Past(self)
+
+    def past(self, body: Change) -> asyncio.Future[Any]:
+        """As `submit`, past what waits."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._begin(body, future)
+        return future
+
+    def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
+        """As `Unwritten.moved`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        inner, wrote = self._writes.begin(Placed(dict(parts)))
+        first = next(iter(parts.values()))
+        self._writing.add(first.table, inner)
+        self._passes_on(inner, self._renumbered(first, future), wrote)
+        return future
+
+    @asynccontextmanager
+    async def copied(self, table: TableDef, other: TableDef) -> AsyncIterator[None]:
+        """All rows of the table are in the other one, too, and in what is made of that; nobody writes the table
+        meanwhile, nor while this lasts.  SqlError: a row does not fit there."""
+        async with self.unwritten(table.name):
+            await copy_rows(self.links, self.change, table, other)
+            await self._own.catch_up({}, self.routes.depth, range(self.workers))
+            yield
+
+    async def _snapshot(self, body: Snapshot) -> Done:
+        """A checkpoint of each worker, in a directory of its own."""
+        async with self._one_moment, self._migrating:
+            Path(body.path).mkdir(mode=0o700)
+            replies: list[Done] = await Cut(self.links, self._groups.name()).each(
+                lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))),
+                partial(self._own.catch_up, {}, self.routes.depth, range(self.workers)) if body.views else None)
+        for r in replies:
+            if r.error is not None:
+                return r
+        views = {name: [r.value["views"][name] for r in replies if name in r.value["views"]]
+                 for name in replies[LEADER].value["views"]}
+        return replace(replies[LEADER], value={"watermark": sum((r.value["watermark"] for r in replies), ()),
+                                               "views": views})
+
+    async def _ingest(self, body: Ingest) -> Done:
+        """At all workers or at none, as a group, after all have found that it fits."""
+        async with self._nothing_else():
+            spread = spread_families(self._mirror.tables.get(body.table))
+            checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker, spread))
+                                                        for link in self.links))
+            for r in checks:
+                if r.error is not None:
+                    return r
+            outcome = await self._groups.begin({w: (body.of(w),) for w in range(self.workers)}, patient=True,
+                                                once=body.once)
+            results = outcome.all()
+            wrong = next((r.error for r in results if r.error is not None), None)
+            table = self._mirror.tables.get(body.table)
+            if table is not None and wrong is None:
+                self._numbering.numbers.reached(table, body.auto_increment)
+        await self._own.catch_up({}, self.routes.depth, range(self.workers))
+        if table is not None:
+            await self._numbering.look([table])
+        return Done(0, sum(r.affected for r in results), wrong)

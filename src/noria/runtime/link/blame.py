@@ -1,0 +1,83 @@
+"""Who ended a worker: requests that did so twice are refused from then on, reads as well as writes.
+
+Keeps true: a request is blamed only for a death during which the worker was at it (`pulse.Doing`); what is
+remembered is bounded, and forgotten after `limits.BLAME_S` or once the request was answered; a request is known by what
+it asks, so that sending it again does not help.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from noria.core.errors import Poisoned, SqlError
+from noria.core.limits import BLAME_S, POISON_DEATHS, POISON_KEPT
+from noria.dataflow.messages.packets import AddView, Migrate, Write
+from noria.runtime.transport.packet_codec import PACKETS
+
+
+class Blame:
+    """Deaths by request, and when the last one was.  clock: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._deaths: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
+        self._clock = clock
+
+    def __bool__(self) -> bool:
+        return bool(self._deaths)
+
+    def note(self, body: Any) -> int:
+        """The worker ended while it was at this; how often that happened."""
+        known = signature(body)
+        deaths = self._count(known) + 1
+        self._deaths.pop(known, None)
+        self._deaths[known] = deaths, self._clock()
+        while len(self._deaths) > POISON_KEPT:
+            self._deaths.popitem(last=False)
+        return deaths
+
+    def _count(self, known: bytes) -> int:
+        deaths, at = self._deaths.get(known, (0, 0.0))
+        if deaths and self._clock() - at > BLAME_S:
+            del self._deaths[known]
+            return 0
+        return deaths
+
+    def answered(self, body: Any) -> None:
+        """It was not its fault."""
+        if self._deaths:
+            self._deaths.pop(signature(body), None)
+
+    def refusal(self, body: Any) -> SqlError | None:
+        """Why this is not even tried."""
+        if not self._deaths:
+            return None
+        parts = [body] if not isinstance(body, Write) else [body, *(Write((s,)) for s in body.statements)]
+        worst = max(self._count(signature(p)) for p in parts)
+        return refused(worst) if worst >= POISON_DEATHS else None
+
+
+def refused(deaths: int) -> SqlError:
+    return Poisoned(1105, "HY000", f"This statement is refused: the worker ended {deaths} times while it was at it; it "
+                                   f"may be sent again {BLAME_S // 60} minutes after the last time")
+
+
+def signature(body: Any) -> bytes:
+    """The same for a request that asks the same: numbers of requests and names of ad-hoc views do not count."""
+    return hashlib.blake2b(PACKETS.encode(_plain(body)), digest_size=16).digest()
+
+
+def _plain(body: Any) -> Any:
+    if isinstance(body, Migrate):
+        return [_nameless(s) for s in body.steps if isinstance(s, AddView)] or body.steps
+    if is_dataclass(body) and any(f.name == "request" for f in fields(body)):
+        return replace(body, request=0)  # type: ignore[type-var]  # an instance, not a class
+    return body
+
+
+def _nameless(step: AddView) -> Any:
+    return replace(step.view, name="") if step.view.adhoc else step.view

@@ -1,0 +1,406 @@
+"""The changes a front end has in hand: waiting, in flight, and what becomes of them when a worker dies.
+
+Concurrent single-statement writes are merged into one `Write` (group commit: one synced commit for all of them)
+and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
+
+Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
+so a worker that has it already answers with its first results; behind a `Prepare` goes nothing but its `Decide`, and
+while that is on its way to a lost worker, writes of other tables.
+A change is blamed for a death that came while the worker was at it; where that is not known, one that was alone in
+flight is, and after a death changes go one at a time until one is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
+from noria.core.statements import Insert, Statement, WriteResult
+from noria.dataflow.messages.packets import (
+    Decide,
+    Done,
+    Ingest,
+    Migrate,
+    Migrated,
+    Packet,
+    Prepare,
+    Rows,
+    Write,
+    Wrote,
+)
+from noria.runtime.link.blame import Blame, refused
+
+_MOST_PASSED = 1_000  # changes that are looked through for one that may go before them
+FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A place in the queue that lets nothing pass, for what is not known yet; it is never sent."""
+
+    group: str
+
+
+Change = Write | Prepare | Decide | Migrate | Ingest
+Changed = Wrote | Migrated | Done
+
+
+class WorkerGone(ConnectionError):
+    """The worker that was to answer is gone; the message says since when and what that means for the request."""
+
+
+class Lost(Exception):
+    """A worker was lost before something was decided that concerns it: nothing of that was done, and it may be begun
+    again.  deaths: how many workers it may have ended."""
+
+    def __init__(self, deaths: int = 0):
+        super().__init__("a worker was lost on the way")
+        self.deaths = deaths
+
+
+@dataclass
+class Flight:
+    """One numbered packet and whose it is: (statements, future) for each caller; without statements for who waits for
+    the answer beside them.  early: it went to a worker before that had its graph, so its tick told nobody, and the
+    others find what it did when they gather that one's rows again: who knows of it is not known."""
+
+    seq: int
+    body: Change
+    parts: list[tuple[int, asyncio.Future[Any]]]
+    sent: bool = False
+    tries: int = 0
+    deaths: int = 0
+    early: bool = False
+
+    def answer(self, reply: Changed) -> None:
+        if self.early and isinstance(reply, Wrote):
+            reply = replace(reply, told=None)
+        if sum(count > 0 for count, _ in self.parts) < 2 or not isinstance(reply, Wrote):
+            for _, future in self.parts:
+                _settle(future, reply)
+            return
+        start = 0
+        for count, future in self.parts:
+            _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.told))
+            start += count
+
+    def fail(self, error: Exception) -> None:
+        for _, future in self.parts:
+            _fail(future, error)
+
+
+@dataclass
+class ChangeQueue:
+    """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
+    that is prepared, or about to be: only what is decided of it may go; passed: and what is of other tables.  gated:
+    groups whose `Write` keeps its place, and all that waits behind it, until it may go.  The future of a `Hold` is done
+    when all before it was answered."""
+
+    last_seq: int = 0
+    waiting: deque[tuple[Change | Hold, asyncio.Future[Any]]] = field(default_factory=deque)
+    flying: deque[Flight] = field(default_factory=deque)
+    groups: int = 0
+    statements: int = 0
+    held: str = ""
+    passed: bool = False
+    gated: set[str] = field(default_factory=set)
+    _held_tables: frozenset[str] = frozenset()
+    _careful: bool = False
+
+    @property
+    def settled(self) -> bool:
+        return not self.waiting and not self.flying
+
+    @property
+    def sent(self) -> bool:
+        """Is a worker at something?"""
+        return any(f.sent for f in self.flying)
+
+    def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
+        """What comes to the group's place; nothing: it is given back."""
+        place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, Hold) and b.group == group), None)
+        if place is None:
+            _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
+        elif body is None:
+            del self.waiting[place]
+        else:
+            self.waiting[place] = body, future
+
+    def add(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+        self.waiting.append((body, future))
+
+    def next(self) -> Flight | None:
+        """The packet to send now: again what the last worker left unanswered, then what waits, merged; None
+        when there is nothing or enough is in flight."""
+        flight = next((f for f in self.flying if not f.sent), None)
+        if self._careful and any(f.sent for f in self.flying):
+            return None
+        if flight is None:
+            flight = self._take()
+        if flight is not None:
+            flight.sent = True
+        return flight
+
+    def _take(self) -> Flight | None:
+        if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
+            return None
+        if self.held and not self._decision_first():
+            return self._take_past() if self.passed else None
+        if getattr(self.waiting[0][0], "group", None) in self.gated:
+            return None
+        first, future = self.waiting[0]
+        if isinstance(first, Hold):
+            _settle(future, None)
+            return None
+        self.waiting.popleft()
+        self.held = ""
+        if isinstance(first, Prepare):
+            self.held, self.passed, self._held_tables = first.group, False, _tables(first)
+        flight = self.begun(first, future)
+        if isinstance(first, Write) and _shares(first):
+            self._merge(flight, first)
+        return flight
+
+    def _take_past(self) -> Flight | None:
+        """The first write that is of no table of what is prepared, nor of what waits before it."""
+        tables = set(self._held_tables)
+        for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
+            if not isinstance(body, Write | Prepare):
+                return None
+            if isinstance(body, Write) and _shares(body) and tables.isdisjoint(_tables(body)):
+                del self.waiting[n]
+                return self.begun(body, future)
+            tables |= _tables(body)
+        return None
+
+    def begun(self, body: Change, future: asyncio.Future[Any]) -> Flight:
+        """A change as the next one."""
+        self.last_seq += 1
+        self.groups += 1
+        flight = Flight(self.last_seq, body, [(1, future)])
+        self.flying.append(flight)
+        return flight
+
+    def _decision_first(self) -> bool:
+        """What was decided of the group that is held comes before all that waits, if it is there."""
+        decision = next((c for c in self.waiting if isinstance(c[0], Decide) and c[0].group == self.held), None)
+        if decision is not None:
+            self.waiting.remove(decision)
+            self.waiting.appendleft(decision)
+        return decision is not None
+
+    def _merge(self, flight: Flight, first: Write) -> None:
+        """Put the writes that wait behind the first one into its packet, within the bounds of a group."""
+        statements = list(first.statements)
+        flight.parts[0] = (len(statements), flight.parts[0][1])
+        rows = sum(map(_rows, statements))
+        while self.waiting and len(statements) < GROUP_STATEMENTS and rows < GROUP_ROWS:
+            body, future = self.waiting[0]
+            if not isinstance(body, Write) or not _shares(body):
+                break
+            more = sum(map(_rows, body.statements))
+            if rows + more > GROUP_ROWS or len(statements) + len(body.statements) > GROUP_STATEMENTS:
+                break
+            self.waiting.popleft()
+            statements.extend(body.statements)
+            flight.parts.append((len(body.statements), future))
+            rows += more
+        if len(flight.parts) > 1:
+            flight.body = Write(tuple(statements))
+        self.statements += len(statements)
+
+    def answered(self, seq: int, reply: Changed) -> bool:
+        """Hand a reply to whom it belongs; False for one that nobody waits for (a second answer)."""
+        flight = next((f for f in self.flying if f.seq == seq), None)
+        if flight is None:
+            return False
+        self.flying.remove(flight)
+        self._careful = self._careful and any(not f.sent for f in self.flying)
+        body = flight.body
+        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two is no message
+            statements = 1 if isinstance(body, Decide) else len(body.statements)
+            reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
+        if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
+            self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
+        flight.answer(reply)
+        return True
+
+    def worker_died(self, why: str, at: int | None, blame: Blame) -> None:
+        """What was in flight will be sent again, except a change that keeps killing workers.  at: the number of what
+        the worker was at, None if nobody knows."""
+        sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
+        if len(sent) == 1:
+            sent[0].deaths += 1
+            if len(sent[0].parts) == 1:
+                blame.note(sent[0].body)
+            if sent[0].deaths >= POISON_DEATHS:
+                self.flying.remove(sent[0])
+                if self.held == getattr(sent[0].body, "group", None):
+                    self.held = ""
+                sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
+                                        f"{why}), so it is given up: read back whether it took effect"))
+        for flight in self.flying:
+            flight.sent = False
+        self._careful = bool(self.flying) and at is None
+
+    def release(self, group: str) -> None:
+        """Its `Write` may go; what is prepared of it keeps nothing back."""
+        self.gated.discard(group)
+        if self.held == group:
+            self.held = ""
+
+    def pass_by(self, group: str) -> None:
+        """What is decided of it is long in coming: what is of other tables than what is prepared of it may go."""
+        self.passed = self.passed or self.held == group
+
+    def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
+        """Nothing becomes of a change that waits, or (sent) may have been prepared: its future gets `Lost`."""
+        for waiting in [w for w in self.waiting if w[1] is change]:
+            self.waiting.remove(waiting)
+            _fail(change, Lost())
+        for flight in [f for f in self.flying if sent and [c for _, c in f.parts] == [change]]:
+            self.flying.remove(flight)
+            if self.held == getattr(flight.body, "group", None):
+                self.held = ""
+            _fail(change, Lost(flight.deaths))
+
+    def give_up(self, change: asyncio.Future[Any]) -> int | None:
+        """Take a change back that has not been sent, or tell the number under which it has: a flight of several is not
+        stopped for one of them."""
+        for waiting in self.waiting:
+            if waiting[1] is change:
+                self.waiting.remove(waiting)
+                _fail(change, interrupted())
+                return None
+        return next((f.seq for f in self.flying if [c for _, c in f.parts] == [change]), None)
+
+    def fail(self, error: Exception) -> None:
+        for flight in self.flying:
+            flight.fail(error)
+        for _, future in self.waiting:
+            _fail(future, error)
+        self.flying.clear()
+        self.waiting.clear()
+
+
+@dataclass
+class Asked:
+    body: Packet
+    future: asyncio.Future[Any]
+    retry: bool
+
+
+@dataclass
+class ReplyBook:
+    """Which reply belongs to whom: changes, questions, and the one Migrate of a recovery."""
+
+    changes: ChangeQueue = field(default_factory=ChangeQueue)
+    blame: Blame = field(default_factory=Blame)
+    asks: dict[int, Asked] = field(default_factory=dict)
+    _last_request: int = FIRST_REQUEST
+    _recovery: asyncio.Future[Any] | None = None
+
+    def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, Asked]:
+        """Give a question its number."""
+        number = self.number()
+        self.asks[number] = Asked(replace(body, request=number), loop.create_future(), retry)
+        return number, self.asks[number]
+
+    def number(self) -> int:
+        """Of what is asked next."""
+        self._last_request += 1
+        return self._last_request
+
+    def restoring(self, body: Migrate, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """The future of a recovery's Migrate, which travels with sequence number 0."""
+        if body.durable:
+            raise ValueError("a recovery restores what the catalog has: its Migrate must say durable=False")
+        self._recovery = loop.create_future()
+        return self._recovery
+
+    def take(self, body: Packet) -> bool:
+        """Hand a reply to whom it belongs; False when nobody waits for it."""
+        if isinstance(body, Wrote):
+            return self.changes.answered(body.seq, body)
+        if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
+            asked = self.asks.get(body.request)
+            if asked is None:
+                return False
+            self.blame.answered(asked.body)
+            _settle(asked.future, body)
+            return True
+        if isinstance(body, Migrated) and body.seq == 0:
+            if self._recovery is not None:
+                _settle(self._recovery, body)
+            return self._recovery is not None
+        if isinstance(body, Done):
+            return self.changes.answered(body.request, body)
+        return isinstance(body, Migrated) and self.changes.answered(body.seq, body)
+
+    def unreadable(self, number: int | None, why: str) -> bool:
+        """An answer came that cannot be read: whoever asked has an error.  False where that is no question, so that
+        nobody knows what was done."""
+        asked = None if number is None else self.asks.get(number)
+        if asked is not None:
+            _fail(asked.future, SqlError(1105, "HY000", f"the worker's answer cannot be read: {why}"))
+        return asked is not None
+
+    def patient(self) -> list[Asked]:
+        """Questions that are to be put to the next worker."""
+        return [a for a in self.asks.values() if a.retry and not a.future.done()]
+
+    def worker_died(self, why: str, at: int | None) -> None:
+        """Blame what the worker was at."""
+        self.changes.worker_died(why, at, self.blame)
+        asked = None if at is None else self.asks.get(at)
+        if asked is not None and (deaths := self.blame.note(asked.body)) >= POISON_DEATHS:
+            _fail(asked.future, refused(deaths))
+
+    def worker_gone(self, error: Exception) -> None:
+        """Fail what does not wait for the next worker."""
+        for asked in self.asks.values():
+            if not asked.retry:
+                _fail(asked.future, error)
+        if self._recovery is not None:
+            _fail(self._recovery, error)
+            self._recovery = None
+
+    def fail(self, error: Exception) -> None:
+        """Nothing will be answered any more."""
+        self.changes.fail(error)
+        for asked in self.asks.values():
+            _fail(asked.future, error)
+        self.worker_gone(error)
+
+
+def _shares(body: Write) -> bool:
+    """May it be in one packet with others?"""
+    return not (body.group or body.once or body.forget)
+
+
+def _tables(body: Write | Prepare) -> frozenset[str]:
+    return frozenset(s.table for s in body.statements)
+
+
+def _large(body: Change | Hold) -> bool:
+    return isinstance(body, Write) and sum(map(_rows, body.statements)) >= PIPELINED_ROWS
+
+
+def _rows(statement: Statement) -> int:
+    return len(statement.rows) if isinstance(statement, Insert) else 1
+
+
+def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+    if not future.done():  # a caller may have been cancelled
+        future.set_result(reply)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # looked at: a caller that went away makes no noise

@@ -1,0 +1,202 @@
+"""A worker in this very process behind the interface of a link: for tests and for `noria.open(path)`.
+
+There is no transport, lease or second process: packets are stepped on the event loop, all that have arrived
+since the last step together, so concurrent writes share commits just as they do across processes.
+
+Keeps true: the same changes in the same order give the same packets as with `WorkerLink`; the shard is locked
+and fenced like a hosted one, so the two cannot have it open at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from noria.core.limits import IDLE_MS
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
+from noria.runtime.link.changes import Change, Hold, WorkerGone
+from noria.runtime.link.collecting import collected
+from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
+from noria.runtime.link.member import Member
+from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.room import Lease
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.transport.lineage import Lineage
+from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
+
+log = logging.getLogger(__name__)
+
+
+class InProcessLink(Member):
+    """See `runtime.link.Link`.  `config.endpoint` is not used.  others: of several workers, all links by number."""
+
+    others: Sequence[InProcessLink] = ()
+
+    def __init__(self, config: WorkerConfig, *, on_hello: OnHello | None = None):
+        self.config, self.on_hello, self.worker = config, on_hello, config.worker
+        self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
+        self.stats, self.routes = LinkStats(), Routes(1)
+        self.hello: Hello | None = None
+        self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
+        self._book = ReplyBook()
+        self._pauses = Pauses(self._begin)
+        self._arrived: list[Envelope] = []
+        self._stepping: asyncio.Handle | None = None
+        self._recovered = asyncio.Event()  # or has ended
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lineage = Lineage(self.config.shard_dir, self.config.epoch)
+        try:
+            self._worker: HostedWorker = open_worker(
+                self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error,
+                                                                           processor=time.thread_time_ns))
+        except BaseException:
+            self._lineage.release()
+            raise
+        self.hello = self._worker.hello()
+        self.stats.workers = 1
+        self._enter(LinkState.RECOVERING, "the program is being brought back")
+        if self.on_hello is not None:
+            await self.on_hello(self.hello)
+        self._enter(LinkState.UP, "in this process")
+        self._soon()
+
+    async def close(self) -> None:
+        if self.state is LinkState.CLOSED:
+            return
+        if self._stepping is not None:
+            self._stepping.cancel()
+        whole = self.state is LinkState.UP
+        self._enter(LinkState.CLOSED, "closed")
+        self._book.fail(WorkerGone("the database was closed"))
+        if self.hello is not None:
+            try:
+                if whole:
+                    self._worker.keep()
+                self._worker.close()
+            finally:
+                self._lineage.release()
+
+    async def up(self) -> None:
+        if self.state is not LinkState.UP:
+            raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
+
+    # ------------------------------------------------------------ requests
+    def settled(self) -> bool:
+        return self._book.changes.settled
+
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        return self._after_pauses(body) if self._pauses else self._add(body)
+
+    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+        if self.state is not LinkState.UP:
+            future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
+            return
+        self.stats.changes += 1
+        self._book.changes.add(body, future)
+        self._soon()
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        """A change that has not begun is taken back."""
+        if not (self._pauses and self._pauses.cancel(change)):
+            self._book.changes.give_up(change)
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
+
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
+            await self._recovered.wait()
+        await self.up()
+        self.stats.asks += 1
+        reply = await self._ask(body)
+        if isinstance(reply, Rows) and reply.left:
+            return await collected(reply, self._ask, lambda more: self._send(more, 0), lease)
+        return reply
+
+    async def recover(self, body: Packet) -> Any:
+        if self.state is not LinkState.RECOVERING:
+            raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
+        if not isinstance(body, Migrate):
+            return await self._ask(body)
+        reply = self._book.restoring(body, self._loop)
+        self._send(body, 0)
+        return await reply
+
+    async def request(self, body: Packet) -> Any:
+        if isinstance(body, Write | Migrate | Ingest):
+            return await self.change(body)
+        return await self.ask(body)
+
+    async def _ask(self, body: Packet) -> Any:
+        number, asked = self._book.asked(body, False, self._loop)
+        self._send(asked.body, 0)
+        try:
+            return await asked.future
+        finally:
+            self._book.asks.pop(number, None)
+
+    # ------------------------------------------------------------ stepping
+    def _send(self, body: Packet, seq: int) -> None:
+        self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
+        self._soon()
+
+    def heard(self, worker: int) -> int:
+        """See `runtime.heard`."""
+        return self._worker.heard()[worker]
+
+    def take(self, message: Envelope) -> None:
+        """Of another worker."""
+        self._arrived.append(message)
+        self._soon()
+
+    def restart(self, why: str) -> None:
+        """A worker in this process ends with it."""
+        self._broken(WorkerGone(why))
+
+    def _pump(self) -> None:
+        self._soon()
+
+    def _soon(self) -> None:
+        if self._stepping is None and self.state in (LinkState.UP, LinkState.RECOVERING):
+            self._stepping = self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """What has arrived, in one step; what can wait, in slices between."""
+        self._stepping = None
+        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+            self._arrived.append(Envelope(self.config.epoch, FRONT_END, flight.seq, flight.body))
+        packets, self._arrived = self._arrived, []
+        try:
+            if packets:
+                replies, more = [*self._worker.handle(packets), *self._worker.between()], True
+            else:
+                replies, more = self._worker.idle(IDLE_MS)
+        except Exception as bug:
+            self._broken(bug)
+            return
+        for reply in replies:
+            self.stats.dropped += not self._book.take(reply.body)
+        for to, message in self._worker.outgoing() if self.others else ():
+            self.others[to].take(message)
+        self.stats.groups = self._book.changes.groups
+        if more or self._book.changes.waiting or self._arrived:
+            self._soon()
+
+    def _broken(self, bug: Exception) -> None:
+        """A bug ends the worker, here as in a process of its own; memory may be at odds with the disk."""
+        self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
+        gone = WorkerGone(self.why)
+        gone.__cause__ = bug
+        self._book.fail(gone)
+
+    def _enter(self, state: LinkState, why: str) -> None:
+        self.state, self.why, self.since = state, why, time.monotonic()
+        if state is not LinkState.RECOVERING:
+            self._recovered.set()

@@ -1,0 +1,470 @@
+"""The front end's side of one worker: a listening socket on the event loop.
+
+`change` is for what changes base tables or the program: applied exactly once, in order, across any number of
+workers that die in between.  `ask` is for everything else and fails with `WorkerGone` when the worker dies.
+After a Hello, `on_hello` brings the program back (through `recover`), then unanswered changes are sent again
+with their old numbers, then the link is up.
+
+Keeps true: only the newest incarnation is listened to; a worker that was given up is killed (its process, not
+just its number) and never heard again.  A death is noticed at once, by the end of the stream; a freeze by
+missing pulses while it does not compute either.  A question whose caller is cancelled is cancelled at the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
+from noria.dataflow.messages.packets import (
+    Envelope,
+    Found,
+    Hello,
+    Ingest,
+    Migrate,
+    More,
+    Own,
+    Packet,
+    Read,
+    Rows,
+    Write,
+)
+from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.collecting import collected
+from noria.runtime.link.member import LinkState, Losses, Member, Unwritten
+from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.read_batching import Together
+from noria.runtime.link.room import Lease
+from noria.runtime.routing.key_routing import Routes
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Elsewhere, Process
+from noria.runtime.transport.pulse import Computing, Doing, Heart
+from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
+
+__all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
+
+FRONT_END = -1  # the sender of the front end's packets
+OnHello = Callable[[Hello], Awaitable[None]]
+Note = Callable[[str], None]
+
+
+@dataclass
+class LinkStats:
+    """Counters since the start."""
+
+    changes: int = 0
+    groups: int = 0
+    asks: int = 0
+    workers: int = 0
+    losses: int = 0
+    dropped: int = 0
+
+
+class Link(Protocol):
+    """What the front end needs of its workers, wherever they run, and however many (`workers`).
+    routes: which of them has a view's key."""
+
+    workers: int
+    routes: Routes
+    on_hello: OnHello | None
+
+    @property
+    def stats(self) -> LinkStats: ...
+
+    @property
+    def state(self) -> LinkState: ...
+
+    @property
+    def why(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def up(self) -> None: ...
+
+    def settled(self) -> bool: ...
+
+    def losses(self) -> Losses:
+        """Of its workers, since the start."""
+
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
+    def cancel(self, change: asyncio.Future[Any]) -> None: ...
+
+    async def change(self, body: Change) -> Any: ...
+
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        """The reply; rows that come in pieces as one.  lease: grows by what they take."""
+
+    async def recover(self, body: Packet) -> Any: ...
+
+    async def request(self, body: Packet) -> Any: ...
+
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        """Has the worker's part of the view all that came of these writes?"""
+
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+        """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
+
+    def unwritten(self, table: str) -> AbstractAsyncContextManager[Unwritten]:
+        """While it lasts nobody writes the table, and those that would wait; what it gives writes it all the same."""
+
+
+class _Connection(asyncio.Protocol):
+    """One stream from a worker: its packets or its pulses, once it has said which."""
+
+    def __init__(self, link: WorkerLink):
+        self._link = link
+        self._reader = Reader()
+        self.role: Kind | None = None
+        self.incarnation = 0
+        self.process: Process | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport: asyncio.WriteTransport = transport
+        if not wire.same_user(transport.get_extra_info("socket")):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for item in self._reader.feed(data):
+                self._link._take_item(self, item)
+        except WireError as e:
+            self._link._drop(str(e))
+            self.transport.abort()
+        self._link._pump()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._link._disconnected(self)
+
+
+class WorkerLink(Member):
+    """See `Link`.  To be used from the event loop that started it."""
+
+    def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
+                 on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
+                 doing: Path | None = None, heard: Callable[[int], int] = lambda worker: 0,
+                 clock: Callable[[], float] = time.monotonic, elsewhere: Elsewhere | None = None):
+        self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
+        self.on_hello, self.on_lost = on_hello, on_lost
+        self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
+        self.stats, self.routes, self._last_loss = LinkStats(), Routes(1), ""
+        self.hello: Hello | None = None
+        self._note: Note = note or (lambda text: None)
+        self._clock, self._lease_s = clock, lease_ms / 1000
+        self._doing, self._heart, self.heard = doing, Heart(epoch, FRONT_END), heard
+        self._elsewhere = elsewhere or Elsewhere()
+        self._computing = Computing(None)
+        self._book = ReplyBook()
+        self._pauses = Pauses(self._begin)
+        self._together = Together(self._book, lambda body: self._send(body, 0))
+        self._recovering: asyncio.Task[None] | None = None
+        self._peer: _Connection | None = None
+        self._last_pulse = self._last_beat = clock()
+        self._up = asyncio.Event()
+        self._newest, self._pumping = 0, False  # soon
+
+    # ------------------------------------------------------------ life
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        path = wire.socket_path(self.endpoint)
+        self._server = await self._loop.create_unix_server(lambda: _Connection(self), path)
+        os.chmod(path, 0o600)
+        self._heart.start()
+        self._beat()
+
+    async def close(self) -> None:
+        """Say goodbye to the worker, which then closes its store; fail what is not answered."""
+        if self.state is LinkState.CLOSED:
+            return
+        if self._peer is not None:
+            self._peer.transport.write(wire.signal(Kind.GOODBYE, self.epoch, FRONT_END))
+        self._forget_peer()
+        self._enter(LinkState.CLOSED, "the front end has closed the link")
+        self._book.fail(WorkerGone(self._down_text()))
+        self._timer.cancel()
+        self._heart.close()
+        self._server.close()
+
+    async def up(self) -> None:
+        """Wait until a worker serves."""
+        await self._up.wait()
+
+    def losses(self) -> Losses:
+        return {self.worker: (self.stats.losses, self._last_loss)}
+
+    def settled(self) -> bool:
+        """Is every change answered that was submitted?"""
+        return self._book.changes.settled
+
+    # ------------------------------------------------------------ requests
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest).  While no worker is up the change waits
+        for one.  What is submitted in one turn of the loop leaves together."""
+        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+            future: asyncio.Future[Any] = self._loop.create_future()
+            future.set_exception(refusal)
+            return future
+        return self._after_pauses(body) if self._pauses else self._add(body)
+
+    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+        if self.state is LinkState.CLOSED:
+            future.set_exception(WorkerGone(self._down_text()))
+            return
+        self._book.changes.add(body, future)
+        self.stats.changes += 1
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    async def change(self, body: Change) -> Any:
+        return await self.submit(body)
+
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        """`Rows` or `Done`.  retry: ask the next worker instead of failing when this one dies or none is up."""
+        if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
+            raise WorkerGone(self._down_text())
+        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+            raise refusal
+        self.stats.asks += 1
+        while True:
+            reply = await self._ask(body, retry)
+            if not (isinstance(reply, Rows) and reply.left):
+                return reply
+            try:
+                return await collected(reply, self._piece, lambda more: self._send(more, 0), lease)
+            except WorkerGone:
+                if not retry or self._is_closed():
+                    raise
+
+    def _is_closed(self) -> bool:
+        return self.state is LinkState.CLOSED
+
+    async def _piece(self, more: More) -> Rows:
+        """The next piece of a result, of the worker that holds it."""
+        if self.state is not LinkState.UP:
+            raise WorkerGone(self._down_text())
+        reply: Rows = await self._ask(more, retry=False)
+        return reply
+
+    async def recover(self, body: Packet) -> Any:
+        """Only within `on_hello`: past the queue, to the worker that has just appeared.  A Migrate must say
+        durable=False: what it restores is in the catalog."""
+        if self.state is not LinkState.RECOVERING:
+            raise WorkerGone(self._down_text())
+        if not isinstance(body, Migrate):
+            return await self._ask(body, retry=False)
+        reply = self._book.restoring(body, self._loop)
+        self._send(body, seq=0)
+        return await reply
+
+    async def request(self, body: Packet) -> Any:
+        """`change` or `ask`, by what the packet is."""
+        return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
+
+    async def _ask(self, body: Packet, retry: bool) -> Any:
+        number, asked = self._book.asked(body, retry, self._loop)
+        if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
+            self._together.add(asked.body)
+        elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
+            self._send(asked.body, seq=0)
+        try:
+            return await asked.future
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        finally:
+            self._book.asks.pop(number, None)
+
+    def _cancel(self, number: int) -> None:
+        """Nobody wants the answer: the worker gives up, or is ended if it cannot."""
+        if self._peer is None:
+            return
+        incarnation = self._peer.incarnation
+        self._heart.cancel(incarnation, number)
+        self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number)
+
+    def _look_whether_deaf(self, incarnation: int, number: int, before: tuple[int, int] | None = None) -> None:
+        """A worker is deaf that is at a cancelled request for DEAF_S and has begun nothing meanwhile: a slice, or the
+        request's turn that came late, is a beginning."""
+        if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
+            return
+        seen = Doing.seen(self._doing)
+        if seen is None or seen[0] != number:
+            return
+        if seen != before:
+            self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number, seen)
+            return
+        self._kill_peer()
+        self._lost(f"it went on for {DEAF_S} s with a request that was cancelled, and was killed")
+
+    def cancel(self, change: asyncio.Future[Any]) -> None:
+        """Give up a change if it has not begun; if it has, it is given up where it has not committed yet.  Its future
+        tells what became of it."""
+        if self._pauses and self._pauses.cancel(change):
+            return
+        number = self._book.changes.give_up(change)
+        if number is not None:
+            self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
+
+    def _at(self) -> int | None:
+        """The number of the request that the worker is at, or was when it ended; None if nobody knows."""
+        return None if self._doing is None else Doing.last(self._doing)
+
+    # ------------------------------------------------------------ sending
+    def _pump(self) -> None:
+        """Send the changes that may go now."""
+        self._pumping = False
+        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+            flight.tries += 1
+            self._send(flight.body, flight.seq)
+        self.stats.groups = self._book.changes.groups
+
+    def _send(self, body: Packet, seq: int) -> None:
+        if self._peer is not None:
+            self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
+
+    def _beat(self) -> None:
+        """Notice a worker that has stopped."""
+        now = self._clock()
+        stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses wait unread, judge next time
+        self._last_beat = now
+        self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
+        if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
+            return
+        self._kill_peer()
+        self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
+
+    # ------------------------------------------------------------ receiving
+    def _take_item(self, connection: _Connection, item: wire.Item) -> None:
+        if isinstance(item, WireError):
+            self._drop(str(item))
+            if connection is self._peer and not self._book.unreadable(item.number, str(item)):
+                self.restart(f"what it said cannot be read: {item}")
+        elif item.epoch != self.epoch or item.sender != self.worker:
+            self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
+        elif connection.role is None:
+            self._take_join(connection, item)
+        elif connection.role is Kind.JOIN_PULSE:
+            if self._peer is not None and connection.incarnation == self._peer.incarnation:
+                self._last_pulse = self._clock()
+                self._computing.sign()
+        elif isinstance(item, Envelope) and isinstance(item.body, Hello):
+            self._appeared(connection, item.body)
+        elif connection is not self._peer:
+            if isinstance(item, Signal):
+                return  # one that could not open its shard says goodbye; Spark tells why
+            self._drop(f"a message of the replaced incarnation {connection.incarnation}")
+        elif isinstance(item, Envelope) and isinstance(item.body, Found):
+            self.stats.dropped += not self._together.take(item.body)
+        elif isinstance(item, Envelope):
+            self.stats.dropped += not self._book.take(item.body)
+        elif item.kind is Kind.GOODBYE:
+            self._lost("it has ended")
+
+    def _take_join(self, connection: _Connection, item: Envelope | Signal) -> None:
+        if not isinstance(item, Signal) or item.kind not in (Kind.JOIN, Kind.JOIN_PULSE):
+            raise WireError("a connection that does not say whose it is")
+        if item.number < self._newest:
+            raise WireError(f"incarnation {item.number} joins, but {self._newest} is the least that may")
+        connection.role, connection.incarnation = item.kind, item.number
+        if item.kind is Kind.JOIN_PULSE:
+            self._heart.add(item.number, connection.transport.get_extra_info("socket").fileno())
+
+    def _drop(self, what: str) -> None:
+        self.stats.dropped += 1
+        self._note(f"dropped {what}")
+
+    def _disconnected(self, connection: _Connection) -> None:
+        if connection.role is Kind.JOIN_PULSE:
+            self._heart.remove(connection.incarnation)
+        if connection is self._peer:
+            self._lost(f"its process {self.hello.pid if self.hello else ''} has ended")
+
+    # ------------------------------------------------------------ workers come and go
+    def _appeared(self, connection: _Connection, hello: Hello) -> None:
+        if connection.incarnation < self._newest or connection is self._peer:
+            raise WireError(f"a Hello of incarnation {connection.incarnation}, which is over")
+        if self._peer is not None:
+            self._lost("a newer worker has taken over")
+        self._newest, self.hello, self._peer = connection.incarnation, hello, connection
+        connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
+        if connection.process is None:
+            self._elsewhere.appeared(self.worker)
+        self._computing = Computing(connection.process)
+        self._last_pulse = self._clock()
+        self.stats.workers += 1
+        self._enter(LinkState.RECOVERING, "the program is being brought back")
+        connection.transport.write(wire.signal(Kind.HEARTBEAT, self.epoch, FRONT_END))
+        self._recovering = self._loop.create_task(self._bring_back(hello))
+
+    async def _bring_back(self, hello: Hello) -> None:
+        try:
+            if self.on_hello is not None:
+                await self.on_hello(hello)
+        except WorkerGone:
+            return  # it died meanwhile; the next Hello starts anew
+        except Exception as e:
+            self._kill_peer()
+            self._lost(f"bringing back the program failed: {e!r}")
+            self._note(self.why)
+            return
+        self._enter(LinkState.UP, f"worker process {hello.pid}")
+        for asked in self._book.patient():
+            self._send(asked.body, seq=0)
+        self._pump()
+
+    def restart(self, why: str) -> None:
+        """End the worker; another one comes."""
+        self._kill_peer()
+        self._lost(why)
+
+    def _kill_peer(self) -> None:
+        """End the worker's process, if it still is the one that said Hello; a stopped one dies as well."""
+        if self._peer is not None and self._peer.process is None:
+            self._elsewhere.end(self.worker)
+        elif self._peer is not None and self._peer.process is not None:
+            handle = self._peer.process.send_kill()
+            if handle is not None:
+                os.close(handle)
+
+    def _forget_peer(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.transport.close()
+        if self._recovering is not None and self._recovering is not asyncio.current_task():
+            self._recovering.cancel()
+        self._recovering = None
+
+    def _lost(self, why: str) -> None:
+        if self._peer is None:
+            return
+        if self.state is LinkState.UP or self._book.changes.sent:
+            self._book.worker_died(why, self._at())
+        self._newest = self._peer.incarnation + 1
+        self._together.clear()
+        self._forget_peer()
+        self.stats.losses, self._last_loss = self.stats.losses + 1, why
+        self._enter(LinkState.DOWN, why)
+        self._book.worker_gone(WorkerGone(self._down_text()))
+        if self.on_lost is not None:
+            self.on_lost(why)
+
+    def _enter(self, state: LinkState, why: str) -> None:
+        self.state, self.why, self.since = state, why, self._clock()
+        if state is LinkState.UP:
+            self._up.set()
+        else:
+            self._up.clear()
+        self._note(f"worker {self.worker} {state.value}: {why}")
+
+    def _down_text(self) -> str:
+        return (f"worker {self.worker} is {self.state.value} since {self._clock() - self.since:.1f} s ({self.why}); "
+                f"it is started again by itself: try again")

@@ -1,0 +1,91 @@
+"""What is submitted while nothing, or nothing of a table, is to be begun: it waits in its order, and can be given up;
+and what is under way of a table.
+
+Keeps true: where a change goes is found when it goes on, by what is true then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from noria.core.errors import interrupted
+from noria.dataflow.messages.packets import Ingest, Write
+from noria.runtime.link.changes import Change
+
+ALL = ""  # no table is called so
+
+
+class Pauses:
+    """begin: what is done with a change that need not wait."""
+
+    def __init__(self, begin: Callable[[Change, asyncio.Future[Any]], None]):
+        self._begin = begin
+        self._why = Counter[str]()  # by table, or ALL: reasons to wait
+        self._waiting: list[tuple[Change, asyncio.Future[Any]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._why)
+
+    def submit(self, change: Change, future: asyncio.Future[Any]) -> None:
+        if self._why and (self._why[ALL] or any(self._why[t] for t in _written(change))):
+            self._waiting.append((change, future))
+        else:
+            self._begin(change, future)
+
+    def cancel(self, future: asyncio.Future[Any]) -> bool:
+        """Has it waited?"""
+        found = [w for w in self._waiting if w[1] is future]
+        for w in found:
+            self._waiting.remove(w)
+            future.set_exception(interrupted())
+        return bool(found)
+
+    @contextmanager
+    def of(self, what: str) -> Iterator[None]:
+        """Writes of the table wait, or with ALL all changes."""
+        self._why[what] += 1
+        try:
+            yield
+        finally:
+            self._why[what] -= 1
+            self._why += Counter()  # without those that are none
+            waiting, self._waiting = self._waiting, []
+            for change, future in waiting:
+                if not future.done():
+                    self.submit(change, future)
+
+
+class Writing:
+    """Writes under way, by table."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[asyncio.Future[Any]]] = {}
+
+    def __contains__(self, table: str) -> bool:
+        return table in self._of
+
+    def add(self, table: str, write: asyncio.Future[Any]) -> None:
+        self._of.setdefault(table, set()).add(write)
+        write.add_done_callback(lambda _: self._ended(table, write))
+
+    def _ended(self, table: str, write: asyncio.Future[Any]) -> None:
+        self._of[table].discard(write)
+        if not self._of[table]:
+            del self._of[table]
+
+    async def over(self, tables: Iterable[str]) -> None:
+        """When none of these is written any more."""
+        names = tuple(tables)
+        while waited := {w for name in names for w in self._of.get(name, ())}:
+            await asyncio.wait(waited)
+
+
+def _written(change: Change) -> Iterator[str]:
+    if isinstance(change, Write):
+        yield from (s.table for s in change.statements)
+    elif isinstance(change, Ingest):
+        yield change.table

@@ -1,0 +1,103 @@
+"""What several workers answer to one question, as one answer.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from noria.dataflow.inspect.rehearsal import NodePlan, Rehearsal, ViewPlan
+from noria.dataflow.messages.packets import Ask, Done, Evict, Foreseen, Packet, Rehearse
+
+AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
+_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
+_MOST = ("nodes", "views", "tick", "sweeps")  # of the counters, those of which all workers have as many
+
+
+def as_one(body: Packet, values: Sequence[Any]) -> Any:
+    """By worker."""
+    if isinstance(body, Evict):
+        return sum(values)
+    if isinstance(body, Rehearse):
+        return _rehearsed(values)
+    return _asked(body.what, values) if isinstance(body, Ask) else values[0]
+
+
+def together(body: Packet, replies: Sequence[Done]) -> Done:
+    """An error of any is the answer."""
+    wrong = next((r for r in replies if r.error is not None), None)
+    return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))
+
+
+def _asked(what: str, values: Sequence[Any]) -> Any:
+    if what in ("idle", "flush ahead", "few between"):
+        return all(values)
+    if what == "foresee":
+        return _foreseen(values)
+    if what == "waits":
+        return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]
+    if what == "once":
+        return sorted({name for names in values for name in names})
+    if what == "stats":
+        return _stats(values)
+    if what == "table":
+        return {**values[0], "auto_increment": max(v["auto_increment"] for v in values),
+                "rows": sum(v["rows"] for v in values)}
+    if what == "graph":
+        return _graph(values)
+    if what == "builds":
+        return [{**build, "what": f"{build['what']} (worker {w})"} for w, builds in enumerate(values)
+                for build in builds]
+    return _analyzed(values) if what == "analyze" else values[0]
+
+
+def _foreseen(each: Sequence[Foreseen]) -> Foreseen:
+    """What is too much for one is too much."""
+    return Foreseen(max((f.way for f in each), key=("once", "slices", "too much").index), sum(f.rows for f in each))
+
+
+def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The nodes that all have: in the midst of a change some have others."""
+    by_id = [{node["id"]: node for node in nodes} for nodes in values]
+    return [_node(tuple(nodes[n] for nodes in by_id)) for n in by_id[0] if all(n in nodes for nodes in by_id)]
+
+
+def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the parts of one read did, at each worker that was asked for one."""
+    nodes: dict[int, dict[str, Any]] = {}
+    for number, visits in (item for seen in each for item in seen["nodes"].items()):
+        known = nodes.get(number, dict.fromkeys(visits, 0))
+        nodes[number] = {name: round(known[name] + n, 3) for name, n in visits.items()}
+    return {"rows": sum(seen["rows"] for seen in each), "misses": sum(seen["misses"] for seen in each),
+            "depth": max(seen["depth"] for seen in each), "nodes": nodes}
+
+
+def _node(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A node of the graph, which all workers have: together."""
+    counts = {name: sum(n[name] for n in same) for name in _COUNTS}
+    return {**same[0], **counts, "building": next((n["building"] for n in same if n["building"]), "")}
+
+
+def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
+    """All workers would do the same, each to its own rows."""
+    def of_view(name: str, plans: Iterable[Sequence[NodePlan]]) -> ViewPlan:
+        return ViewPlan(name, tuple(replace(n[0], rows=sum(m.rows for m in n), nbytes=sum(m.nbytes for m in n))
+                                    for n in zip(*plans, strict=True)))
+
+    views = tuple(of_view(same[0].name, [v.nodes for v in same]) for same in zip(*(r.views for r in each), strict=True))
+    indexes = tuple(replace(same[0], rows=sum(i.rows for i in same))
+                    for same in zip(*(r.indexes for r in each), strict=True))
+    return Rehearsal(views, indexes, each[0].freed_nodes, sum(r.freed_bytes for r in each),
+                     {t: sum(r.rows.get(t, 0) for r in each) for t in each[0].rows})
+
+
+def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Sums, but for what each worker has the same of."""
+    found: dict[str, Any] = {}
+    for name in values[0]:
+        each = [v[name] for v in values]
+        if name in ("tables", "adhoc_views"):
+            found[name] = {t: sum(v.get(t, 0) for v in each) for t in dict.fromkeys(t for v in each for t in v)}
+        else:
+            found[name] = max(each) if name in _MOST else sum(each)
+    return found

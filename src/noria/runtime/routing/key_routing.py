@@ -1,0 +1,139 @@
+"""Which worker has the rows of a key of a view.  Pure.
+
+Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function, of the values alone: the
+worker that the data-flow hashes the key's rows to.  A view that nobody told of has no owner: error 1412, as for one
+that was defined anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.errors import view_changed
+from noria.core.keys import hasher, shard_of, shard_of_key
+from noria.core.limits import NULL_CODE
+from noria.core.types import Field, Kind, SqlType
+from noria.dataflow.messages.packets import DropView, Migrated, MigrationStep, RenameView
+
+Hash = Callable[[Any], int]
+
+
+class Keyed(Protocol):
+    """What is looked up by a key: a view's definition, or what is attached of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def definition(self) -> int: ...
+
+    @property
+    def key_fields(self) -> Sequence[Field]: ...
+
+
+@dataclass(slots=True)
+class _Route:
+    """by: places within the key; depth: how many exchanges rows may pass on their way.  definition: of the view that it
+    was asked for last, whose columns have these types."""
+
+    by: tuple[int, ...]
+    depth: int
+    definition: int = -1
+    types: tuple[SqlType, ...] = ()
+    hashers: tuple[Hash, ...] = ()
+
+
+class Routes:
+    """See the module.  workers: how many there are."""
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self._known: dict[str, _Route] = {}
+
+    @property
+    def depth(self) -> int:
+        """How many exchanges rows may pass on their way to any view."""
+        return max((r.depth for r in self._known.values()), default=0)
+
+    def learn(self, routes: Iterable[tuple[str, tuple[int, ...], int]]) -> None:
+        """What `Migrated.routes` tells."""
+        for view, by, depth in routes:
+            self._known[view] = _Route(by, depth)
+
+    def changed(self, steps: Sequence[MigrationStep], replies: Sequence[Migrated], views: Collection[str]) -> None:
+        """The program is another one, of these views: a worker that died meanwhile tells when it comes up."""
+        for s in steps:
+            if isinstance(s, RenameView):
+                self.rename(s.view, s.name)
+            elif isinstance(s, DropView):
+                self.forget(s.view)
+        self.learn(route for reply in replies for route in reply.routes if route[0] in views)
+
+    def forget(self, view: str) -> None:
+        self._known.pop(view, None)
+
+    def rename(self, view: str, name: str) -> None:
+        if view in self._known:
+            self._known[name] = self._known.pop(view)
+
+    def depth_of(self, view: str) -> int:
+        """How many exchanges rows may pass on their way to this view; 0 where nobody told of it."""
+        found = self._known.get(view)
+        return 0 if found is None else found.depth
+
+    def told_of(self, view: str) -> tuple[str, tuple[int, ...], int] | None:
+        """What `learn` was told of this view."""
+        found = self._known.get(view)
+        return None if found is None else (view, found.by, found.depth)
+
+    def all_by(self) -> dict[str, tuple[int, ...]]:
+        """For each view the places within its key that tell whose it is."""
+        return {name: route.by for name, route in self._known.items()}
+
+    def owner(self, view: Keyed, key: Sequence[Any]) -> int:
+        """The worker of a key of Python values, as its columns have them; None is NULL."""
+        if self.workers == 1:
+            return 0
+        route = self._of(view)
+        return shard_of_key([key[i] for i in route.by], route.hashers, self.workers) if route.by else 0
+
+    def owners(self, view: Keyed, keys: Any) -> Codes:
+        """The worker of each of many keys: an Arrow table or batch of key columns by position, or a list of tuples."""
+        arrow = isinstance(keys, (pa.Table, pa.RecordBatch))
+        number = keys.num_rows if arrow else len(keys)
+        route = None if self.workers == 1 else self._of(view)
+        if route is None or not route.by or not number:
+            return np.zeros(number, np.int64)
+        if not arrow:
+            if all(t.kind is Kind.INT for t in route.types):
+                with suppress(OverflowError):  # else some are no keys of any row
+                    codes = [np.array([NULL_CODE if k[i] is None else int(k[i]) for k in keys], np.int64)
+                             for i in route.by]
+                    return shard_of(codes, route.types, self.workers)
+            return np.array([self.owner(view, key) for key in keys], np.int64)
+        columns = [keys.column(i) for i in route.by]
+        plain = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+        return shard_of(plain, route.types, self.workers)
+
+    def everybody(self, view: Keyed) -> range:
+        """The workers that may have keys of the view."""
+        return range(self.workers if self.workers > 1 and self._of(view).by else 1)
+
+    def _of(self, view: Keyed) -> _Route:
+        route = self._known.get(view.name)
+        if route is None:
+            raise view_changed(view.name)
+        if route.definition != view.definition:
+            if max(route.by, default=-1) >= len(view.key_fields):  # told of another definition, which has a longer key
+                raise view_changed(view.name)
+            route.definition = view.definition
+            route.types = tuple(view.key_fields[i].type for i in route.by)
+            route.hashers = tuple(map(hasher, route.types))
+        return route

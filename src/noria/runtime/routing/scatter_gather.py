@@ -1,0 +1,142 @@
+"""One read at several workers: what each of them is asked, and one answer of theirs.  Pure.
+
+    one key        its worker
+    several keys   those who own some; `__key` numbers them as whoever asks does
+    a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
+    no key         worker 0
+    a one-shot     all workers, each of its own rows, where no row comes of several (`row_by_row`); else one of them,
+                   which asks the others (`dataflow/cluster/remote_scan.py`)
+
+Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.errors import view_changed
+from noria.core.symbols import Symbols
+from noria.core.types import SqlType
+from noria.core.values import from_arrow
+from noria.dataflow.messages.packets import Query, Read, Rows
+from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
+from noria.plan.view import ViewDef
+from noria.runtime.routing.key_routing import Routes
+
+Asked = TypeVar("Asked", bound=Read | Query)
+
+
+class Values(NamedTuple):
+    """The column of found rows that has the values of a range."""
+
+    column: int
+    type: SqlType
+
+
+class Parts(dict[int, Asked]):
+    """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
+    values are asked for (None: they are not shown)."""
+
+    def __init__(self, whole: Asked, parts: Mapping[int, Asked], ordinals: Mapping[int, Codes],
+                 range: Values | None = None):
+        super().__init__(parts)
+        self.whole, self.ordinals, self.range = whole, ordinals, range
+
+
+def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
+    """view: the one that is read.  SqlError 1412 where nobody told where its keys are, or the keys are those of another
+    definition: they cannot be told whose they are."""
+    if isinstance(body, Read) and body.definition not in (0, view.definition):
+        raise view_changed(body.view)
+    if isinstance(body, Query) and body.spread:
+        return Parts(body, {_meeting(view.plan, routes.workers): body}, {})
+    everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
+    if body.between is not None:
+        shown = Values(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
+        return Parts(body, dict.fromkeys(everybody, body), {}, shown)
+    if isinstance(body, Query):
+        return Parts(body, dict.fromkeys(everybody, body), dict.fromkeys(everybody, np.arange(len(body.keys))))
+    whose = routes.owners(view, body.keys)
+    if not len(whose):
+        return Parts(body, {0: body}, {0: whose})
+    first = int(whose[0])
+    if (whose == first).all():
+        return Parts(body, {first: body}, {first: np.arange(len(whose))})
+    ordinals = {w: np.flatnonzero(whose == w) for w in np.unique(whose).tolist()}
+    return Parts(body, {w: replace(body, keys=taken(body.keys, at)) for w, at in ordinals.items()}, ordinals)
+
+
+def row_by_row(plan: Mir) -> bool:
+    """Does each of its rows come of one row of a table, so that every worker has some of them?"""
+    return isinstance(plan, Base | Filter | Project | Repeat | UnionAll) and all(map(row_by_row, plan.inputs))
+
+
+def _meeting(plan: Mir, workers: int) -> int:
+    """Where rows of several workers come together for one answer: at the one that has all of a table; else queries of
+    many shapes are at all workers."""
+    return 0 if _has_whole_table(plan) else hash(plan) % workers
+
+
+def _has_whole_table(plan: Mir) -> bool:
+    return plan.table.sharded_by == () if isinstance(plan, Base) else any(map(_has_whole_table, plan.inputs))
+
+
+def taken(keys: Any, places: Codes) -> Any:
+    """Some of the keys of a read."""
+    if isinstance(keys, (pa.Table, pa.RecordBatch)):
+        return keys.take(pa.array(places))
+    return [keys[i] for i in places.tolist()]
+
+
+def merged(parts: Parts[Asked], replies: Mapping[int, Rows]) -> Rows:
+    """The answer to the whole read.  replies: of all workers that were asked."""
+    answers = [replies[w] for w in sorted(parts)]
+    wrong = next((a for a in answers if a.error is not None), None)
+    if wrong is not None or len(answers) == 1 or answers[0].rows is None:
+        return replace(wrong or answers[0], request=parts.whole.request)
+    if parts.whole.between is not None:
+        return Rows(parts.whole.request, _ranged(parts, [a.rows for a in answers]))
+    return Rows(parts.whole.request, numbered([(replies[w].rows, at) for w, at in sorted(parts.ordinals.items())]))
+
+
+def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
+    """The rows of several workers in the order of their keys.  With each table, whose last column is `__key`: the
+    ordinals of the keys that it numbers from 0."""
+    ordinals = np.concatenate([at[_keys(rows)] for rows, at in found])
+    rows = _numbered_anew(_together([rows for rows, _ in found]), ordinals)
+    return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
+
+
+def _ranged(parts: Parts[Asked], tables: list[pa.Table]) -> pa.Table:
+    """All rows of a range, or so many of the first values as were wanted.  A value of a view is at one worker."""
+    rows, read = _together(tables), parts.whole
+    if parts.range is None:
+        starts = np.cumsum([0, *(int(_keys(t).max(initial=-1)) + 1 for t in tables)])
+        return _numbered_anew(rows, np.concatenate([_keys(t) + s for t, s in zip(tables, starts[:-1], strict=True)]))
+    codes = from_arrow(rows.column(parts.range.column), parts.range.type, cast(Symbols, None))
+    order = np.argsort(codes, kind="stable")[:: -1 if read.descending else 1]
+    if read.first is not None and len(order) > read.first:
+        last = codes[order[read.first - 1]]
+        order = order[codes[order] >= last] if read.descending else order[codes[order] <= last]
+    ranks = np.unique(codes, return_inverse=True)[1]
+    return _numbered_anew(rows, ranks.max(initial=0) - ranks if read.descending else ranks).take(pa.array(order))
+
+
+def _keys(rows: pa.Table) -> Codes:
+    keys: Codes = rows.column(rows.num_columns - 1).to_numpy().astype(np.int64, copy=False)
+    return keys
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables([pa.table(t) if isinstance(t, pa.RecordBatch) else t for t in tables])
+
+
+def _numbered_anew(rows: pa.Table, ordinals: Codes) -> pa.Table:
+    last = rows.num_columns - 1
+    return rows.set_column(last, rows.column_names[last], pa.array(ordinals, pa.int64()))

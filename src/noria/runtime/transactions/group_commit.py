@@ -1,0 +1,225 @@
+"""Statements over several shards of many clients, which go together: one group (`two_phase_commit.py`) for all that
+wait.
+
+    wait → Prepare, Write, Decide for all of them → what each did
+
+A group takes three synced commits, one after the other, in which its workers take no other write: so one for each
+statement would be a few dozen in a second.  Who waits meanwhile goes together next: the more clients write, the less
+each costs, as in one worker's own commits (`changes.py`).
+
+Keeps true: each statement is whole or not at all by itself.  Where one of them has an error nothing of the group is
+done; it goes once more by itself, so that its outcome is its own, and the others together.  None is passed by one that
+came later and concerns the same workers, but for such a second try; none waits for a worker that it does not concern,
+unless one that came before it concerns both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
+from noria.core.statements import Insert, Statement, WriteResult
+from noria.dataflow.messages.packets import Told
+from noria.runtime.link.changes import Lost, WorkerGone
+from noria.runtime.routing.write_routing import Placed
+from noria.runtime.transactions.two_phase_commit import Groups, Outcome
+
+
+class Did(NamedTuple):
+    """results: by ascending worker; told: whom each worker has told."""
+
+    results: list[WriteResult]
+    told: dict[int, Told]
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """alone: it had an error among others, or may have ended a worker.  places: which of each worker's statements it is
+    of the group that is under way."""
+
+    parts: Mapping[int, Statement]
+    done: asyncio.Future[Did]
+    alone: bool = False
+    unwanted: bool = False
+    deaths: int = 0
+    places: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(len(s.rows) if isinstance(s, Insert) else 1 for s in self.parts.values())
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class _Running(NamedTuple):
+    batch: list[_Waiting]
+    group: asyncio.Task[Outcome]
+    told: dict[int, Told]
+
+
+class Batches:
+    def __init__(self, groups: Groups, workers: int):
+        self._groups, self._workers = groups, workers
+        self._waiting: list[_Waiting] = []
+        self._running: dict[asyncio.Task[None], _Running] = {}
+        self._soon = False
+        self._back: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
+
+    @staticmethod
+    def takes(placed: Placed) -> bool:
+        """Is it known to be short?"""
+        return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
+
+    def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[Did]:
+        """Cancelled, it is not done, if it has not begun."""
+        one = _Waiting(parts, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        self._go_soon()
+        return one.done
+
+    def give_up(self, done: asyncio.Future[Did]) -> bool:
+        """As far as it has not been decided; that is not looked at while it goes with others.  Is it one of these?"""
+        for one in self._waiting:
+            if one.done is done:
+                self._waiting.remove(one)
+                done.cancel()
+                return True
+        for running in self._running.values():
+            for one in running.batch:
+                if one.done is done:
+                    one.unwanted = True
+                    if len(running.batch) == 1:
+                        self._groups.give_up(running.group)
+                    return True
+        return False
+
+    # ------------------------------------------------------------ what goes together
+    def _go_soon(self) -> None:
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        """Begin what may begin."""
+        self._soon = False
+        batch = self._together()
+        if batch:
+            chosen = set(batch)
+            self._waiting = [one for one in self._waiting if one not in chosen]
+            told: dict[int, Told] = {}
+            running = _Running(batch, self._groups.begin(parts_of(batch), told=told), told)
+            task = asyncio.ensure_future(self._run(running))
+            self._running[task] = running
+            task.add_done_callback(self._ended)
+
+    def _together(self) -> list[_Waiting]:
+        """The next ones whose workers are there, and are at no other group of these."""
+        busy = {w for running in self._running.values() for one in running.batch for w in one.parts}
+        batch: list[_Waiting] = []
+        rows = 0
+        for one in self._waiting:
+            if len(busy) == self._workers:
+                break
+            if not self._groups.are_there(one.parts):
+                self._wait_for(frozenset(one.parts))
+            elif busy.isdisjoint(one.parts) and _fits(one, batch, rows):
+                batch.append(one)
+                rows += one.rows
+            else:
+                busy |= one.parts.keys()
+        return batch
+
+    def _wait_for(self, workers: frozenset[int]) -> None:
+        if workers not in self._back:
+            self._back[workers] = task = asyncio.ensure_future(self._groups.there(workers))
+            task.add_done_callback(lambda _: self._came_back(workers))
+
+    def _came_back(self, workers: frozenset[int]) -> None:
+        if not self._back.pop(workers).cancelled():
+            self._go_soon()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if task.cancelled():  # the front end is stopping
+            for one in self._waiting:
+                one.done.cancel()
+        else:
+            self._go()
+
+    # ------------------------------------------------------------ a group
+    async def _run(self, running: _Running) -> None:
+        batch = running.batch
+        try:
+            outcome = await running.group
+        except Lost as e:
+            self._again(batch, e.deaths)
+        except asyncio.CancelledError:
+            for one in batch:
+                one.done.cancel()
+            raise
+        except Exception as e:
+            for one in batch:
+                one.fail(e)
+        else:
+            self._outcome(batch, outcome, running.told)
+
+    def _outcome(self, batch: Sequence[_Waiting], outcome: Outcome, told: Mapping[int, Told]) -> None:
+        if outcome.done or len(batch) == 1:
+            for one in batch:
+                if not one.done.done():
+                    one.done.set_result(Did(outcome.of(one.places), {w: t for w, t in told.items() if w in one.parts}))
+            return
+        wrong = {one for one in batch if any(r.error is not None for r in outcome.of(one.places))} or set(batch)
+        for one in wrong:
+            one.alone = True
+        self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
+
+    def _again(self, batch: Sequence[_Waiting], deaths: int) -> None:
+        """Of those that somebody still wants."""
+        for one in batch:
+            one.deaths += deaths if len(batch) == 1 else 0
+            one.alone |= deaths > 0
+            if one.unwanted:
+                one.done.cancel()
+            elif one.deaths >= POISON_DEATHS:
+                one.fail(gave_up(one.deaths))
+        self._waiting[:0] = [one for one in batch if not one.done.done()]
+
+
+def _fits(one: _Waiting, batch: Sequence[_Waiting], rows: int) -> bool:
+    """May it go with these, that have so many rows?"""
+    if not batch:
+        return True
+    return not (one.alone or batch[0].alone) and len(batch) < GROUP_STATEMENTS and rows + one.rows <= GROUP_ROWS
+
+
+class Part(Protocol):
+    """One of several statements that go together.  places: which of each worker's statements it is."""
+
+    @property
+    def parts(self) -> Mapping[int, Statement]: ...
+
+    @property
+    def places(self) -> dict[int, int]: ...
+
+
+def parts_of(batch: Iterable[Part]) -> dict[int, tuple[Statement, ...]]:
+    """By worker; where each one's statements are is put into its `places`."""
+    parts: dict[int, list[Statement]] = {}
+    for one in batch:
+        one.places.clear()
+        for w, statement in one.parts.items():
+            some = parts.setdefault(w, [])
+            one.places[w] = len(some)
+            some.append(statement)
+    return {w: tuple(some) for w, some in parts.items()}
+
+
+def gave_up(deaths: int) -> WorkerGone:
+    return WorkerGone(f"workers ended {deaths} times while they applied this change, so it is given up: nothing of it "
+                      "is done")

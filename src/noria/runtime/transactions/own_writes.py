@@ -1,0 +1,106 @@
+"""Which of several workers have what a session wrote, so that it reads its own.
+
+A tick tells whom it has sent messages, and up to which; whoever was sent none has nothing to wait for, and a word in
+shared memory says up to which messages a worker has everything (`frontier.py`).  That is enough where rows pass one
+exchange; beyond one they come by way of others, those of a worker's own writes too, and whoever is asked sends marks
+(`dataflow/cluster/frontier.py`).  So it is of a write that a worker makes as it comes back, before it has its graph
+(`changes.Flight`): its tick sends nothing, and the others find the rows when they gather that worker's again.
+
+Keeps true: after `catch_up(writes)` whatever is read of these workers has all that came of these writes; a worker that
+starts again begins with everything.  Nobody waits for what is known to be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from noria.dataflow.messages.packets import Ask, Done, Own, Packet, Told
+
+
+class Asked(Protocol):
+    """What is needed of one worker's link."""
+
+    def heard(self, worker: int) -> int: ...
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
+
+
+class OwnWrites:
+    """Depths: how many exchanges rows pass at most on their way to what is read."""
+
+    def __init__(self, links: Sequence[Asked]):
+        self._links = links
+        self._answered = [0] * len(links)
+        self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
+
+    def wrote(self, told: Mapping[int, Told]) -> Own:
+        """These workers have answered a write, and told others of it."""
+        for w in told:
+            self._answered[w] += 1
+        return {w: (self._answered[w], t) for w, t in told.items() if t is None or t}
+
+    def lost(self, worker: int) -> None:
+        for has in self._has.values():
+            has[worker] = [0] * len(self._links)
+
+    def has(self, worker: int, depth: int, writes: Own) -> bool:
+        """Is all there that came of these writes?"""
+        return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes)
+
+    def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
+        number, told = writes[writer]
+        if writer == worker and depth == 1:
+            return False
+        if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
+            return False
+        return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
+
+    async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
+        """With these writes, or with all (none given).  A worker that is away is waited for: what it published is read
+        meanwhile, and these writes are not in it."""
+        lacking = [v for v in readers if not (writes and self.has(v, depth, writes))]
+        await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
+
+    async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:
+        lacking = [w for w in writes if self._lacks(worker, depth, w, writes)]
+        told = {w: writes[w][1] for w in lacking}
+        if depth == 1 and lacking and None not in told.values():
+            await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in told.items() for v, last in t or ()
+                                                      if v == worker))
+            return
+        answered = tuple(self._answered)
+        some = lacking if depth == 1 else []  # beyond one exchange rows may come by way of any
+        await self._ask(worker, "caught up", f"{depth} {','.join(map(str, some))}")
+        has = self._has.setdefault(depth, [[0] * len(self._links) for _ in self._links])[worker]
+        for w, number in enumerate(answered):
+            if not some or w in some:
+                has[w] = max(has[w], number)
+
+    async def _ask(self, worker: int, what: str, argument: str) -> None:
+        reply: Done = await self._links[worker].ask(Ask(0, what, argument), True)
+        if reply.error is not None:
+            raise reply.error
+
+
+def has_heard(worker: int, told: Told, heard: Callable[[], int]) -> bool:
+    """Has the worker all that came of a write directly?  heard: up to which message of the writer it has everything."""
+    return told is not None and all(w != worker or heard() >= last for w, last in told)
+
+
+def together(writes: Own, more: Own) -> Own:
+    """What a session has written, all in all."""
+    out = dict(writes)
+    for w, (number, told) in more.items():
+        before = out.get(w, (0, ()))[1]
+        both = None if told is None or before is None else _latest(before, told)
+        out[w] = number, both
+    return out
+
+
+def _latest(before: Sequence[tuple[int, int]], told: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    last = dict(before)
+    for w, number in told:
+        last[w] = max(number, last.get(w, 0))
+    return tuple(last.items())

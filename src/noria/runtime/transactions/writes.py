@@ -1,0 +1,325 @@
+"""A write at the workers that it concerns (DESIGN section 7).
+
+    one worker                              in one trip
+    several                                 as a group (`two_phase_commit.py`), with others that wait
+    (`group_commit.py`) rows may go from one to another, or     planned first, then one of these:
+    have what is UNIQUE among all
+
+        places at all that have rows → Meet, WorkOut, CheckUnique → what each is to do
+
+The values of a UNIQUE index that does not tell where a row is (`TableDef.spread_unique`) each worker keeps apart among
+its own rows; a statement that brings some has places at all workers, and asks them.
+
+Keeps true: what was worked out is still so when it is done, because its places in the workers' queues let nothing pass
+meanwhile.  Places are taken at all workers at once, so no two statements wait for each other; where rows turn out to
+concern a worker at which it has none, all are given back and taken again with that one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
+from noria.core.statements import Move, Statement, WorkedOut, WriteResult
+from noria.dataflow.messages.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
+from noria.runtime.link.changes import Change, Lost
+from noria.runtime.routing.write_routing import Placed
+from noria.runtime.transactions.group_commit import Batches, Did, gave_up
+from noria.runtime.transactions.inserts import Inserts
+from noria.runtime.transactions.own_writes import OwnWrites
+from noria.runtime.transactions.two_phase_commit import Asked, Groups, Outcome
+
+Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
+
+
+class Moved(NamedTuple):
+    """What a statement did, and which workers had to do something for it."""
+
+    result: WriteResult
+    workers: tuple[int, ...]
+
+
+class Writes:
+    def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
+        self._links, self._groups, self._own = links, groups, own
+        self._inserts, self._batches = Inserts(links, groups), Batches(groups, len(links))
+        self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: what it waits for with others
+        self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
+        self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
+        self._planning: dict[asyncio.Task[Moved], asyncio.Task[WorkedOut]] = {}
+        self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
+        self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+    def begin(self, placed: Placed, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+        """The future of the statement, and what it did when that is done."""
+        parts = placed.parts
+        if placed.moves or placed.unique:
+            together = Inserts.takes(placed) and not once
+            moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
+            return moving, lambda: self._moved(placed, moving)
+        if len(parts) == 1:
+            ((worker, part),) = parts.items()
+            one = self._links[worker].submit(Write((part,), once=once))
+            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
+        if Batches.takes(placed) and not once:
+            batched = self._begin_in_batch(placed)
+            return batched, lambda: self._wrote(placed, *self._unless_given_up(batched))
+        told: dict[int, Told] = {}
+        whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told, once))
+        whole.add_done_callback(self._ended_whole)
+        return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
+
+    def _begin_in_batch(self, placed: Placed) -> asyncio.Task[Did]:
+        async def did() -> Did:
+            return await done
+
+        done = self._batches.add(placed.parts)
+        task = asyncio.ensure_future(did())
+        self._together[task] = done
+        task.add_done_callback(self._together.pop)
+        return task
+
+    def begin_together(self, placed: Sequence[Placed], once: str) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+        """Statements that are done all or not at all, in this order at each worker: of such that each worker does for
+        itself (they neither move rows nor bring what is UNIQUE among all)."""
+        assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
+        parts: dict[int, tuple[Statement, ...]] = {}
+        for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
+            parts[worker] = (*parts.get(worker, ()), part)
+        if len(parts) == 1:
+            ((worker, own),) = parts.items()
+            one = self._links[worker].submit(Write(own, once=once))
+            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().told})
+        told: dict[int, Told] = {}
+        whole = asyncio.ensure_future(self._whole(parts, told, once))
+        whole.add_done_callback(self._ended_whole)
+        return whole, lambda: self._together_wrote(self._unless_given_up(whole), told)
+
+    def _together_wrote(self, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+        wrong = next((r for r in results if r.error is not None), None)
+        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(told))
+
+    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
+                     ) -> list[WriteResult]:
+        """As a group, once all are there; again where one is lost on the way."""
+        task, deaths = asyncio.current_task(), 0
+        assert task is not None
+        while True:
+            if not self._groups.are_there(parts):
+                self._apart.add(task)
+                await self._groups.there(parts)
+                self._apart.discard(task)
+            told.clear()
+            group = self._groups.begin(parts, told=told, once=once)
+            self._does[task] = group
+            try:
+                return (await group).all()
+            except Lost as e:
+                deaths += e.deaths
+                if deaths >= POISON_DEATHS:
+                    raise gave_up(deaths) from None
+
+    def _ended_whole(self, task: asyncio.Task[Any]) -> None:
+        self._does.pop(task, None)
+        self._apart.discard(task)
+
+    def _unless_given_up(self, task: asyncio.Task[Any]) -> Any:
+        if task.cancelled() and task in self._given_up:
+            raise interrupted()
+        return task.result()
+
+    def lost(self, worker: int) -> None:
+        """It is not there any more: what waits for it waits apart, so that nothing waits behind."""
+        self._groups.lost(worker)
+        self._inserts.lost()
+        for task, (_, places) in self._places.items():
+            if worker in places and task in self._planning:
+                self._planning[task].cancel()
+
+    def _wrote(self, placed: Placed, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+        return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
+
+    def _moved(self, placed: Placed, task: asyncio.Task[Moved]) -> Wrote:
+        moved: Moved = self._unless_given_up(task)
+        return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
+
+    def give_up(self, task: asyncio.Task[Any]) -> None:
+        """As far as it has not been decided."""
+        waits = self._together.get(task)
+        if waits is not None and (self._batches.give_up(waits) or self._inserts.give_up(waits)):
+            self._given_up.add(task)
+        elif task in self._places or task in self._apart:
+            self._given_up.add(task)
+            task.cancel()
+        else:
+            self._groups.give_up(self._does.get(task, task))
+
+    @asynccontextmanager
+    async def places(self, wanted: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
+                     ) -> AsyncIterator[Send]:
+        """How changes are sent to workers: where that is wanted, to places that they have for them at one moment.
+        paused: what keeps others from taking places meanwhile."""
+        if not wanted:
+            yield lambda w, body: self._links[w].submit(body)
+            return
+        while True:
+            await self._groups.there(range(len(self._links)))
+            with paused():
+                name, places = self._take(range(len(self._links)))
+                try:
+                    if await self._reached(places):
+                        yield partial(self._put, name)
+                        return
+                finally:
+                    self._give_back(name, places)
+
+    def _put(self, name: str, worker: int, body: Change) -> asyncio.Future[Any]:
+        return self._links[worker].put(name, body)
+
+    async def _reached(self, places: Mapping[int, asyncio.Future[Any]]) -> bool:
+        """Is all before them answered?  False where a worker was lost first: nobody is to wait for it behind one."""
+        while not all(place.done() for place in places.values()):
+            if not self._groups.are_there(places):
+                return False
+            await asyncio.wait(places.values(), timeout=HEARTBEAT_MS / 1000)
+        for place in places.values():
+            place.result()
+        return True
+
+    # ------------------------------------------------------------ INSERTs that go together
+    def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:
+        inserting = self._inserts.add(placed)
+        task = asyncio.ensure_future(self._insert(placed, inserting))
+        self._together[task] = inserting
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _insert(self, placed: Placed, inserting: asyncio.Future[WriteResult | None]) -> Moved:
+        result = await inserting
+        if result is not None:
+            return Moved(result, tuple(placed.parts))
+        return await self._move(placed)
+
+    # ------------------------------------------------------------ rows that go from one worker to another
+    def _begin_moving(self, placed: Placed, once: str) -> asyncio.Task[Moved]:
+        task = asyncio.ensure_future(self._move(placed, once))
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Moved]) -> None:
+        self._together.pop(task, None)
+        self._does.pop(task, None)
+        self._apart.discard(task)
+        self._give_back(*self._places.pop(task, ("", ())))
+
+    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
+        name = self._groups.name()
+        return name, {w: self._links[w].hold(name) for w in workers}
+
+    def _give_back(self, name: str, workers: Iterable[int]) -> None:
+        for w in workers:
+            self._links[w].let_go(name)
+
+    async def _move(self, placed: Placed, once: str = "") -> Moved:
+        """Planned and done; both again where it concerns more workers, or one is lost on the way."""
+        task, deaths = asyncio.current_task(), 0
+        assert task is not None
+        wanted = frozenset(range(len(self._links)) if placed.unique else placed.parts)
+        while True:
+            if not self._groups.are_there(wanted):
+                self._apart.add(task)
+                await self._groups.there(wanted)
+                self._apart.discard(task)
+            self._places[task] = name, places = self._take(wanted)
+            try:
+                plan = await self._planned(task, placed, places)
+                if plan.parts.keys() <= places.keys():
+                    del self._places[task]
+                    self._give_back(name, places.keys() - plan.parts.keys())
+                    results = await self._do(task, name, plan.parts, once)
+                    wrong = next((r for r in results if r.error is not None), None)
+                    return Moved(wrong or plan.result, tuple(plan.parts))
+                wanted |= plan.parts.keys()
+            except SqlError as e:
+                return Moved(WriteResult(error=e), ())
+            except Lost as e:
+                deaths += e.deaths
+                if deaths >= POISON_DEATHS:
+                    raise gave_up(deaths) from None
+            self._places.pop(task, None)
+            self._give_back(name, places)
+
+    async def _planned(self, task: asyncio.Task[Moved], placed: Placed, places: Mapping[int, asyncio.Future[Any]]
+                       ) -> WorkedOut:
+        """What there is to do, once all before it was answered."""
+        async def planned() -> WorkedOut:
+            await asyncio.gather(*places.values())
+            return await self._worked_out(placed)
+
+        planning = self._planning[task] = asyncio.ensure_future(planned())
+        try:
+            await asyncio.wait((planning,))
+        finally:
+            del self._planning[task]
+            planning.cancel()
+        if planning.cancelled() or not self._groups.are_there(places):
+            raise Lost
+        return planning.result()
+
+    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]], once: str
+                  ) -> Sequence[WriteResult]:
+        if not parts:
+            return ()
+        if len(parts) == 1:
+            ((worker, (part,)),) = parts.items()
+            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once))
+            return wrote.results
+        self._does[task] = self._groups.begin(parts, name, once=once)
+        return (await self._does[task]).all()
+
+    async def _worked_out(self, placed: Placed) -> WorkedOut:
+        """What there is to do, at all that have a place."""
+        parts = placed.parts
+        if placed.whole is None:
+            found = await self._all({w: WorkOut(0, part, placed.spread) for w, part in parts.items()})
+            worked: WorkedOut = _together(found)
+        else:
+            first, statement = min(parts), placed.whole[0]
+            others = range(len(self._links)) if placed.unique else parts
+            met = await self._all({w: Meet(0, ((statement, placed.spread),)) for w in others if w != first})
+            for (some,) in met:
+                if isinstance(some, SqlError):
+                    raise some
+            rows = tuple(row for (some,) in met for row in some)
+            (worked,) = await self._all({first: WorkOut(0, statement, placed.spread, rows)})
+        if placed.assigns:
+            came = tuple(row for (move,) in worked.parts.values() for row in move.came)
+            table, each = next(iter(parts.values())).table, worked.parts
+            await self._all({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
+                             for w in range(len(self._links))} if came else {})
+        return worked
+
+    async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
+        """The answers; SqlError where one is an error."""
+        replies: list[Done] = await asyncio.gather(*(self._links[w].ask(q, True) for w, q in questions.items()))
+        for r in replies:
+            if r.error is not None:
+                raise r.error
+        return [r.value for r in replies]
+
+
+def _together(found: Sequence[WorkedOut]) -> WorkedOut:
+    """What the parts of a statement do together."""
+    parts: dict[int, tuple[Move]] = {}
+    for w, (move,) in (item for f in found for item in f.parts.items()):
+        (had,) = parts.get(w, (Move(move.table, (), ()),))
+        parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
+    results = [f.result for f in found]
+    return WorkedOut(results[0]._replace(affected=sum(r.affected for r in results),
+                                         matched=sum(r.matched for r in results)), parts)

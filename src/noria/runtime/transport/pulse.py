@@ -1,0 +1,227 @@
+"""The second line between a front end and its worker: signs of life both ways, and cancellations.
+
+Each end has a thread of its own for it, so that no statement, however long it keeps the loop or the worker busy,
+stops a lease from being renewed.  A kernel or a parser that holds the interpreter stops even these threads: then
+each end looks at the other's processor time.  Keeps true: computing is not being frozen; a process that is stopped,
+gone or silent without computing is given up within a lease, one that computes without a sign within
+`limits.KERNEL_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from noria.core.limits import HEARTBEAT_MS, KERNEL_S, POISON_KEPT
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.wire import Kind, Reader, Signal
+
+_WORDS = struct.Struct("<qq")
+
+
+# ---------------------------------------------------------------- the worker's end
+class Watch:
+    """A worker's thread: sends pulses, hears heartbeats and which requests nobody wants any more."""
+
+    def __init__(self, connect: Callable[[], socket.socket], beat: bytes, clock: Callable[[], float]):
+        self._connect, self._beat, self._clock = connect, beat, clock
+        self.heard_at = clock()
+        self._unwanted: OrderedDict[int, None] = OrderedDict()
+        self._stop = False
+        self._line: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop = True
+        line = self._line
+        if line is not None:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def unwanted(self, number: int) -> bool:
+        return number in self._unwanted
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides
+            self._line = line
+            poll, reader = select.poll(), Reader()
+            poll.register(line, select.POLLIN)
+            going = True
+            while going and not self._stop:
+                line.sendall(self._beat)
+                going = self._listen(line, poll, reader)
+
+    def _listen(self, line: socket.socket, poll: select.poll, reader: Reader) -> bool:
+        """Until the next pulse is due; False at the end of the line."""
+        due = self._clock() + HEARTBEAT_MS / 1000
+        while not self._stop and (left_s := due - self._clock()) > 0:
+            if not poll.poll(left_s * 1000):
+                continue
+            data = line.recv(65_536)
+            if not data:
+                return False
+            self.heard_at = self._clock()
+            for item in reader.feed(data):
+                if isinstance(item, Signal) and item.kind is Kind.CANCEL:
+                    self._unwanted[item.number] = None
+                    while len(self._unwanted) > POISON_KEPT:
+                        self._unwanted.popitem(last=False)
+        return True
+
+
+# ---------------------------------------------------------------- the front end's end
+class Heart:
+    """A front end's thread: beats on every worker's second line."""
+
+    def __init__(self, epoch: int, sender: int):
+        self._beat, self._epoch, self._sender = wire.signal(Kind.HEARTBEAT, epoch, sender), epoch, sender
+        self._lines: dict[int, socket.socket] = {}  # by incarnation
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        with self._lock:
+            for line in self._lines.values():
+                line.close()
+            self._lines.clear()
+
+    def add(self, incarnation: int, descriptor: int) -> None:
+        """Beat on a connection, whose other uses go on."""
+        line = socket.socket(fileno=os.dup(descriptor))
+        with self._lock:
+            old = self._lines.pop(incarnation, None)
+            self._lines[incarnation] = line
+        if old is not None:
+            old.close()
+
+    def remove(self, incarnation: int) -> None:
+        with self._lock:
+            line = self._lines.pop(incarnation, None)
+        if line is not None:
+            line.close()
+
+    def cancel(self, incarnation: int, number: int) -> None:
+        """Tell a worker that nobody wants the answer to a request."""
+        with self._lock:
+            line = self._lines.get(incarnation)
+            if line is not None:
+                self._send(line, wire.signal(Kind.CANCEL, self._epoch, self._sender, number))
+
+    def _run(self) -> None:
+        while not self._stop.wait(HEARTBEAT_MS / 1000):
+            with self._lock:
+                for line in self._lines.values():
+                    self._send(line, self._beat)
+
+    @staticmethod
+    def _send(line: socket.socket, message: bytes) -> None:
+        """A worker that reads nothing loses beats, and shuts the line if it gets half of one."""
+        try:
+            sent = line.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            if sent < len(message):
+                line.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+# ---------------------------------------------------------------- is it computing?
+class Computing:
+    """The processor time of a process of this host, looked at when it gives no sign of life."""
+
+    def __init__(self, process: Process | None, clock: Callable[[], float] = time.monotonic):
+        self._process, self._clock = process, clock
+        self._ticks = processor_ticks(process)
+        self._silent_since: float | None = None
+
+    def sign(self) -> None:
+        """It was heard of."""
+        self._silent_since = None
+
+    def goes_on(self) -> bool:
+        """Has it computed since the last look, or does it wait for a processor or the disk, and not for too long
+        without a sign?"""
+        now = self._clock()
+        if self._silent_since is None:
+            self._silent_since = now
+        before, self._ticks = self._ticks, processor_ticks(self._process)
+        going = self._ticks > before or (self._ticks >= 0 and waits_for_its_turn(self._process))
+        return going and now - self._silent_since < KERNEL_S
+
+
+def processor_ticks(process: Process | None) -> int:
+    """Clock ticks of processor time that a process has used; -1 when there is no telling, or it is stopped."""
+    if process is None or not process.alive:
+        return -1
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text()
+    except OSError:
+        return -1
+    fields = stat[stat.rindex(")") + 2:].split()
+    return -1 if fields[0] in "TtZX" else int(fields[11]) + int(fields[12])
+
+
+def waits_for_its_turn(process: Process | None) -> bool:
+    """Is a thread of it ready to run, where other processes have the processors, or in a wait that no signal ends?
+    RocksDB syncs its log so, and holds the interpreter then."""
+    try:
+        stats = [p.read_text() for p in Path(f"/proc/{process.pid}/task").glob("*/stat")] if process is not None else []
+    except OSError:
+        return False
+    return any(stat[stat.rindex(")") + 2] in "RD" for stat in stats)
+
+
+# ---------------------------------------------------------------- what a worker is doing
+class Doing:
+    """Two numbers in a file that outlives the worker: the request it is at, 0 for none, and how often it began one.  So
+    it is known what it was at when it ended, however it ended, and whether it has gone on since a look."""
+
+    def __init__(self, path: Path):
+        """The worker's side: the file is made anew."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(bytes(_WORDS.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _WORDS.size)
+        self._words = memoryview(self._map).cast("q")
+
+    def __call__(self, number: int) -> None:
+        self._words[0] = number
+        self._words[1] += 1
+
+    @staticmethod
+    def seen(path: Path) -> tuple[int, int] | None:
+        """What the worker is at, and how often it began something; None where nothing tells."""
+        try:
+            number, times = _WORDS.unpack(path.read_bytes())
+        except (OSError, struct.error):
+            return None
+        return number, times
+
+    @staticmethod
+    def last(path: Path) -> int | None:
+        """What the worker was at; None where nothing tells."""
+        seen = Doing.seen(path)
+        return None if seen is None else seen[0]
+
+
+def doing_path(run_dir: Path, worker: int) -> Path:
+    return run_dir / f"worker-{worker}.doing"

@@ -1,0 +1,235 @@
+"""Checkpoints of a worker's full states: saved beside its store while it serves and when it ends in order, restored
+when it starts.
+
+    checkpoint: the states and strings as of one commit (`storage/commits/state_file.py`)
+    delta log:  the rows written since (`storage/commits/delta_log.py`), which one tick brings to the restored states
+
+A checkpoint while the worker serves is written by a forked process, which has the memory of this moment: the worker
+waits for the fork, some milliseconds, and not for the disk.
+
+Keeps true: a checkpoint replaces the one before only when it is whole on disk; one that was taken over is put back when
+the states have caught up, so a worker that dies of it finds none the next time.  Nothing depends on a checkpoint:
+states that none has are built from the tables.  Saving at the end begins no further state after SAVE_S.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.limits import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_KEYS_S,
+    CHECKPOINT_LOOK_S,
+    CHECKPOINT_MOST_S,
+    CHECKPOINT_REST,
+    CHECKPOINT_S,
+    CHECKPOINT_SHARE,
+    SAVE_S,
+    SAVED_BYTES,
+)
+from noria.dataflow.worker.saving import KEYS
+from noria.state.symbols import SymbolTable
+from noria.storage.commits import state_file
+from noria.storage.commits.state_file import SavedStates, SavedUnusable
+from noria.storage.rocks.errors import StoreError
+from noria.storage.rocks.stand import Stand
+from noria.storage.store import RocksStore
+
+Note = Callable[[str], object]
+_FIRST_FILE = 3  # behind the standard streams
+_NICE = 10  # the writer gives way to whoever serves
+_PR_SET_PDEATHSIG = 1
+
+
+def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStates | None:
+    """The last checkpoint, once its strings are in the table, which has none so far.  Strings alone do no harm: whether
+    the states are right is known when the store is open."""
+    saved = state_file.saved_states(directory, note)
+    if saved is None:
+        return None
+    try:
+        symbols.restore(*saved.symbols())
+    except (SavedUnusable, SqlError, ValueError) as e:
+        note(f"saved states are not used: {e}")
+        return None
+    return saved
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """A process that writes a checkpoint: of which commit, what (with bytes, about), and since when."""
+
+    pid: int
+    stand: Stand
+    found: dict[str, int]
+    began: float
+
+
+class Checkpoints:
+    """worker: whose `states` are saved (`dataflow/worker/worker.py`); clock: in seconds."""
+
+    def __init__(self, directory: Path, worker: Any, store: RocksStore, symbols: SymbolTable, note: Note,
+                 clock: Callable[[], float] = time.monotonic):
+        self._directory, self._worker, self._store, self._symbols = directory, worker, store, symbols
+        self._note, self._clock = note, clock
+        self._taken: SavedStates | None = None  # not put back yet
+        self._resumes = False  # the delta log goes on when the worker begins to serve
+        self._writing: _Writing | None = None
+        self._next = clock() + CHECKPOINT_LOOK_S
+        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; what is in it, and about how many bytes each
+        self._written = clock() - CHECKPOINT_KEYS_S  # when
+
+    def restore(self, saved: SavedStates | None) -> None:
+        """Hand the states to the worker, before it serves, if all rows written since are known."""
+        deltas = None if saved is None else self._store.written_since(saved.stand)
+        if saved is not None and deltas is not None:
+            self._taken, self._bytes, self._resumes = saved, saved.nbytes, True
+            self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
+            self._worker.restore(saved.states(), deltas)
+            return
+        if saved is not None:  # present keys are good without them
+            keys = {name: some for name, some in saved.states().items() if name.startswith(KEYS)}
+            self._worker.restore(keys, {})
+        state_file.remove(self._directory)
+        self._store.deltas.end()
+
+    # ---------------------------------------------------------------- while it serves
+    def step(self) -> None:
+        """Called between two turns of the worker: begin a checkpoint when one is due, or look whether it is written."""
+        if self._resumes:
+            self._resumes = False
+            self._resume()
+        if self._taken is not None and not self._worker.restoring:
+            self._note(f"{self._worker.engine.restored} states restored")
+            with suppress(OSError):
+                self._taken.put_back()
+            self._taken = None
+        if self._writing is not None:
+            self._look()
+        elif self._clock() >= self._next:
+            self._next = self._clock() + CHECKPOINT_LOOK_S
+            self._begin_if_due()
+
+    def _resume(self) -> None:
+        try:
+            self._store.deltas.resume()
+        except (SqlError, StoreError) as e:  # a full disk: the log has a gap
+            self._note(f"written rows are not recorded: {e!r}")
+
+    def _begin_if_due(self) -> None:
+        log, builds = self._store.deltas, self._worker.engine.builds
+        if self._worker.restoring or builds or builds.states:
+            return
+        found = {name: nbytes for name, nbytes, _ in self._worker.states()}
+        names = {name for name in found if not name.startswith(KEYS)}
+        if log.recording and not names:
+            self._end_log()
+        if self._is_due(names) or self._keys_are_due(found):
+            self._begin(found)
+
+    def _is_due(self, names: set[str]) -> bool:
+        """Is a state not saved, or can or should the log not go on?"""
+        log = self._store.deltas
+        short = log.nbytes <= max(CHECKPOINT_BYTES, int(CHECKPOINT_SHARE * self._bytes))
+        return bool(names) and not (log.recording and short and names <= self._saved.keys())
+
+    def _keys_are_due(self, found: Mapping[str, int]) -> bool:
+        """Are many other keys present than were saved some time ago?"""
+        now, before = (sum(n for name, n in some.items() if name.startswith(KEYS)) for some in (found, self._saved))
+        late = self._clock() >= self._written + CHECKPOINT_KEYS_S
+        return late and (now != before if min(now, before) == 0 else max(now, before) > 1.25 * min(now, before))
+
+    def _end_log(self) -> None:
+        try:
+            self._store.deltas.end()
+        except (SqlError, StoreError) as e:
+            self._note(f"the delta log is not removed: {e!r}")
+
+    def _begin(self, found: Mapping[str, int]) -> None:
+        try:
+            if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in found):
+                self._store.deltas.begin()
+        except (SqlError, StoreError) as e:  # a full disk: at another time
+            self._note(f"states are not saved: {e!r}")
+            return
+        stand = self._store.stands()
+        if stand is None:
+            return
+        began = self._clock()
+        pid = os.fork()
+        if not pid:
+            self._write(stand)
+        self._writing = _Writing(pid, stand, dict(found), began)
+
+    def _write(self, stand: Stand) -> None:
+        """In the forked process, which touches memory and its own file only."""
+        code = 1
+        with suppress(BaseException):
+            gc.disable()  # an object of RocksDB must not be freed: its threads are not here
+            for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            signal.alarm(CHECKPOINT_MOST_S)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # a peer of a killed worker sees its lines end
+            os.nice(_NICE)
+            self._save(stand, state_file.NEXT, lambda: True)
+            code = 0
+        os._exit(code)
+
+    def _look(self) -> None:
+        """Is it written?  Then it replaces the one before, and the log begins with it."""
+        writing = self._writing
+        assert writing is not None
+        try:
+            ended, status = os.waitpid(writing.pid, os.WNOHANG)
+        except ChildProcessError:  # something else has waited for it: the file tells
+            ended, status = writing.pid, 0
+        if not ended:
+            return
+        self._writing = None
+        self._next = self._clock() + max(CHECKPOINT_S, CHECKPOINT_REST * (self._clock() - writing.began))
+        try:
+            if status:
+                raise OSError(f"the process that saves them ended with status {status}")
+            self._bytes = state_file.put_in_place(self._directory)
+            self._store.deltas.trim(writing.stand)
+            self._saved, self._written = writing.found, self._clock()
+        except (OSError, SqlError, StoreError) as e:
+            self._note(f"states are not saved: {e!r}")
+
+    # ---------------------------------------------------------------- at the end
+    def keep(self) -> None:
+        """Save the states as the last act of a worker that ends in order."""
+        self._stop_writing()
+        until, stand = self._clock() + SAVE_S, None
+        try:
+            stand = self._store.stands()
+            state_file.remove(self._directory)
+            if stand is not None:
+                self._save(stand, state_file.FILE, lambda: self._clock() < until)
+        except Exception as e:  # a full disk, no memory: nothing depends on what is saved, and the worker is to end
+            self._note(f"states are not saved: {e!r}")
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            with suppress(OSError):
+                os.kill(self._writing.pid, signal.SIGKILL)
+                os.waitpid(self._writing.pid, 0)
+            self._writing = None
+
+    def _save(self, stand: Stand, file: str, in_time: Callable[[], bool]) -> None:
+        found, disk = list(self._worker.states()), os.statvfs(self._directory)
+        most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
+        strings = self._symbols.saved()
+        if found and sum(s.nbytes for s in strings) < most:
+            state_file.save(self._directory, stand, strings, found, lambda nbytes: nbytes < most and in_time(), file)

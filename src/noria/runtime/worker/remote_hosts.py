@@ -1,0 +1,156 @@
+"""Workers on other hosts than the server: what each of the two does so that the other one is, to it, on this host.
+
+`Hub` is the server's tunnel (`tunnel.py`), started again when it ends.  A worker that starts where the server's run
+directory is not gets a directory of its own with a tunnel beside it (`placed`), and runs as anywhere.  What it
+publishes stays on its host: reads of its keys are answered by itself.
+
+Keeps true: what a worker published on the server's host in an earlier life is gone before it serves from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from noria.runtime.transport import handshake, wire
+from noria.runtime.transport.handshake import Between, NoProof
+from noria.runtime.transport.pulse import doing_path
+from noria.runtime.transport.tunnel import Tunnelled
+from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.worker_main import WorkerConfig, views_dir
+from noria.storage.rocks.errors import StoreError
+from noria.views import files
+
+SHARED_MEMORY = Path("/dev/shm")
+AGAIN_S = 0.5  # before a tunnel that ended is started again
+_COMMAND = (sys.executable, "-m", "noria.runtime.transport.tunnel")
+_NEWER = "~"  # than every file's stem
+
+
+class CannotTunnel(Exception):
+    """The server's tunnel does not start: why."""
+
+
+# ---------------------------------------------------------------- the server
+class Hub:
+    """told: with the port 0 for any, which stays the same from then on.  note: takes a line for the log."""
+
+    def __init__(self, told: Tunnelled, note: Callable[[str], None]):
+        self._told, self._note = told, note
+        self._again: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._told.host, self._told.port
+
+    async def start(self) -> None:
+        """`CannotTunnel` where it cannot listen."""
+        await self._start()
+        self._again = asyncio.ensure_future(self._keep())
+
+    async def _start(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=pipe, stdout=pipe, env=_environment())
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(self._told.dump().encode() + b"\n")
+        what, _, value = (await self._process.stdout.readline()).decode().strip().partition(" ")
+        if what != "ready":
+            raise CannotTunnel(f"--cluster-host {self._told.host}, --cluster-port {self._told.port}: workers on other "
+                               f"hosts could not reach the server: {value or 'its tunnel ended'}")
+        self._told = replace(self._told, port=int(value))
+
+    async def _keep(self) -> None:
+        while True:
+            code = await self._process.wait()
+            self._note(f"the tunnel to workers on other hosts ended with code {code}; it is started again")
+            await asyncio.sleep(AGAIN_S)
+            try:
+                await self._start()
+            except (CannotTunnel, OSError) as e:  # there is no memory, process or file for it now
+                self._note(f"the tunnel to workers on other hosts cannot be started, which is tried again: {e}")
+
+    def kill(self) -> None:
+        """For a test of what happens then."""
+        self._process.kill()
+
+    async def close(self) -> None:
+        if self._again is None:
+            return
+        self._again.cancel()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        await self._process.wait()
+
+
+def forgotten(run_dir: Path, worker: int, workers: int) -> None:
+    """A worker serves from elsewhere: nothing of an earlier life of it on this host tells anything any more."""
+    doing_path(run_dir, worker).unlink(missing_ok=True)
+    if workers > 1:
+        Heard(heard_path(run_dir, worker), workers)
+    published = views_dir(run_dir, worker, workers)
+    if published.is_dir():
+        files.bury(str(published), _NEWER)
+        shutil.rmtree(published, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- the worker
+@contextmanager
+def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
+    """What the worker is told, where it is; `StoreError` where it cannot run."""
+    if Path(wire.socket_path(config.endpoint)).is_socket():
+        yield config
+        return
+    here = socket.gethostname()
+    if config.hub is None:
+        raise StoreError(f"Spark has placed it on {here}, where the server's run directory {config.run_dir} is not: "
+                         "start the server with --cluster-host ADDRESS, by which other hosts reach it, or give a "
+                         "--master whose workers share memory with the server: on its host, in the same mount of "
+                         f"{config.run_dir.parent}")
+    if not config.data_dir.is_dir():
+        raise StoreError(f"Spark has placed it on {here}, where the data directory {config.data_dir} is not: it must "
+                         "be storage that all hosts mount, at one path")
+    own = Path(tempfile.mkdtemp(prefix="noria-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None))
+    try:
+        between = Between(handshake.secret_of(config.data_dir), config.certificate, config.key)
+    except (NoProof, OSError) as e:
+        own.rmdir()
+        raise StoreError(f"on {here}: {e}") from e
+    endpoint = f"ipc://{own / Path(wire.socket_path(config.endpoint)).name}"
+    told = Tunnelled(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
+                     Path(wire.socket_path(endpoint)).name, remove=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, text=True, env=_environment()) as tunnel:
+        assert tunnel.stdin is not None and tunnel.stdout is not None
+        print(told.dump(), file=tunnel.stdin, flush=True)
+        what, _, value = tunnel.stdout.readline().strip().partition(" ")
+        try:
+            if what != "ready":
+                raise StoreError(f"on {here}: it does not reach the server at {config.hub[0]}:{config.hub[1]}: "
+                                 f"{value or 'its tunnel ended'}")
+            yield replace(config, run_dir=own, endpoint=endpoint)
+        finally:
+            tunnel.stdin.close()
+
+
+def _address_towards(hub: tuple[str, int]) -> str:
+    """This host's, as the server's host would reach it."""
+    family, kind, _, _, address = socket.getaddrinfo(*hub, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _environment() -> dict[str, str]:
+    """Of a process that finds the same modules."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -1,0 +1,171 @@
+"""Load every kernel before anybody waits for it.
+
+The first call of a kernel loads its compiled code (`noria.kernels`), which would stall a first read.  `kernels` runs a
+small program through a real store, graph and views, and reads it as other processes do.  One-shots are answered some
+times: Python runs its own code faster once it has seen it a few times.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from noria.core.expressions import functions
+from noria.core.expressions.expr import col, const
+from noria.core.keys import shard_of
+from noria.core.limits import ONE_SHOT_ROWS
+from noria.core.statements import Delete, Insert, Update
+from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
+from noria.dataflow.engine import evict
+from noria.dataflow.messages import packets
+from noria.dataflow.worker.worker import Worker
+from noria.kernels import making
+from noria.plan import mir
+from noria.plan.lower import Lowering
+from noria.plan.view import ViewDef
+from noria.runtime.transport.packet_codec import PACKETS
+from noria.state import slices
+from noria.state.symbols import SymbolTable
+from noria.storage.store import RocksStore
+from noria.views import write_kernels
+from noria.views.reader import attach
+from noria.views.writer import ViewDirectory
+
+LEFT = TableDef("l", (Column("id", INT, False), Column("t", TEXT), Column("d", DOUBLE), Column("m", decimal(9, 2))),
+                (0,), table_id=1)
+RIGHT = TableDef("r", (Column("l_id", INT), Column("n", INT)), table_id=2)
+MANY = 4_000  # more than are built at once, and than a view without a key has in one block
+GC_OBJECTS = 5_000  # more between two collections than a statement makes: with fewer a tenth of planning is collecting
+FIRST_ASKED, ROUNDS = 20, 4  # a function is specialised after some calls
+BULK = 64  # rows: more than the kernels' small-batch limits
+
+
+@functools.cache
+def kernels(place: str | None = None) -> None:
+    """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`).
+
+    What is not compiled yet is compiled first, once for an installation.  Once in a process: what a second `gc.freeze`
+    found would stay for good, closed databases and their maps too."""
+    making.ensure()
+    with tempfile.TemporaryDirectory(dir=place) as path:
+        views = Path(path) / "views"
+        views.mkdir()
+        symbols = SymbolTable(str(views))
+        store = RocksStore(str(Path(path) / "base"), symbols)
+        worker = Worker(store, symbols, ViewDirectory(str(views), symbols, 1), Lowering)
+        try:
+            for seq, body in enumerate(_program(), 1):
+                worker.step([packets.Envelope(1, -1, seq, body)])
+            for seq, body in enumerate(_background(), 1000):
+                worker.step([packets.Envelope(1, -1, seq, body)])
+            worker.idle(1000)
+            for texts in (pa.string(), pa.large_string()):
+                symbols.intern_many(pa.array(["of no row", None], texts))
+            evict.sweep(worker.engine)  # strings that nobody holds
+            _read(str(views))
+            write_kernels.warm_growth()
+            shard_of([np.zeros(1, np.int64), symbols.intern_many(pa.array([""]))], [INT, TEXT], 2, symbols)
+            slices.part_of(np.zeros((1, 1), np.int64), 2)  # of a delta, while a state is built from another one
+            for seq, body in enumerate(one_shots(), 2000):
+                worker.step([packets.Envelope(1, -1, seq, PACKETS.decode(PACKETS.encode(body)))])
+            worker.step([packets.Envelope(1, -1, 0, packets.Evict(0, None))])
+        finally:
+            worker.close()
+    gc.collect()
+    gc.freeze()  # what is here now stays: no collection need look at it again
+    gc.set_threshold(GC_OBJECTS, 10, 10)
+
+
+def _program() -> Iterator[packets.Packet]:
+    yield packets.Migrate((packets.CreateTable(LEFT), packets.CreateTable(RIGHT)))
+    yield packets.Migrate(tuple(packets.AddView(v) for v in _views()))
+    for rows in (1, BULK):
+        left, right = _left(rows, 1000 if rows == 1 else 0), [(i, i % 3) for i in range(rows)]
+        yield packets.Write((Insert("l", (0, 1, 2, 3), left), Insert("r", (0, 1), right)))
+        yield packets.Read(0, "joined", tuple((i,) for i in range(rows)))
+        yield packets.Read(0, "extremes", (("t0",),))
+        yield packets.Read(0, "window", ((1,),))
+        yield packets.Read(0, "top", ((1,),))
+    batch = pa.RecordBatch.from_pydict({"l_id": list(range(BULK)), "n": [None] * BULK})
+    yield packets.Write((Insert("r", (0, 1), batch),))
+    where = functions.call("lt", col(0, INT), const(9, INT))
+    yield packets.Write((Update("l", ((2, const(2.5, DOUBLE)),), where), Delete("r", where)))
+    yield packets.Ask(0, "stats")
+    yield packets.Evict(0, 1000)
+
+
+def _left(rows: int, first: int) -> list[tuple[object, ...]]:
+    return [(first + i, f"t{i % 5}", 1.5, Decimal("2.25")) for i in range(rows)]
+
+
+def _views() -> list[ViewDef]:
+    left, right = mir.Base(LEFT), mir.Base(RIGHT)
+    some = mir.Filter(right, functions.call("ge", col(0, INT), const(0, INT)))
+    count = mir.Aggregate(some, (0,), (mir.agg("count_star", None, right.fields), mir.agg("sum", 1, right.fields)),
+                          ("n", "s"))
+    joined = mir.Join(left, count, ((0, 0),))
+    outer = mir.Join(left, right, ((0, 0),), outer=True)
+    extremes = mir.Aggregate(left, (1,), tuple(mir.agg(f, c, left.fields) for f in ("min", "max") for c in (1, 2)),
+                             ("a", "b", "c", "d"))
+    total = mir.Aggregate(right, (), (mir.agg("avg", 1, right.fields),), ("x",))
+    sums = tuple(mir.over(f, 3, left.fields) for f in ("sum", "min"))
+    window = mir.Window(left, (0,), ((2, True),), sums, ("s", "m"))
+    top = mir.TopK(left, (0,), ((2, True),), 1)
+    return [ViewDef("joined", joined, (0,), joined.width), ViewDef("outer", outer, (1,), outer.width),
+            ViewDef("extremes", extremes, (0,), extremes.width), ViewDef("total", total, (), 1),
+            ViewDef("window", window, (0,), window.width), ViewDef("top", top, (0,), top.width)]
+
+
+def _background() -> Iterator[packets.Packet]:
+    """A first state in slices, while its table is written."""
+    yield packets.Write((Insert("l", (0, 1, 2, 3), _left(MANY, 2 * MANY)),))
+    yield packets.Migrate((packets.AddView(_copy()),))
+    for i in range(40):
+        yield packets.Write((Insert("l", (0, 1, 2, 3), _left(1, 10 * MANY + i)),))
+
+
+def _copy() -> ViewDef:
+    """A full state from a table, another from that one, and a view without a key."""
+    some = mir.Aggregate(mir.Base(LEFT), (0, 1), (mir.agg("count_star", None, mir.Base(LEFT).fields),), ("n",))
+    return ViewDef("copy", some, (), some.width)
+
+
+def one_shots() -> Iterator[packets.Query]:
+    """Rows by a key, a group, a join, groups of a LEFT JOIN, the first rows of a join."""
+    left, right = mir.Base(LEFT), mir.Base(RIGHT)
+    some = mir.Project(left, (col(1, TEXT), col(0, INT, False), col(3, decimal(9, 2))), ("t", "id", "m"))
+    count = mir.Aggregate(right, (0,), (mir.agg("count_star", None, right.fields),), ("n",))
+    join = mir.Join(right, left, ((0, 0),))
+    outer = mir.Join(left, right, ((0, 0),), outer=True)
+    groups = mir.Aggregate(outer, (0, 1), (mir.agg("count", 5, outer.fields),), ("n",))
+    best = mir.TopK(groups, (0,), ((2, True), (0, False)), 3)
+    first = mir.TopK(mir.Join(left, right, ((0, 0),)), (), ((0, False),), 3)
+    for n in range(FIRST_ASKED, FIRST_ASKED + ROUNDS):
+        for plan, key in ((some, (1,)), (count, (0,)), (join, (0,)), (best, (0,)), (first, ())):
+            view = ViewDef("select", plan, key, plan.width, adhoc=True)
+            yield packets.Query(n, view, ((n,) * len(key),), rows=ONE_SHOT_ROWS, pieces=True)
+
+
+def _read(views: str) -> None:
+    """What other processes run: single and bulk lookups, hits and misses."""
+    attached = attach(views)
+    view = attached.view("joined")
+    for key in (1, 10_000):
+        view.lookup((key,))
+    view.lookup_many([(i,) for i in range(BULK)])
+    handle = view.locate((1,))
+    if handle is not None:
+        view.version(handle)
+        view.stamp(handle)
+    attached.view("extremes").lookup(("t0",))
+    attached.view("extremes").lookup_many([("t0",)])
+    attached.view("total").lookup(())
+    attached.view("copy").lookup(())
+

@@ -1,0 +1,455 @@
+"""A worker's life: take over the shard, open it, serve packets until told, replaced or forgotten.
+
+    lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
+
+Keeps true (DESIGN section 2): packets of another front-end epoch are refused; nothing is stepped after the fence
+was raised by a newcomer; a worker that has heard nothing for a lease ends, with the lock freed.  The core has
+one thread; a second one keeps signs of life going (`pulse.py`), so that a frozen process is told from a busy one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError
+from noria.core.limits import (
+    DEFAULT_MEMORY_BYTES,
+    HEARTBEAT_MS,
+    IDLE_MS,
+    KERNEL_S,
+    LEASE_MS,
+    UNSENT_BYTES,
+    WORKER_BOOTSTRAP_ROWS,
+    WORKER_INDEX_ROWS,
+)
+from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.messages.packets import Done, Envelope, Hello
+from noria.runtime.transport import wire
+from noria.runtime.transport.lineage import Fence, Lineage
+from noria.runtime.transport.mesh import Mesh, peer_endpoint
+from noria.runtime.transport.pulse import Computing, Doing, Watch, doing_path
+from noria.runtime.transport.wire import Kind, Reader, WireError
+from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.resources import raise_open_files
+from noria.views.files import VIEWS
+
+Clock = Callable[[], float]
+READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
+READ_BYTES = 2**20  # at a time from the front end
+GOODBYE = "goodbye"  # why a worker ended whose front end told it to
+IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
+IDLE_DUE_S = 0.02  # it is done that often without any quiet
+
+
+class FrontEndGone(Exception):
+    """The connection has ended: so does the worker; its front end, or the next one, starts another."""
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker process is told.  `endpoint`: where the front end listens; `epoch`: the front end's;
+    `factory`: "module:function" that opens the shard, `build_worker` but for tests; `spark`: is there one, for what
+    is much?  hub: where workers on other hosts reach the server, None where there are none; certificate, key: of
+    connections between hosts (`runtime/worker/remote_hosts.py`).  Incarnations are not told: each process takes its
+    own at the fence."""
+
+    worker: int
+    workers: int
+    endpoint: str
+    data_dir: Path
+    run_dir: Path
+    epoch: int
+    lease_ms: int = LEASE_MS
+    memory_limit: int = DEFAULT_MEMORY_BYTES
+    factory: str = "noria.runtime.worker.worker_main:build_worker"
+    spark: bool = True
+    hub: tuple[str, int] | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.worker < self.workers:
+            raise ValueError(f"worker {self.worker} of {self.workers}: numbers go from 0")
+        if self.lease_ms < 2 * HEARTBEAT_MS:
+            raise ValueError(f"a lease of {self.lease_ms} ms ends between heartbeats of {HEARTBEAT_MS} ms")
+
+    @property
+    def shard_dir(self) -> Path:
+        """This worker's base tables, lock and fence."""
+        return self.data_dir / f"worker-{self.worker}"
+
+    def for_worker(self, worker: int) -> WorkerConfig:
+        return replace(self, worker=worker, endpoint=link_endpoint(self.run_dir, worker, self.workers)
+                       if self.workers > 1 else self.endpoint)
+
+
+class HostedWorker(Protocol):
+    """What a factory returns: the core with its store, opened."""
+
+    def hello(self) -> Hello: ...
+
+    def handle(self, packets: list[Envelope]) -> list[Envelope]:
+        """Packets in order: the replies that are there at once."""
+
+    def between(self) -> list[Envelope]:
+        """Some of what is done in turns, while packets come: the replies that it completed."""
+
+    def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
+        """Work that can wait, for about that long: replies it completed, and whether more of it is left."""
+
+    def outgoing(self) -> list[tuple[int, Envelope]]:
+        """Of one of several: what other workers are to get."""
+
+    def heard(self) -> tuple[int, ...]:
+        """Of one of several: by worker, up to which of its messages everything is visible here (`Peers.heard`)."""
+
+    def checkpoint(self) -> None:
+        """Called in each turn: begin to save what the next life can use, if that is due."""
+
+    def keep(self) -> None:
+        """Save what the next life can use.  The last call before `close`, where this one ends in order."""
+
+    def close(self) -> None: ...
+
+
+def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
+    """Where the front end listens for a worker."""
+    return f"ipc://{run_dir}/link" + ("" if workers == 1 else f"-{worker}")
+
+
+def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
+    """Where a worker publishes its views.  With more workers, or fewer, it is another place: who read there finds
+    nothing, and asks where it is."""
+    return run_dir / (VIEWS if workers == 1 else f"{VIEWS}-{worker}-of-{workers}")
+
+
+def feeds_dir(config: WorkerConfig) -> Path:
+    """Where a worker keeps the changes of feeds."""
+    return config.shard_dir / "feeds"
+
+
+def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
+    module, _, name = config.factory.partition(":")
+    opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation, around)
+    return opened
+
+
+def _half_of_memory(workers: int) -> int:
+    """Bytes that a worker's part of one full state may take: of all workers, half of what this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // workers
+
+
+def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
+               ) -> str:
+    """Serve until the end and return why: "goodbye", "lease" or that the front end is gone.  Raises `Fenced`,
+    `LockBusy` or what broke."""
+    raise_open_files()
+    lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
+    try:
+        line = Line(config, lineage.incarnation, clock)
+        around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
+                              line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
+                              time.thread_time_ns)
+        heard = Heard(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
+        worker = open_worker(config, lineage.incarnation, around)
+        try:
+            with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
+                end = Loop(config, worker, line, lineage.fence, clock, mesh, heard).run()
+            if end == GOODBYE:
+                worker.keep()
+            return end
+        except FrontEndGone as e:
+            return str(e)
+        finally:
+            worker.close()
+    finally:
+        lineage.release()
+
+
+@contextmanager
+def _mesh(config: WorkerConfig, incarnation: int, note: Callable[[str], None]) -> Iterator[Mesh | None]:
+    """The channels to the other workers, if there are any."""
+    if config.workers == 1:
+        yield None
+        return
+    mesh = Mesh([peer_endpoint(config.run_dir, w) for w in range(config.workers)], config.worker, config.epoch,
+                incarnation, note)
+    try:
+        yield mesh
+    finally:
+        mesh.close()
+
+
+class Line:
+    """The worker's two connections to the front end: packets, and signs of life (`pulse.py`)."""
+
+    def __init__(self, config: WorkerConfig, incarnation: int, clock: Clock):
+        self._config, self._incarnation, self._clock = config, incarnation, clock
+        self._reader = Reader()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self.watch = Watch(lambda: self._connect(Kind.JOIN_PULSE), wire.signal(Kind.PULSE, config.epoch, config.worker),
+                           clock)
+
+    def __enter__(self) -> Line:
+        self._socket = self._connect(Kind.JOIN)
+        self._socket.setblocking(False)
+        self._taken_at = self._clock()
+        self.front = Computing(wire.other_end(self._socket))
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self.watch.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.watch.close()
+        with suppress(OSError):
+            self._socket.settimeout(self._config.lease_ms / 1000)
+            self._socket.sendall(b"".join(self._unsent))
+            self._socket.sendall(wire.signal(Kind.GOODBYE, self._config.epoch, self._config.worker))
+        self._socket.close()
+
+    def _connect(self, role: Kind) -> socket.socket:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.connect(wire.socket_path(self._config.endpoint))
+            line.settimeout(self._config.lease_ms / 1000)  # a front end that reads nothing for so long is gone
+            line.sendall(wire.signal(role, self._config.epoch, self._config.worker, self._incarnation))
+        except OSError:
+            line.close()
+            raise
+        return line
+
+    def watch_also(self, other: Mesh) -> None:
+        """Who waits here waits for this, too."""
+        self._poll.register(other.fileno(), select.POLLIN)
+
+    def arrived(self, wait_ms: int) -> tuple[bool, bool]:
+        """Is there something of the front end; of whoever else is watched?  What is unsent is sent meanwhile."""
+        if not self._unsent:
+            ready = [fd for fd, _ in self._poll.poll(wait_ms)]
+            front = self._socket.fileno() in ready
+            return front, len(ready) > front
+        self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
+        events = dict(self._poll.poll(min(wait_ms, self._config.lease_ms / 2)))
+        self._poll.modify(self._socket, select.POLLIN)
+        front_events = events.pop(self._socket.fileno(), 0)
+        self._flush()
+        return bool(front_events & ~select.POLLOUT), bool(events)
+
+    def receive(self) -> list[wire.Item]:
+        """The messages that have arrived.  `FrontEndGone` at the end of the stream."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError as e:
+            raise FrontEndGone(f"the connection to the front end broke: {e}") from e
+        if not data:
+            raise FrontEndGone("the front end has closed the connection")
+        items = self._reader.feed(data)
+        while len(data) == READ_BYTES and self.arrived(0)[0]:
+            data = self._socket.recv(READ_BYTES)
+            items += self._reader.feed(data)
+        return items
+
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        """Send what the front end takes now; the rest follows when it takes more.  Waits only where that is much.
+        `FrontEndGone` where the front end has ended, or is frozen."""
+        if envelopes:
+            messages = b"".join([wire.encode_answer(e, _to_stderr) for e in envelopes])
+            self._unsent.append(memoryview(messages))
+            self._unsent_bytes += len(messages)
+            self._flush()
+        while self._unsent_bytes > UNSENT_BYTES:
+            self._await_room()
+
+    def _flush(self) -> None:
+        """As much as goes without waiting."""
+        try:
+            while self._unsent:
+                first = self._unsent[0]
+                sent = self._socket.send(first)
+                self._unsent_bytes -= sent
+                self._taken_at = self._clock()
+                if sent < len(first):
+                    self._unsent[0] = first[sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            self._check_front()
+        except OSError as e:
+            raise FrontEndGone(f"the front end takes no replies: {e}") from e
+
+    def _await_room(self) -> None:
+        self._poll.modify(self._socket, select.POLLOUT)
+        self._poll.poll(self._config.lease_ms / 2)
+        self._poll.modify(self._socket, select.POLLIN)
+        self._flush()
+
+    def _check_front(self) -> None:
+        """A front end that takes nothing may be busy; it is gone if it gives no sign of life either."""
+        silent_s = self._clock() - self._taken_at
+        if silent_s > self._config.lease_ms / 1000 and (silent_s > KERNEL_S or not self.front_lives()):
+            raise FrontEndGone(f"the front end takes no replies for {silent_s:.1f} s, and gives no sign of life")
+
+    def front_lives(self) -> bool:
+        """Was it heard within a lease, by its thread for signs of life, or does it compute?"""
+        silent_s = self._clock() - self.watch.heard_at
+        return silent_s <= self._config.lease_ms / 1000 or self.front.goes_on()
+
+
+class Loop:
+    """Poll, check the fence, step, send; the only place where a worker meets time.  end: why it ended."""
+
+    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
+                 mesh: Mesh | None = None, heard: Heard | None = None):
+        self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
+        self._mesh, self._heard, self.end = mesh, heard, ""
+        if mesh is not None:
+            line.watch_also(mesh)
+
+    def run(self) -> str:
+        self.begin()
+        while not self.end:
+            self.turn()
+        return self.end
+
+    def begin(self) -> None:
+        self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
+        self._heard_at, self._idle_due = self._clock(), 0.0
+        self.more = True  # work that can wait may be there
+        self._wait_ms = IDLE_AFTER_MS  # for packets, before more of it is done
+
+    def turn(self) -> None:
+        """What has arrived, as one step; work that can wait, when nothing has or it is due."""
+        front, others = self._line.arrived(self._wait_ms if self.more else self._config.lease_ms)
+        self._fence.check()
+        self._worker.checkpoint()
+        if not front and self._lease_is_over():
+            self.end = "lease"
+            return
+        if front or others:
+            packets, heard = self._read() if front else ([], False)
+            if others and self._mesh is not None:
+                packets = [*self._mesh.receive(), *packets]
+            if heard:
+                self._heard_at = self._clock()
+                self._line.front.sign()
+            if packets:
+                self._send(self._worker.handle(packets))
+                if (late := self._worker.between()) or self._mesh is not None:
+                    self._send(late)
+                self._wait_ms = IDLE_AFTER_MS
+                self._idle_due = self._idle_due if self.more else self._clock() + IDLE_DUE_S
+                self.more = True
+            if not self.more or self._clock() < self._idle_due:
+                return
+        if self.more:
+            replies, self.more = self._worker.idle(IDLE_MS)
+            self._send(replies)
+            self._wait_ms = 0
+            self._idle_due = self._clock() + IDLE_DUE_S
+
+    def _send(self, replies: Sequence[Envelope]) -> None:
+        if self._heard is not None:
+            self._heard(self._worker.heard())
+        self._line.send(replies)
+        if self._mesh is not None:
+            self._mesh.send(self._worker.outgoing())
+
+    def _lease_is_over(self) -> bool:
+        """Nothing was heard of the front end for a lease, and it is not computing either."""
+        self._heard_at = max(self._heard_at, self._line.watch.heard_at)
+        if self._clock() <= self._heard_at + self._config.lease_ms / 1000:
+            return False
+        if not self._line.front.goes_on():
+            return True
+        self._heard_at = self._clock()
+        return False
+
+    def _read(self) -> tuple[list[Envelope], bool]:
+        """The packets of our front end that have arrived, and whether it was heard at all."""
+        packets: list[Envelope] = []
+        heard = False
+        for item in self._line.receive():
+            if isinstance(item, WireError):
+                _to_stderr(f"worker {self._config.worker} dropped a message: {item}")
+                self._refuse(item)
+                continue
+            if item.epoch != self._config.epoch:
+                _to_stderr(f"worker {self._config.worker} of epoch {self._config.epoch} refused a packet of "
+                           f"epoch {item.epoch}")
+                continue
+            heard = True
+            if isinstance(item, Envelope):
+                packets.append(item)
+            elif item.kind is Kind.GOODBYE:
+                self.end = GOODBYE
+        return packets, heard
+
+    def _refuse(self, unreadable: WireError) -> None:
+        """Whoever asked has an error.  `FrontEndGone` where nobody knows what was asked: the line is out of order."""
+        if unreadable.number is None:
+            raise FrontEndGone(f"what the front end said cannot be read: {unreadable}")
+        error = SqlError(1105, "HY000", f"the worker cannot read the request: {unreadable}")
+        self._line.send([Envelope(self._config.epoch, self._config.worker, 0, Done(unreadable.number, error=error))])
+
+
+def _to_stderr(text: str) -> None:
+    """A line for the log, whatever characters it has; a log that cannot be written ends nothing."""
+    with suppress(OSError, ValueError):
+        print(text.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------- the real worker
+def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
+    """Open the shard: store, symbols, published views, core.  Imported here, in the worker's process only."""
+    from noria.dataflow.worker.worker import Worker
+    from noria.feeds.writer import FeedDirectory
+    from noria.plan.lower import Lowering
+    from noria.runtime.worker import warm
+    from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
+    from noria.state.symbols import SymbolTable
+    from noria.storage.rocks.engine import Memory
+    from noria.storage.store import RocksStore
+    from noria.storage.tables.shards import Shard
+    from noria.views.writer import ViewDirectory
+
+    warm.kernels()
+    published = views_dir(config.run_dir, config.worker, config.workers)
+    published.mkdir(mode=0o700, parents=True, exist_ok=True)
+    symbols = SymbolTable(str(published))
+    saved = strings_of_before(config.shard_dir, symbols, around.note) if config.workers == 1 else None
+    shard = Shard(config.worker, config.workers) if config.workers > 1 else None  # one has all rows
+    store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
+                       memory=Memory.within(config.memory_limit), shard=shard)
+    views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
+    by_spark = config.spark and config.workers == 1  # one of several makes first states itself
+    core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
+                       memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
+                       large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
+                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
+    if config.workers == 1:  # of several, messages are under way when one of them ends
+        checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
+        core.keep, core.checkpoint = checkpoints.keep, checkpoints.step
+        checkpoints.restore(saved)
+    return core  # type: ignore[no-any-return]  # imported in here only
+
+
+def _record_batches(files: Sequence[str]) -> Iterator[Any]:
+    """The rows of Parquet files, a slice at a time."""
+    import pyarrow.parquet as pq
+
+    for name in files:
+        with pq.ParquetFile(name) as file:
+            yield from file.iter_batches(batch_size=READ_ROWS)

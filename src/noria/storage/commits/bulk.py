@@ -1,0 +1,245 @@
+"""Taking over files that Spark's tasks wrote: checked first, then all or none, also across a crash.
+
+The files are linked into the data directory, the intent is committed, every family takes its files (RocksDB
+moves them), the counters and (epoch, seq) are committed with the intent's removal.  A crash before the intent
+leaves nothing; after it the next start goes on with the files that are still there.  Of several workers each keeps its
+files in a directory of the group until that is decided (`loading.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from rocksdict import WriteBatch
+
+from noria.core.errors import SqlError
+from noria.core.statements import Load, WriteResult
+from noria.storage.format.catalog import Done
+from noria.storage.rocks.disk import sync
+from noria.storage.rocks.engine import META, Engine
+from noria.storage.rocks.errors import StoreError
+from noria.storage.tables import meta
+from noria.storage.tables.sst import SstFile, describe
+from noria.storage.tables.table import Counters, Index, Table
+
+_INTENT = b"ingest"
+_DIRECTORY = "ingest"  # under the data directory
+_PROBE_ROWS = 10_000
+_PROBE, _OTHER = "probe", "probe.other"  # families in which files are looked at before they count
+
+
+More = Callable[[WriteBatch], object]  # what else is in a commit
+
+
+def nothing(batch: WriteBatch) -> None:
+    """Nothing else."""
+
+
+def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str, list[str]]:
+    """Check the files, and link (or copy) them into the data directory, durably; their names there by family.  group:
+    for which they stay there; without one they are to be taken at once."""
+    described = check(engine, table, {family: list(paths) for family, paths in load.files}, load.rows)
+    return _stage(engine, described, _directory(engine, group))
+
+
+def missing(engine: Engine, load: Load, group: str) -> str | None:
+    """A file of what was staged for the group that is not there."""
+    names = (os.path.join(_directory(engine, group), name) for _, some in load.files for name in some)
+    return next((path for path in names if not os.path.exists(path)), None)
+
+
+def unstage(engine: Engine, group: str) -> None:
+    """Nobody wants the group's files any more."""
+    shutil.rmtree(_directory(engine, group), ignore_errors=True)
+
+
+def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]], done: Done, group: str, more: More
+         ) -> None:
+    """Take staged files over.  It is done from its first commit on, which has `more` in it; SqlError: it was not."""
+    counters = table.counters
+    after = Counters(counters.rows + load.rows, max(counters.auto_increment, load.auto_increment), counters.row_number)
+    intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq,
+              "group": group, "affected": [r.affected for r in done.results]}
+    batch = WriteBatch(raw_mode=True)
+    meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
+    more(batch)
+    engine.commit(batch, ballast=bool(group))  # then it is decided
+    try:
+        _take(engine, table, intent)
+    except SqlError as e:
+        raise StoreError(f"a load of table {table.name} was interrupted ({e}): start the worker again, "
+                         "which finishes it") from e
+
+
+def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
+          others: dict[str, list[str]] | None = None) -> dict[str, list[SstFile]]:
+    """The files by family, found to be what they should be.  SqlError: why they cannot be taken.  others: what other
+    workers take of families whose keys are to be there once among all workers."""
+    try:
+        described = _checked(engine, table, files, rows)
+        for family, paths in (others or {}).items():
+            _check_apart(engine, table, family, described.get(family, []), [describe(p) for p in paths])
+        return described
+    except StoreError as bad:  # the load is, the store is not: nothing was changed
+        raise SqlError(1105, "HY000", str(bad)) from bad
+
+
+def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
+    described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
+    _check_families(table, described)
+    _check_counts(table, described, rows)
+    engine.check_space(sum(f.nbytes for some in described.values() for f in some))
+    for family, some in described.items():
+        _check_disjoint(engine, table, family, some)
+    return described
+
+
+def finish_interrupted(engine: Engine, tables: dict[str, Table], groups: Collection[str] = ()) -> Done | None:
+    """At a start: go on with a load that a crash interrupted after its intent was committed; what is staged for nobody
+    goes.  groups: those that are prepared."""
+    stored = meta.get(engine, _INTENT)
+    if stored is None:
+        kept = {_directory(engine, group) for group in groups}
+        for name in os.listdir(engine.path):
+            path = os.path.join(engine.path, name)
+            if (name == _DIRECTORY or name.startswith(f"{_DIRECTORY}-")) and path not in kept:
+                shutil.rmtree(path)
+        return None
+    intent = json.loads(stored)
+    return _take(engine, tables[intent["table"]], intent)
+
+
+def _take(engine: Engine, table: Table, intent: dict[str, Any]) -> Done:
+    directory = _directory(engine, intent.get("group", ""))
+    for family, paths in intent["files"].items():
+        left = [p for p in (os.path.join(directory, n) for n in paths) if os.path.exists(p)]
+        if left:
+            engine.ingest(family, left)
+    counters = Counters(*intent["counters"])
+    done = Done(intent["epoch"], intent["seq"], tuple(WriteResult(affected=n) for n in intent.get("affected", ())))
+    batch = WriteBatch(raw_mode=True)
+    meta.put_counters(engine, batch, table.definition, counters)
+    meta.put_done(engine, batch, done)
+    batch.delete(_INTENT, engine.handle(META))
+    engine.commit(batch)
+    table.counters = counters
+    shutil.rmtree(directory, ignore_errors=True)
+    return done
+
+
+def _directory(engine: Engine, group: str) -> str:
+    return os.path.join(engine.path, f"{_DIRECTORY}-{group}" if group else _DIRECTORY)
+
+
+def _stage(engine: Engine, files: dict[str, list[SstFile]], directory: str) -> dict[str, list[str]]:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    staged: dict[str, list[str]] = {}
+    for family, some in files.items():
+        for number, file in enumerate(some):
+            name = f"{family}.{number}.sst"
+            target = os.path.join(directory, name)
+            try:
+                os.link(file.path, target)
+            except OSError:  # another file system
+                shutil.copyfile(file.path, target)
+            sync(target)
+            staged.setdefault(family, []).append(name)
+    sync(directory)
+    sync(engine.path)
+    return staged
+
+
+# ------------------------------------------------------------------ checks: nothing is changed before all hold
+def _check_families(table: Table, files: dict[str, list[SstFile]]) -> None:
+    wanted = {table.family, *(i.family for i in table.indexes)}
+    if files and set(files) != wanted:
+        raise StoreError(f"a load of table {table.name} must bring files for {sorted(wanted)}, "
+                         f"it brings {sorted(files)}: load again")
+
+
+def _check_counts(table: Table, files: dict[str, list[SstFile]], rows: int) -> None:
+    for family, some in files.items():
+        held = sum(f.rows for f in some)
+        if held != rows:
+            raise StoreError(f"a load of table {table.name} says {rows} rows, its files of {family} hold {held}: "
+                             "load again")
+
+
+def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFile]) -> None:
+    """No key twice within the load, none that is there already."""
+    ordered = sorted(files, key=lambda f: f.first)
+    for before, file in pairwise(ordered):
+        if file.first <= before.last:
+            raise StoreError(f"files {before.path} and {file.path} of {family} overlap: sort the load by key")
+    if family not in {table.family, *(i.family for i in table.unique_indexes)}:
+        return  # entries of an index that is not UNIQUE end with the row's key
+    for file in ordered:
+        if engine.any_between(family, file.first, file.last):
+            _check_keys(engine, table, family, file)
+
+
+def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> None:
+    """The file's range holds stored keys: look at each of its keys."""
+    with _probing(engine, _PROBE, [file]):
+        for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
+            _check_absent(engine, table, family, some)
+
+
+def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile], others: list[SstFile]) -> None:
+    """No key of the others is stored here, or in files that are taken here."""
+    for file in others:
+        if engine.any_between(family, file.first, file.last):
+            _check_keys(engine, table, family, file)
+    near = [o for o in others if any(o.first <= m.last and m.first <= o.last for m in mine)]
+    if not near:
+        return
+    with _probing(engine, _PROBE, mine):
+        for file in near:
+            with _probing(engine, _OTHER, [file]):
+                for some in engine.slices(_OTHER, _PROBE_ROWS, "keys"):
+                    if any(v is not None for v in engine.get(_PROBE, some)):
+                        raise _repeated(table, family)
+
+
+def _repeated(table: Table, family: str) -> SqlError:
+    index = next(i for i in table.indexes if i.family == family)
+    names = ", ".join(table.definition.columns[c].name for c in index.columns)
+    return SqlError(1062, "23000", f"Rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
+                                   "nothing was loaded: remove them")
+
+
+@contextmanager
+def _probing(engine: Engine, family: str, files: list[SstFile]) -> Iterator[None]:
+    """Copies of disjoint files in a family that is dropped again."""
+    copies = [os.path.join(engine.path, f"{family}.{n}.sst") for n in range(len(files))]
+    engine.create_family(family)
+    try:
+        for file, copy in zip(files, copies, strict=True):
+            shutil.copyfile(file.path, copy)
+        engine.ingest(family, copies)
+        yield
+    finally:
+        engine.drop_family(family)
+
+
+def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:
+    held = engine.get(family, keys)
+    taken = next((k for k, v in zip(keys, held, strict=True) if v is not None), None)
+    if taken is not None:
+        raise _duplicate(engine, table, family, taken)
+
+
+def _duplicate(engine: Engine, table: Table, family: str, key: bytes) -> Exception:
+    index: Index | None = next((i for i in table.indexes if i.family == family), None)
+    row_key = key if index is None else engine.get(family, key)
+    stored = None if row_key is None else engine.get(table.family, row_key)
+    if stored is None:
+        return StoreError(f"index {family} of table {table.name} names a row that is not there: rebuild it")
+    return table.duplicate(index, table.codes([stored])[:, 0])

@@ -1,0 +1,148 @@
+"""The delta log: the rows written since a worker last saved its states, for the tick that brings them up to date.
+
+    family `deltas`:  sequence number before a commit  →  sequence number after it | the rows that came and went
+
+A record is part of the commit whose rows it has, so a crash keeps both or neither.  RocksDB counts every write of every
+tool in its sequence number.  Hence the log is complete exactly where each record begins at the number at which the one
+before ended: a load, a new index or an offline tool writes without a record and so leaves a gap.
+
+Keeps true: `since` returns the net rows of every commit after a moment, or None where one of them has no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch, concat
+from noria.core.errors import SqlError
+from noria.core.limits import DELTA_BYTES, DELTA_COMMIT_ROWS
+from noria.storage.rocks.engine import DELTAS, Engine
+from noria.storage.rocks.errors import StoreError
+from noria.storage.rocks.stand import Stand
+from noria.storage.statements.stage import Stage, net
+from noria.storage.tables.table import Table
+
+_Rows = list[tuple[int, list[bytes], list[bytes]]]  # of each table, by number: packed rows that came, and that went
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Rows).decode
+_NUMBER = 8  # bytes of a sequence number
+_ROWS_READ = 1_000
+
+
+class DeltaLog:
+    """nbytes: of the records since the last `trim`.  Nothing is recorded before `resume` or `begin`."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+        self._end: int | None = None  # sequence number after the last record; None: nothing is recorded
+        self.nbytes = 0
+
+    @property
+    def recording(self) -> bool:
+        """Is the log complete up to now?"""
+        return self._end is not None and not self._engine.in_doubt and self._end == self._engine.sequence()
+
+    def begin(self) -> None:
+        """Record every commit from now on."""
+        if DELTAS not in self._engine.families():
+            self._engine.create_family(DELTAS)
+        self._end, self.nbytes = self._engine.sequence(), 0
+
+    def end(self) -> None:
+        """Record nothing, and drop what was recorded."""
+        self._end, self.nbytes = None, 0
+        if DELTAS in self._engine.families():
+            self._engine.drop_family(DELTAS)
+
+    # ---------------------------------------------------------------- recording
+    def record(self, batch: WriteBatch, stages: Iterable[Stage], deltas: Mapping[str, Batch]) -> None:
+        """Add the record of a commit to its batch, which is otherwise complete.  deltas: what the stages did, net, by
+        table.  A commit of very many rows has none: then the log has a gap, until states are saved again."""
+        if self._end is None:
+            return
+        before = self._engine.sequence()
+        if before != self._end or sum(map(len, deltas.values())) > DELTA_COMMIT_ROWS or self.nbytes > DELTA_BYTES:
+            self._end = None
+            return
+        rows = [_packed(stage, deltas[name]) for stage in stages if (name := stage.table.name) in deltas]
+        self._end = before + len(batch) + 1
+        self._put(batch, before, self._end, rows)
+
+    def _put(self, batch: WriteBatch, before: int, end: int, rows: _Rows) -> None:
+        value = end.to_bytes(_NUMBER, "big") + _encode(rows)
+        self.nbytes += len(value)
+        batch.put(before.to_bytes(_NUMBER, "big"), value, self._engine.handle(DELTAS))
+
+    def trim(self, stand: Stand) -> None:
+        """Drop the records before a moment, of which states are saved now."""
+        if not self.recording:
+            return
+        batch, before = WriteBatch(raw_mode=True), self._engine.sequence()
+        batch.delete_range(bytes(_NUMBER), stand.sequence.to_bytes(_NUMBER, "big"), self._engine.handle(DELTAS))
+        self._end, self.nbytes = before + 2, 0
+        self._put(batch, before, self._end, [])
+        self._engine.commit(batch, sync=False)
+
+    # ---------------------------------------------------------------- reading
+    def since(self, stand: Stand, tables: Iterable[Table]) -> dict[str, Batch] | None:
+        """By table the net rows of all commits after `stand`, until the store was opened; None where they are not
+        known.  A table that was dropped since has none."""
+        if self._engine.stood.identity != stand.identity:
+            return None
+        found = self._records(stand.sequence) if stand.sequence < self._engine.stood.sequence else []
+        if found is None or stand.sequence > self._engine.stood.sequence:
+            return None
+        by_number = {t.definition.table_id: t for t in tables}
+        parts: dict[str, list[Batch]] = {}
+        for number, came, gone in (row for rows in found for row in rows):
+            if (table := by_number.get(number)) is not None:
+                parts.setdefault(table.name, []).extend(_unpacked(table, came, gone))
+        netted = {name: net(concat(some, some[0].width)) for name, some in parts.items() if some}
+        return {name: rows for name, rows in netted.items() if len(rows)}
+
+    def _records(self, sequence: int) -> list[_Rows] | None:
+        """From a sequence number until the store was opened; None where one is missing."""
+        found: list[_Rows] = []
+        self.nbytes = 0
+        if DELTAS not in self._engine.families():
+            return None
+        after = sequence.to_bytes(_NUMBER, "big")
+        try:
+            while items := self._engine.items(DELTAS, _ROWS_READ, after):
+                for key, value in items:
+                    if int.from_bytes(key, "big") != sequence:
+                        return None
+                    sequence = int.from_bytes(value[:_NUMBER], "big")
+                    self.nbytes += len(value)
+                    found.append(_decode(value[_NUMBER:]))
+                after = items[-1][0] + b"\0"
+        except (SqlError, StoreError, msgspec.DecodeError):  # a damaged file: states are built from the tables
+            return None
+        return found if sequence == self._engine.stood.sequence else None
+
+    def resume(self) -> None:
+        """Go on recording after `since` has returned rows: what was written while the store was opened (its fence, for
+        one) is known to have changed no row."""
+        if DELTAS not in self._engine.families():
+            self._engine.create_family(DELTAS)
+        batch, before = WriteBatch(raw_mode=True), self._engine.stood.sequence
+        self._end = self._engine.sequence() + 1
+        self._put(batch, before, self._end, [])
+        self._engine.commit(batch)
+
+
+def _packed(stage: Stage, delta: Batch) -> tuple[int, list[bytes], list[bytes]]:
+    number = stage.table.definition.table_id
+    if all(not effect.old.shape[1] for effect in stage.effects):  # rows that came only: they are packed already
+        return number, [row for effect in stage.effects for row in effect.changes[0].values], []
+    came, gone = (np.repeat(delta.columns[:, which], np.abs(delta.weights[which]), axis=1)
+                  for which in (delta.weights > 0, delta.weights < 0))
+    return number, stage.table.rows(came), stage.table.rows(gone)
+
+
+def _unpacked(table: Table, came: Sequence[bytes], gone: Sequence[bytes]) -> list[Batch]:
+    return [Batch.of(table.codes(rows), weight) for rows, weight in ((came, 1), (gone, -1)) if rows]

@@ -1,0 +1,98 @@
+"""A store's part of bulk loads: taken in at once, or staged here until it is decided for several workers.
+
+Keeps true: a load is there whole or not at all, and of several workers at all or at none: what is staged stays until
+the coordinator's store tells what is decided, whoever dies meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rocksdict import WriteBatch
+
+from noria.core.errors import SqlError
+from noria.core.statements import Load, WriteResult
+from noria.storage.commits import bulk, prepared
+from noria.storage.commits.committing import Committing
+from noria.storage.format.catalog import Done
+from noria.storage.rocks.errors import damaged
+from noria.storage.tables import meta
+from noria.storage.tables.table import Table
+
+
+class Loading(Committing):
+    """See the module."""
+
+    _groups: prepared.Groups
+
+    def _readable(self, name: str) -> Table:
+        raise NotImplementedError
+
+    def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
+        raise NotImplementedError
+
+    def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
+                     others: dict[str, list[str]] | None = None) -> None:
+        """SqlError where `ingest` would have one; nothing is changed.  others: files of other workers with entries of
+        UNIQUE indexes, which must not be here, either."""
+        bulk.check(self._engine, self._readable(table), files, rows, others)
+
+    def ingest(
+        self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
+        once: str = ""
+    ) -> None:
+        """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
+        they bring a key that is there already.  once: a name under which it is remembered."""
+        if self._repeated(epoch, seq) is None:
+            self._refuse_undecided()
+            load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
+            self._load_now(load, Done(epoch, seq), (once,), ())
+
+    def loads(self, group: str) -> tuple[str, ...]:
+        """The tables for which files are staged under this name."""
+        tried = self._groups.prepared.get(group)
+        return tuple(s.table for s in tried.statements if isinstance(s, Load)) if tried is not None else ()
+
+    def _refuse_staged(self) -> None:
+        for group in self._groups.prepared:
+            for table in self.loads(group):
+                raise SqlError(1105, "HY000", f"a load into {table} is staged in {self._engine.path} and not decided: "
+                                              "start the server, which completes or forgets it, and stop it again")
+
+    # ---------------------------------------------------------------- parts of a group
+    def _staged(self, load: Load, group: str) -> Load:
+        """The load with its files in a directory of the group; SqlError where it cannot be taken."""
+        files = bulk.stage(self._engine, self._readable(load.table), load, group)
+        return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
+
+    def _load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
+        """As the coordinator, or once: that this is committed is the decision, remembered under these names."""
+        def decided(batch: WriteBatch) -> None:
+            prepared.put_decided(self._engine, batch, names, forget)
+
+        self._take(load, bulk.stage(self._engine, self._readable(load.table), load), done, more=decided)
+        self._groups.decided -= set(forget)
+        self._groups.decided |= {name for name in names if name}
+
+    def _load_staged(self, load: Load, done: Done, group: str) -> None:
+        """What was staged for the group; StoreDamaged where its files are gone."""
+        if missing := bulk.missing(self._engine, load, group):
+            raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
+        def forgotten(batch: WriteBatch) -> None:
+            prepared.forget_prepared(self._engine, batch, group)
+
+        self._take(load, {f: list(names) for f, names in load.files}, done, group, forgotten)
+        del self._groups.prepared[group]
+
+    def _take(self, load: Load, staged: dict[str, list[str]], done: Done, group: str = "",
+              more: bulk.More = bulk.nothing) -> None:
+        into = self._readable(load.table)
+        bulk.take(self._engine, into, load, staged, done, group, more)
+        if into.fitting is not None:
+            into.fitting.again()
+        self._done[done.seq % meta.RECENT_RESULTS] = done
+        self.last_epoch, self.last_seq = done.epoch, done.seq
+
+
+def result_of(load: Load) -> WriteResult:
+    return WriteResult(affected=load.rows)

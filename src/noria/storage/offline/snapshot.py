@@ -1,0 +1,223 @@
+"""Reading a checkpoint outside the store, in Spark's tasks: a table as Arrow batches, by ranges of its key.
+
+Any number of processes may read one checkpoint; nothing writes to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from rocksdict import AccessType, Options, Rdict
+
+from noria.core.expressions.coerce import coerce
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.types import Column, TableDef
+from noria.core.values import arrow_type, bytes_of, convert, to_arrow
+from noria.storage.format.catalog import family_of, table_from_json
+from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
+from noria.storage.rocks import reading, recovery
+from noria.storage.rocks.engine import DEFAULT, META, table_options
+from noria.storage.rocks.errors import StoreError, opening_error
+from noria.storage.tables.sst import ENTRY
+from noria.storage.tables.table import Index
+
+BATCH_ROWS = 50_000
+_HEAD_BYTES = 12  # of a key: enough to place it among others
+
+
+class Range(NamedTuple):
+    """Keys from `first` (None: the start) to before `end` (None: the end)."""
+
+    first: bytes | None = None
+    end: bytes | None = None
+
+
+def open_read_only(path: str, names: list[str]) -> Rdict:
+    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused
+    here: RocksDB's own try to open it makes a directory."""
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        raise StoreError(f"there is no checkpoint {path} (any more)")
+    try:
+        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
+        return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
+    except Exception as e:
+        raise opening_error(path, e) from e
+
+
+def read_tables(path: str) -> dict[str, TableDef]:
+    """The tables of a checkpoint."""
+    db = open_read_only(path, [META])
+    try:
+        stored = db.get_column_family(META).get(b"catalog")
+        tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
+        return {t.name: t for t in tables}
+    finally:
+        db.close()
+
+
+def read_checkpoint(
+    path: str, table: TableDef, ranges: Sequence[Range] = (Range(),), columns: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The table's rows in these ranges; columns (positions; all without) of `values.arrow_type` by name."""
+    db = open_read_only(path, [family_of(table)])
+    wanted = list(range(len(table.columns))) if columns is None else list(columns)
+    try:
+        family = db.get_column_family(family_of(table))
+        for first, end in ranges:
+            for some in reading.slices(family, BATCH_ROWS, "values", first, end):
+                yield from _batches(some, table, wanted)
+    finally:
+        db.close()
+
+
+def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[Range] = (Range(),),
+                 rows: int = BATCH_ROWS) -> Generator[pa.RecordBatch, None, None]:
+    """What an index that is not UNIQUE holds for the table's rows in these ranges, in batches of so many: ENTRY."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        family = db.get_column_family(family_of(table))
+        for first, end in ranges:
+            for some in reading.slices(family, rows, "items", first, end):
+                yield _entries([k for k, _ in some], [v for _, v in some], table, index)
+    finally:
+        db.close()
+
+
+def _entries(keys: list[bytes], values: list[bytes], table: TableDef, index: Index) -> pa.RecordBatch:
+    columns = [table.columns[c] for c in index.columns]
+    made: list[bytes] = []
+    order: list[bytes] = []
+    for rows, parts in unpack_parts(values, [c.type for c in table.columns]):
+        count = len(parts[0]) if parts else 0
+        mine = keys if isinstance(rows, slice) else [keys[r] for r in rows.tolist()]
+        arrays = [column_array(table, c, parts, count) for c in index.columns]
+        made += map(add, pack_keys(key_parts_of_arrow(arrays, [c.type for c in columns])), mine)
+        order += mine
+    return pa.record_batch([pa.array(made, pa.binary()), pa.array(order, pa.large_binary())], schema=ENTRY)
+
+
+def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterator[pa.RecordBatch]:
+    types = [c.type for c in table.columns]
+    for _, parts in unpack_parts(values, types):
+        rows = len(parts[0]) if parts else 0
+        arrays = [column_array(table, c, parts, rows) for c in wanted]
+        names = [table.columns[c].name for c in wanted]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> pa.Array:
+    """A column of packed rows, also of those that do not have it yet."""
+    column = table.columns[at]
+    if at < len(parts):
+        return _array(parts[at], column)
+    if column.source is None:
+        return default_array(column, rows)
+    symbols = PlainSymbols()
+    before = column_array(table, column.source, parts, rows).dictionary_encode()  # each value is converted once
+    values = to_arrow(convert(before.dictionary, replace(column, nullable=True), 1, symbols), column.type, symbols)
+    return values.take(before.indices)
+
+
+def _array(part: Any, column: Column) -> pa.Array:
+    if isinstance(part, np.ndarray):
+        return to_arrow(part, column.type, None)  # type: ignore[arg-type]  # numbers need no symbols
+    return bytes_of(part) if column.type.is_bytes else part
+
+
+def default_array(column: Column, rows: int) -> pa.Array:
+    """A column that the rows do not have yet."""
+    value = None if column.initial is None else coerce(column.initial, column, 1)
+    return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)
+
+
+# ------------------------------------------------------------------ ranges
+def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[Range]:
+    """At most so many ranges, of about as many rows and at least `least_rows`, that cover the table.
+
+    Every file of the table tells its rows and its first and last key; keys are taken to lie evenly between.
+    """
+    files = _files(path, table)
+    if pieces <= 1 or not files:
+        return [Range()]
+    spans = [(_number(first), _number(last), rows) for first, last, rows in files]
+    pieces = min(pieces, -(-sum(rows for _, _, rows in spans) // least_rows))
+    cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
+    return [Range(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
+def sizes_about(path: str) -> dict[str, tuple[int, int]]:
+    """Rows and bytes of every family of a checkpoint, which is opened once for all."""
+    names = [n for n in Rdict.list_cf(path, Options(raw_mode=True)) if n != DEFAULT]
+    db = open_read_only(path, names)
+    try:
+        told = ("rocksdb.estimate-num-keys", "rocksdb.total-sst-files-size")
+        families = {n: db.get_column_family(n) for n in names}
+        return {n: (int(f.property_int_value(told[0]) or 0), int(f.property_int_value(told[1]) or 0))
+                for n, f in families.items()}
+    finally:
+        db.close()
+
+
+def rows_about(path: str, table: TableDef) -> int:
+    """Rows of the table, as its files tell: those that went may be among them."""
+    return sum(rows for _, _, rows in _files(path, table))
+
+
+def bytes_about(path: str, table: TableDef) -> int:
+    """Of the files of the table, without its indexes."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        return sum(f["size"] for f in db.live_files())
+    finally:
+        db.close()
+
+
+def _files(path: str, table: TableDef) -> list[tuple[bytes, bytes, int]]:
+    """First key, last key and entries of each file of the table."""
+    db = open_read_only(path, [family_of(table)])
+    try:
+        # Only this family is open (RocksDB's default is empty), so all files are its own.
+        return [(f["start_key"], f["end_key"], f["num_entries"]) for f in db.live_files()]
+    finally:
+        db.close()
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0"), "big")
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(_HEAD_BYTES, "big").rstrip(b"\0")
+
+
+def _cuts(spans: list[tuple[int, int, int]], pieces: int) -> list[int]:
+    """Where the estimated number of rows before is a multiple of total / pieces, by bisection."""
+    total = sum(rows for _, _, rows in spans)
+    low, high = min(s[0] for s in spans), max(s[1] for s in spans)
+    cuts = []
+    for piece in range(1, pieces):
+        target, a, b = total * piece / pieces, low, high
+        while a < b:
+            middle = (a + b) // 2
+            if _rows_before(spans, middle) < target:
+                a = middle + 1
+            else:
+                b = middle
+        if low < a <= high:
+            cuts.append(a)
+    return sorted(cuts)
+
+
+def _rows_before(spans: list[tuple[int, int, int]], key: int) -> float:
+    before = 0.0
+    for first, last, rows in spans:
+        if key > first:
+            before += rows * min(1.0, (key - first) / (last - first + 1))
+    return before

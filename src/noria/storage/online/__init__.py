@@ -1,0 +1,5 @@
+"""ALTER TABLE and new indexes while the table is written.
+
+A definition comes in; a fitted table or a whole index goes out.
+Writes continue meanwhile.
+"""

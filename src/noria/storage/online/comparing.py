@@ -1,0 +1,99 @@
+"""The entries of a new UNIQUE index, for whoever compares them with other workers' while the table is written
+(`runtime/transactions/unique.py`).
+
+    begin           what is written is noted from now on
+    edge, within    the entries in order: the key at which a slice of them ends, and their hashes
+    like            the entry that has a hash
+    noted           some of what was written, once, and how much is left
+    held, named     which entries are here; error 1062 for the row of one
+
+Keeps true: an answer is of no more than so many entries; an entry that came after `begin` is told, unless it went.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from noria.core.errors import SqlError, view_changed
+from noria.core.limits import COMPARED_ENTRIES, COMPARED_NOTED
+from noria.storage.rocks.engine import Engine
+from noria.storage.tables.table import Index
+
+
+class Comparing:
+    """Of one index.  named: error 1062 for the row that has a key."""
+
+    def __init__(self, engine: Engine, index: Index, named: Callable[[bytes], SqlError]):
+        self._engine, self.index, self._named = engine, index, named
+        self._noted: dict[bytes, None] | None = None
+
+    def note(self, entries: Iterable[bytes]) -> None:
+        if self._noted is None:
+            return
+        self._noted.update(dict.fromkeys(entries))
+        if len(self._noted) > COMPARED_NOTED:
+            raise SqlError(1105, "HY000", f"The values of UNIQUE key '{self.index.name}' are written faster than they "
+                                          "can be compared with those of other workers: try again when less is written")
+
+    def answer(self, what: str, given: tuple[bytes, ...]) -> Any:
+        """SqlError 1412 where nothing was noted for whoever asks."""
+        if what == "begin":
+            self._noted = {}
+        elif self._noted is None:
+            raise view_changed(self.index.name)
+        return None if what == "begin" else _QUESTIONS[what](self, *given)
+
+    def edge(self, after: bytes) -> bytes:
+        """Empty where fewer are left."""
+        entries = self._from(after, COMPARED_ENTRIES)
+        return entries[-1] if len(entries) == COMPARED_ENTRIES else b""
+
+    def within(self, after: bytes, edge: bytes) -> bytes:
+        """Up to the edge, which is included; to the end where it is empty."""
+        return b"".join(map(_hash, self._range(after, edge)))
+
+    def like(self, after: bytes, edge: bytes, hash: bytes) -> bytes:
+        """Empty where it is gone."""
+        return next((e for e in self._range(after, edge) if _hash(e) == hash), b"")
+
+    def noted(self) -> tuple[tuple[bytes, ...], int]:
+        assert self._noted is not None
+        some = tuple(islice(self._noted, COMPARED_ENTRIES))
+        for entry in some:
+            del self._noted[entry]
+        return some, len(self._noted)
+
+    def held(self, *entries: bytes) -> tuple[int, ...]:
+        found = self._engine.get(self.index.family, list(entries)) if entries else []
+        return tuple(n for n, key in enumerate(found) if key is not None)
+
+    def named(self, entry: bytes) -> None:
+        key = self._engine.get(self.index.family, entry)
+        if key is not None:
+            raise self._named(key)
+
+    def _from(self, after: bytes, most: int) -> list[bytes]:
+        first = after + b"\0" if after else None  # the least one above it
+        return [entry for entry, _ in self._engine.items(self.index.family, most, first)]
+
+    def _range(self, after: bytes, edge: bytes) -> Iterator[bytes]:
+        while some := self._from(after, COMPARED_ENTRIES):
+            for entry in some:
+                if edge and entry > edge:
+                    return
+                yield entry
+            if len(some) < COMPARED_ENTRIES or some[-1] == edge:
+                return
+            after = some[-1]
+
+
+def _hash(entry: bytes) -> bytes:
+    return hashlib.blake2b(entry, digest_size=16).digest()
+
+
+_QUESTIONS: dict[str, Callable[..., Any]] = {
+    "edge": Comparing.edge, "within": Comparing.within, "like": Comparing.like, "noted": Comparing.noted,
+    "held": Comparing.held, "named": Comparing.named}

@@ -1,0 +1,268 @@
+"""Do a table's rows fit another definition: columns of other types, new UNIQUE indexes, another primary key?  Found
+out while it is written.
+
+Keeps true: from the first slice on the rows of every write are looked at, too; so when all slices are done and nothing
+was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
+index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
+before the table is defined so; a crash before leaves a family that goes at the next start.  Under another primary key
+the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before; so they
+do with a new column that numbers them (`numbering`).  What does not fit ends the change, never a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError, view_changed
+from noria.core.limits import NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import Column, IndexDef, SqlType, TableDef
+from noria.core.values import recode_all
+from noria.storage.format.catalog import family_of
+from noria.storage.online.comparing import Comparing
+from noria.storage.online.numbering import Numbering
+from noria.storage.online.rekeying import Copy, change
+from noria.storage.rocks.engine import Engine
+from noria.storage.statements.stage import Stage
+from noria.storage.tables.table import Index, Table
+
+Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
+
+
+def refitted(was: TableDef, table: TableDef) -> list[Refitted]:
+    """The columns whose values must fit another definition."""
+    found = [(at, old.type, new) for at, (old, new) in enumerate(zip(was.columns, table.columns, strict=False))
+             if not new.dropped and (old.type, old.nullable) != (new.type, new.nullable)]
+    more = table.columns[len(was.columns):]
+    return found + [(c.source, was.columns[c.source].type, c) for c in more if c.source is not None]
+
+
+def made_unique(was: TableDef, table: TableDef) -> list[IndexDef]:
+    """The UNIQUE indexes that only the later definition has."""
+    known = {i.columns for i in was.indexes if i.unique}
+    return [i for i in table.indexes if i.unique and i.columns not in known]
+
+
+def counts_anew(was: TableDef, table: TableDef) -> int | None:
+    """The column that gives numbers from now on: above those that it has."""
+    return table.auto_increment if table.auto_increment != was.auto_increment else None
+
+
+def unlike(was: TableDef, table: TableDef) -> bool:
+    """Must rows be looked at, so that they are those of the later definition?"""
+    return bool(refitted(was, table) or made_unique(was, table) or was.keyed != table.keyed
+                or counts_anew(was, table) is not None)
+
+
+def refuse_unfit(table: Table, wanted: TableDef) -> None:
+    """SqlError where the rows do not fit, or nobody has made sure that they do."""
+    if not unlike(table.definition, wanted):
+        return
+    fitting = table.fitting
+    if fitting is None or not fitting.over or not fitting.same(wanted):
+        raise view_changed(wanted.name)
+    if fitting.error is not None:
+        raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
+
+
+def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
+               ) -> object:
+    """As `BaseStore.entries`."""
+    refuse_unfit(table, wanted)
+    if table.fitting is None:
+        raise view_changed(wanted.name)
+    return table.fitting.comparing[columns].answer(what, given)
+
+
+def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
+    """The table's UNIQUE indexes as they are declared now: what was filled is in use.  undeclared: those that are
+    declared no more, and still there; returns these as they are then."""
+    names = {i.columns: i.name for i in wanted.indexes if i.unique}
+    known = {i.columns for i in table.indexes if i.unique}
+    filled = [*(table.fitting.unique if table.fitting is not None else ()), *(i for t, i in undeclared if t is table)]
+    table.indexes += [i for i in filled if i.columns in names and i.columns not in known]
+    gone = [i for i in table.indexes if i.unique and i.columns not in names]
+    table.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in table.indexes if i not in gone]
+    return [(t, i) for t, i in undeclared if t is not table] + [(table, i) for i in gone]
+
+
+class Fitting:
+    """Implements dataflow.protocols.Fitting.  unique: the indexes that it fills; readable: raises the SqlError of a
+    damaged table."""
+
+    def __init__(self, engine: Engine, table: Table, wanted: TableDef, symbols: Symbols,
+                 readable: Callable[[], object]):
+        self._engine, self._table, self._symbols, self._readable = engine, table, symbols, readable
+        if table.fitting is not None:
+            table.fitting.give_up()
+        was = table.definition
+        self._wanted, self._later = wanted, Table(wanted, symbols)
+        self._columns, self._counting = refitted(was, wanted), counts_anew(was, wanted)
+        self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
+        self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
+        if self.copy is not None:
+            self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(was, wanted)]
+        column = wanted.numbered(was)
+        self._numbers = None if column is None else Numbering(engine, table, wanted, column)
+        for index in self.unique:
+            engine.create_family(index.family)
+        self.comparing = {i.columns: Comparing(engine, i, partial(self._taken, i)) for i in self.unique}
+        self._after: bytes | None = None  # the key up to which rows were looked at
+        self.error: SqlError | None = None
+        self.top = 0  # the greatest number in a column that gives numbers from now on
+        self.done, self.over = 0, not unlike(was, wanted)
+        table.fitting = self
+
+    @property
+    def reached(self) -> int:
+        """What AUTO_INCREMENT goes on after, whatever the rows have."""
+        return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
+
+    @property
+    def total(self) -> int:
+        return self._table.counters.rows
+
+    def same(self, wanted: TableDef) -> bool:
+        """Is this the definition that the rows were looked at for?"""
+        was = self._table.definition
+        if self.copy is not None and not self.copy.serves(self._table):
+            return False
+        return (_types(self._columns) == _types(refitted(was, wanted)) and self._counting == counts_anew(was, wanted)
+                and (self._wanted.keyed, self._wanted.primary_key) == (wanted.keyed, wanted.primary_key)
+                and made_unique(was, self._wanted) == made_unique(was, wanted))
+
+    def step(self, rows: int) -> bool:
+        """Look at the next rows; True when all were looked at, or one that does not fit was found."""
+        if self.over:
+            return True
+        self._readable()
+        first = None if self._after is None else self._after + b"\0"  # the least key above it
+        pairs = self._engine.items(self._table.family, rows, first)
+        if pairs:
+            values, keys = [v for _, v in pairs], [k for k, _ in pairs]
+            self._try(lambda: self._look(self._table.codes(values), keys, self.done))
+            self._after, self.done = keys[-1], self.done + len(pairs)
+        self.over = self.over or len(pairs) < rows
+        return self.over
+
+    def written(self, stage: Stage, delta: Batch) -> None:
+        """Rows that went and rows that came, in the store already."""
+        if self.error is not None:
+            return
+
+        def look() -> None:
+            left, gone, keys, came = stage.changed(delta)
+            self._without(gone, left)
+            self._look(came, keys, 0)
+            if self._numbers is not None:
+                self._numbers.forget(list(set(left) - set(keys)))
+
+        self._try(look)
+
+    def _try(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except Exception as e:  # a defect ends the change as well
+            found = e if isinstance(e, SqlError) else SqlError(1105, "HY000", f"{e.__class__.__name__}: {e}")
+            self.error, self.over = SqlError(found.code, found.state, found.message), True
+
+    def _look(self, rows: Codes, keys: list[bytes], before: int) -> None:
+        """Do these rows, which have these keys, fit?  before: how many were looked at before these."""
+        for at, source, column in self._columns:
+            self._fits(rows[at], source, column, before)
+        if not keys or not (self.unique or self.copy or self._counting is not None):
+            return
+        rows = self._as_later(rows)
+        if self._numbers is not None:
+            self._numbers.give(rows, keys)
+        for index in self.unique:
+            self._enter(index, rows, keys)
+        if self.copy is not None:
+            self.copy.enter(rows, keys)
+        if self._counting is not None:
+            self.top = max(self.top, int(rows[self._counting].max()))
+
+    def _as_later(self, rows: Codes) -> Codes:
+        """With the columns of the later definition."""
+        if self._later.width == self._table.width:
+            return rows
+        return self._later.codes(self._table.rows(rows))
+
+    def _fits(self, codes: Codes, source: SqlType, column: Column, before: int) -> None:
+        if not column.nullable and bool((codes == NULL_CODE).any()):
+            row = before + 1 + int(np.argmax(codes == NULL_CODE))
+            raise SqlError(1138, "22004", f"Invalid use of NULL value: column '{column.name}' is NULL at row {row}")
+        recode_all(codes, source, column, before + 1, self._symbols)
+
+    # ---------------------------------------------------------------- UNIQUE indexes
+    def _enter(self, index: Index, rows: Codes, keys: list[bytes]) -> None:
+        """Entries for rows; SqlError 1062 for one that another row has."""
+        entries = self._later.index_keys(index, rows, keys)
+        mine: dict[bytes, bytes] = {}
+        for row, (entry, key, held) in enumerate(zip(entries, keys, self._engine.get(index.family, entries),
+                                                     strict=True)):
+            if mine.setdefault(entry, held or key) != key:
+                raise self._later.duplicate(index, rows[:, row])
+        self._put(index, list(mine), list(mine.values()))
+        self.comparing[index.columns].note(mine)
+
+    def _without(self, rows: Codes, keys: list[bytes]) -> None:
+        """Without the entries of rows that went, where they had some, and without their copies."""
+        if not keys or not (self.unique or self.copy):
+            return
+        rows = self._as_later(rows)
+        if self._numbers is not None:
+            rows, keys = self._numbers.found(rows, keys)
+        for index in self.unique:
+            entries = self._later.index_keys(index, rows, keys)
+            held = self._engine.get(index.family, entries)
+            self._put(index, [e for e, k, h in zip(entries, keys, held, strict=True) if h == k])
+        if self.copy is not None:
+            self.copy.leave(rows, keys)
+
+    def _taken(self, index: Index, key: bytes) -> SqlError:
+        """Error 1062 for the row that has this key."""
+        return self._later.duplicate(index, self._as_later(self._table.codes(self._engine.get(
+            self._table.family, [key])))[:, 0])
+
+    def _put(self, index: Index, entries: list[bytes], values: list[bytes] | None = None) -> None:
+        batch = WriteBatch(raw_mode=True)
+        change(batch, self._engine, index.family, entries, values)
+        batch.set_default_column_family(None)
+        self._engine.commit(batch, sync=False)
+
+    def again(self) -> None:
+        """Rows came beside all writes: begin at the first one again."""
+        if self.error is None:
+            self._after, self.done, self.over = None, 0, not unlike(self._table.definition, self._wanted)
+
+    def give_up(self) -> None:
+        """Without a trace: writes are looked at no more."""
+        if self._table.fitting is self:
+            self._table.fitting, self.over = None, True
+            self.error = self.error or view_changed(self._table.name)
+            self._engine.condemn(*self.passing)
+            if self.copy is not None:
+                self.copy.give_up()
+
+    @property
+    def passing(self) -> list[str]:
+        """The families that go where the rows get a copy."""
+        numbers = [] if self._numbers is None else [self._numbers.family]
+        return [*(i.family for i in self.unique), *numbers]
+
+
+def _primary(was: TableDef, wanted: TableDef) -> list[Index]:
+    """What makes sure that no two rows have the same primary key."""
+    key = wanted.primary_key
+    return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key and key != was.primary_key else []
+
+
+def _types(columns: list[Refitted]) -> list[tuple[int, SqlType, SqlType, bool]]:
+    return [(at, source, column.type, column.nullable) for at, source, column in columns]

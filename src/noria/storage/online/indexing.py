@@ -1,0 +1,212 @@
+"""An index that is built while its table is written: slice by slice, on the worker's own thread, or from files that
+Spark's tasks made.
+
+Keeps true: from the first slice on every write maintains the index as if it were whole, so the slices need only add
+the rows that were there, as they are when their slice comes; adding an entry again changes nothing.  While files are
+awaited, what writes do to the index is noted: the last state of each entry.  The files hold the entries of a
+checkpoint made since then, so with what was noted put over them the index is whole.  Nothing looks the index up before
+its entry in the catalog is committed; a crash before leaves a family that goes at the next start.  So the entries of
+many rows go past the log, and are in files before that commit; where the database was opened anew meanwhile, the
+slices begin again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise, repeat
+
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError
+from noria.core.limits import INDEX_NOTED
+from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.errors import StoreError
+from noria.storage.statements.stage import Stage
+from noria.storage.tables import meta
+from noria.storage.tables.sst import describe
+from noria.storage.tables.table import Index, Table
+
+_UNLOGGED_ROWS = 2**16  # tables with fewer rows: a flush takes longer than a sync of their entries
+
+
+class IndexBuild:
+    """Implements dataflow.protocols.IndexBuild.  readable: raises the SqlError of a damaged table; awaited: files are
+    to come."""
+
+    def __init__(self, engine: Engine, table: Table, index: Index, readable: Callable[[], object],
+                 awaited: bool = False):
+        self._engine, self._table, self.index, self._readable = engine, table, index, readable
+        self._after: bytes | None = None  # the key up to which rows are indexed
+        self._noted: dict[bytes, bytes | None] | None = None  # entry to the row's key, None: it went
+        self.done = 0
+        self._unlogged, self._flushing, self._life = table.counters.rows >= _UNLOGGED_ROWS, False, engine.lives
+        if awaited:
+            self._noted = {}
+            table.awaited.append(self)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """From here on writes maintain it."""
+        self._engine.create_family(self.index.family)
+        self._table.building.append(self.index)
+        self._life = self._engine.lives
+
+    @property
+    def _begun(self) -> bool:
+        return self.index in self._table.building
+
+    @property
+    def awaits(self) -> bool:
+        """Does it wait for files?"""
+        return self._noted is not None and not self._begun and self in self._table.awaited
+
+    @property
+    def declared(self) -> bool:
+        return bool(self._table.declared(self.index.columns))
+
+    @property
+    def total(self) -> int:
+        return self._table.counters.rows
+
+    @property
+    def over(self) -> bool:
+        """Is it whole, or given up?"""
+        return not self._begun and self not in self._table.awaited
+
+    def step(self, rows: int) -> bool:
+        """Index the next rows, or put some of what was noted over what came; True when it is whole and in use."""
+        self._readable()
+        if self.awaits:
+            return False
+        if not self._begun:
+            self._begin()
+            self._told_no_more()
+        whole = self._next_slice(rows) if self._noted is None else self._put_noted(self._noted, rows)
+        if whole:
+            self._finish()
+        return self.over
+
+    def _next_slice(self, rows: int) -> bool:
+        if self._life != self._engine.lives:
+            self.again()
+        if self._flushing:
+            return not self._engine.is_flushing(self.index.family)
+        first = None if self._after is None else self._after + b"\0"  # the least key above it
+        pairs = self._engine.items(self._table.family, rows, first)
+        if pairs:
+            keys = [k for k, _ in pairs]
+            entries = self._table.index_keys(self.index, self._table.codes([v for _, v in pairs]), keys)
+            self._put(entries, keys)
+            self._after, self.done = keys[-1], self.done + len(keys)
+        if len(pairs) == rows or self._life != self._engine.lives:
+            return False
+        if self._unlogged:
+            self._flushing = True
+            self._engine.begin_flush(self.index.family)
+        return not self._unlogged
+
+    def _put_noted(self, noted: dict[bytes, bytes | None], rows: int) -> bool:
+        some = dict(islice(noted.items(), rows))
+        self._put([e for e, k in some.items() if k is not None], [k for k in some.values() if k is not None],
+                  [e for e, k in some.items() if k is None])
+        for entry in some:
+            del noted[entry]
+        return not noted
+
+    def _put(self, entries: Sequence[bytes], keys: Sequence[bytes], gone: Sequence[bytes] = ()) -> None:
+        batch = WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._engine.handle(self.index.family))
+        deque(map(batch.delete, gone), maxlen=0)
+        deque(map(batch.__setitem__, entries, keys), maxlen=0)
+        batch.set_default_column_family(None)
+        if self._unlogged and self._noted is None:
+            self._engine.put_unlogged(batch)
+        else:
+            self._engine.commit(batch, sync=False)
+
+    # ---------------------------------------------------------------- from files
+    def written(self, stage: Stage, delta: Batch) -> None:
+        """Rows that went and rows that came, in the store already."""
+        noted = self._noted
+        if noted is None:
+            return
+        left, gone, keys, came = stage.changed(delta)
+        before, after = self._table.index_keys(self.index, gone, left), self._table.index_keys(self.index, came, keys)
+        if self._begun:  # they are in the family, so what was noted of them is over
+            for entry in (*before, *after):
+                noted.pop(entry, None)
+            return
+        noted.update(zip(before, repeat(None)))
+        noted.update(zip(after, keys, strict=True))
+        if len(noted) > INDEX_NOTED:
+            self.in_slices()
+
+    def deliver(self, files: Sequence[str]) -> None:
+        """Take files of `sst.write_file` over, made from a checkpoint since it awaits them.  SqlError: it cannot, and
+        awaits them still."""
+        assert self.awaits
+        self._readable()
+        try:
+            described = sorted((describe(f) for f in files), key=lambda f: f.first)
+        except StoreError as e:
+            raise SqlError(1105, "HY000", str(e)) from e
+        if any(file.first <= before.last for before, file in pairwise(described)):
+            raise SqlError(1105, "HY000", f"files of index {self.index.family} overlap")
+        self._engine.check_space(sum(f.nbytes for f in described))
+        self._begin()
+        try:
+            if described:
+                self._engine.ingest(self.index.family, [f.path for f in described])
+        except BaseException:
+            self._table.building.remove(self.index)
+            raise
+        self.done = sum(f.rows for f in described)
+
+    def in_slices(self) -> None:
+        """No file will come, or too much was written meanwhile: go on without."""
+        if self.awaits:
+            self._noted = None
+
+    def _told_no_more(self) -> None:
+        if self in self._table.awaited:
+            self._table.awaited.remove(self)
+
+    # ---------------------------------------------------------------- its end
+    def again(self) -> None:
+        """Rows came beside all writes: begin at the first one again."""
+        self._after, self.done, self._flushing, self._life = None, 0, False, self._engine.lives
+        if self._noted is not None:
+            self._noted.clear()
+            if self._begun:
+                self._noted = None
+                self._told_no_more()
+
+    def give_up(self) -> None:
+        """Without a trace."""
+        if self._begun:
+            self._table.building.remove(self.index)
+            self._engine.condemn(self.index.family)
+        self._told_no_more()
+
+    def _finish(self) -> None:
+        batch = WriteBatch(raw_mode=True)
+        index = replace(self.index, name=self._table.declared(self.index.columns))  # declared or dropped meanwhile
+        meta.put_index(self._engine, batch, self._table, index)
+        self._engine.commit(batch)
+        self._table.building.remove(self.index)
+        self._told_no_more()
+        self._table.indexes.append(index)
+
+
+def build_whole(build: IndexBuild, rows: int, between: Callable[[], object]) -> None:
+    """All slices at once; without a trace if one fails."""
+    try:
+        while not build.step(rows):
+            between()
+    except BaseException:
+        build.give_up()
+        raise

@@ -1,0 +1,65 @@
+"""What of the store is known to be damaged: `noria-damage.json` beside RocksDB's files, by column family.
+
+A damaged file costs the table it belongs to.  The record is kept across starts, so that a new worker leaves out
+the views over the table instead of meeting the same block again.  It goes with the family (DROP TABLE), or when
+`noria check` reads the whole family without an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+
+from noria.storage.rocks.errors import StoreDamaged
+
+FILE = "noria-damage.json"
+_UNREADABLE = ("Corruption", "No such file or directory", "Input/output error")
+_SST = re.compile(r"(\d{6,})\.sst")
+
+
+def is_damage(text: str) -> bool:
+    """Do RocksDB's words say that a file cannot be read (and not that descriptors or space ran out)?"""
+    return any(words in text for words in _UNREADABLE)
+
+
+def sst_in(text: str) -> int | None:
+    """The number of the SST file that RocksDB's words name."""
+    found = _SST.search(text)
+    return int(found[1]) if found else None
+
+
+class Damage:
+    """Family -> what is wrong with it."""
+
+    def __init__(self, path: str):
+        self._path = os.path.join(path, FILE)
+        try:
+            with open(self._path) as file:
+                read = json.load(file)
+            self.families: dict[str, str] = {str(k): str(v) for k, v in read.items()}
+        except FileNotFoundError:
+            self.families = {}
+        except (ValueError, AttributeError) as e:
+            raise StoreDamaged(f"the file {self._path}, which names damaged tables, cannot be read ({e}): remove it, "
+                               f"then run noria check on the data directory, which writes it again") from e
+
+    def note(self, family: str, text: str) -> None:
+        if family not in self.families:
+            self.families[family] = text
+            self._save()
+
+    def forget(self, family: str) -> None:
+        if self.families.pop(family, None) is not None:
+            self._save()
+
+    def _save(self) -> None:
+        """Best effort: without it the damage is found again."""
+        with suppress(OSError):
+            fresh = self._path + ".new"
+            with open(fresh, "w") as file:
+                json.dump(self.families, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self._path)

@@ -1,0 +1,162 @@
+"""Reading a family so that damage is an error.
+
+The binding's plain iterators end at a block that RocksDB cannot read as they end behind the last key, and say
+nothing: rows would be missing silently.  Its cursors have a status, which tells.
+
+Keeps true: what returns here is all there is between the bounds; a damaged block raises (a bare Exception of the
+binding, which `Engine` makes an error of the table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, repeat
+from typing import Any
+
+from rocksdict import Rdict, ReadOptions
+
+from noria.storage.format.encoding import successor
+
+
+def below(end: bytes | None) -> ReadOptions:
+    """Bounds of an iterator, to be kept in a variable as long as it lives: they own the bound's bytes."""
+    bounds = ReadOptions()
+    if end is not None:
+        bounds.set_iterate_upper_bound(end)
+    return bounds
+
+
+def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes | None = None
+                 ) -> tuple[list[bytes], bytes | None]:
+    """Values of keys that start with the prefix, in key order from the one behind `after` on, so many at most; the last
+    key, None at the end."""
+    bounds = below(successor(prefix))
+    cursor = family.iter(bounds)
+    cursor.seek(prefix if after is None else after + b"\0")
+    value, step = cursor.value, cursor.next
+    found: list[bytes] = []
+    last: bytes | None = None
+    for _ in repeat(None, most - 1):
+        if (one := value()) is None:  # one call less for a row than asking `valid`
+            break
+        found.append(one)
+        step()
+    else:
+        if (one := value()) is not None:
+            found.append(one)
+            last = cursor.key()
+    cursor.status()
+    return found, last
+
+
+def count_under(family: Rdict, prefix: bytes, most: int) -> int:
+    """How many keys start with the prefix; no further than `most`."""
+    bounds = below(successor(prefix))
+    cursor = family.iter(bounds)
+    cursor.seek(prefix)
+    valid, step = cursor.valid, cursor.next
+    found = 0
+    while found < most and valid():
+        found += 1
+        step()
+    cursor.status()
+    return found
+
+
+def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    bounds = below(successor(prefix))
+    cursor = family.iter(bounds)
+    cursor.seek(prefix)
+    key, value, step = cursor.key, cursor.value, cursor.next
+    found = []
+    while (one := key()) is not None:
+        found.append((one, value()))
+        step()
+    cursor.status()
+    return found
+
+
+def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
+    """Keys from `first` to those that start with `last`, in order."""
+    bounds = below(successor(last))
+    cursor = family.iter(bounds)
+    if backwards:
+        cursor.seek_to_last()
+    else:
+        cursor.seek(first)
+    key, step = cursor.key, cursor.prev if backwards else cursor.next
+    while (found := key()) is not None:
+        if found < first:
+            return
+        yield found
+        step()
+    cursor.status()
+
+
+def any_between(family: Rdict, first: bytes, last: bytes) -> bool:
+    """Is there a key from `first` to `last`, both included?"""
+    cursor = family.iter()
+    cursor.seek(first)
+    if not cursor.valid():
+        cursor.status()
+        return False
+    return bool(cursor.key() <= last)
+
+
+def values(family: Rdict, rows: int, first: bytes | None = None) -> list[bytes]:
+    """So many values from a key on; fewer only at the end."""
+    found = list(islice(family.values(from_key=first), rows))
+    if len(found) < rows:
+        _to_the_end(family, (found[-1:] or [None])[0], "value", first, None)
+    return found
+
+
+def items(family: Rdict, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
+    """So many keys and values from a key on; fewer only at the end."""
+    found = list(islice(family.items(from_key=first), rows))
+    if len(found) < rows:
+        _to_the_end(family, found[-1][0] if found else None, "key", first, None)
+    return found
+
+
+def slices(family: Rdict, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
+           ) -> Iterator[list[Any]]:
+    """All of a range in slices.  what: "keys", "values" or "items"."""
+    bounds = below(end)
+    stored = iter(getattr(family, what)(from_key=first, read_opt=bounds))
+    last: Any = None
+    while some := list(islice(stored, rows)):
+        last = some[-1]
+        yield some
+    if what == "items" and last is not None:
+        last = last[0]
+    _to_the_end(family, last, "value" if what == "values" else "key", first, end)
+
+
+def _to_the_end(family: Rdict, last: bytes | None, what: str, first: bytes | None, end: bytes | None) -> None:
+    """Was the last key (or its value) that a plain iterator gave the last of the range?"""
+    bounds = below(end)
+    cursor = family.iter(bounds)
+    cursor.seek_to_last()
+    if cursor.valid() and (first is None or cursor.key() >= first):
+        if last is not None and getattr(cursor, what)() == last:
+            return
+    else:
+        cursor.status()
+        if last is None:
+            return
+    _find_damage(family, first, end)
+
+
+def _find_damage(family: Rdict, first: bytes | None, end: bytes | None) -> None:
+    """Raise what made an iterator end early."""
+    bounds = below(end)
+    cursor = family.iter(bounds)
+    if first is None:
+        cursor.seek_to_first()
+    else:
+        cursor.seek(first)
+    while cursor.valid():
+        cursor.next()
+    cursor.status()
+    raise RuntimeError("Corruption: an iterator ended before the last key of its range")

@@ -1,0 +1,137 @@
+"""Which rows a WHERE means: by key or index where equalities allow, or a range of its first column, else by a scan in
+slices.
+
+What an index finds is only a superset (folded text, further terms), so the whole condition is always
+evaluated on the rows found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import value_overflow
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Call, Expr
+from noria.core.expressions.points import between, bounded
+from noria.core.limits import ERROR_CODE
+from noria.core.symbols import Symbols
+from noria.core.values import encode
+from noria.storage.statements.stage import Stage
+
+KEY_WORDS = 8  # what a row's key takes in memory, in columns
+_SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
+
+
+class Found(NamedTuple):
+    """Rows by key, and their codes."""
+
+    keys: list[bytes]
+    codes: Codes
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Found:
+        return Found([self.keys[r] for r in rows.tolist()], self.codes[:, rows])
+
+
+def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
+    """All rows for which the condition is true."""
+    holds = None if where is None else true_of(where)
+    table = stage.table
+    keys: list[bytes] = []
+    pieces: list[Codes] = []
+    for some, values in _candidates(stage, where, symbols):
+        codes = table.codes(values)
+        if holds is not None:
+            rows = np.flatnonzero(holds(Batch.of(codes), symbols))
+            codes = codes[:, rows]
+            some = None if some is None else [some[r] for r in rows.tolist()]
+        if codes.shape[1]:
+            keys += table.keys(codes) if some is None else some
+            pieces.append(codes)
+            if stage.work is not None:
+                stage.work.product(len(keys), table.width + KEY_WORDS)
+    if len(pieces) == 1:
+        return Found(keys, pieces[0])
+    return Found(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
+
+
+def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
+    """The mask of rows for which the condition is true.  SqlError 1690 if it cannot be worked out for one of them:
+    such a row is neither to be written nor to be passed over."""
+    holds = evaluate.predicate(where)
+    if not _may_fail(where):
+        return holds
+    value = evaluate.compile(where)
+
+    def checked(batch: Batch, symbols: Symbols) -> npt.NDArray[np.bool_]:
+        if (value(batch, symbols) == ERROR_CODE).any():
+            raise value_overflow("BIGINT")
+        return holds(batch, symbols)
+
+    return checked
+
+
+def _may_fail(e: Expr) -> bool:
+    """Can its evaluation overflow?  What only compares cannot."""
+    return isinstance(e, Call) and (e.op not in _SAFE or any(map(_may_fail, e.args)))
+
+
+def _candidates(
+    stage: Stage, where: Expr | None, symbols: Symbols
+) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
+    """Keys (None: `table.keys` gives them) and packed rows among which all wanted ones are."""
+    table = stage.table
+    points = bounded(where, table.types)
+    access = _best_access(stage, set(points))
+    if access is None:
+        yield from _in_range(stage, where) or stage.scan()
+        return
+    index, columns = access
+    values = list(product(*(points[c] for c in columns)))
+    codes = [np.array([encode(v[i], table.types[c], symbols) for v in values], np.int64)
+             for i, c in enumerate(columns)]
+    prefixes = list(dict.fromkeys(table.columns_key(codes, columns))) if values else []
+    if index is None and len(columns) == len(table.key):
+        rows = stage.get(table.family, prefixes)
+        yield [k for k, v in zip(prefixes, rows, strict=True) if v is not None], [v for v in rows if v is not None]
+    else:
+        yield stage.by_prefix(index, prefixes)
+
+
+def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
+    """Rows in a range of the key's first column, or few in one of an index; None where the condition has none."""
+    table = stage.table
+    bounds, of_key = between(where, table.types), None
+    for index, columns in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
+        if not columns or columns[0] not in bounds:
+            continue
+        low, high = bounds[columns[0]]
+        if low > high:
+            return iter(())
+        first, last = table.columns_key([np.array([low, high], np.int64)], columns[:1])
+        if index is None:
+            of_key = first, last
+            if stage.is_short(first, last):
+                break
+        elif (found := stage.few_between(index, first, last)) is not None:
+            return iter((found,))
+    return None if of_key is None else stage.between(*of_key)
+
+
+def _best_access(stage: Stage, columns: set[int]) -> Any:
+    """The longest way into the table that needs only these columns."""
+    table = stage.table
+    whole = table.access(table.key) if table.key and set(table.key) <= columns else None
+    if whole is not None:
+        return whole
+    best: Any = None
+    for index, of in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
+        length = next((n for n, c in enumerate(of) if c not in columns), len(of))
+        if length and (best is None or length > len(best[1])):
+            best = index, of[:length]
+    return best

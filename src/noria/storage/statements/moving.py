@@ -1,0 +1,74 @@
+"""Statements that may take rows from one worker to another: worked out at one, done at several (DESIGN section 7).
+
+    met         the rows of this worker that an INSERT's rows meet
+    work_out    what a statement would do: a `Move` for each worker that it concerns
+    check_unique    whether rows that come, anywhere, are kept apart from those that are here
+
+Keeps true: working out changes nothing; a row's part is that of the worker that owns it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noria.core.batch import Codes
+from noria.core.keys import shard_of
+from noria.core.statements import Insert, Move, Statement, WorkedOut
+from noria.core.symbols import Symbols
+from noria.storage.statements import effects, writer
+from noria.storage.statements.find import Found
+from noria.storage.statements.stage import Stage
+
+_LENGTH = 2  # bytes before a key that tell how long it is
+
+
+def met(stage: Stage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
+    """The rows, packed, that have a key or an entry in a UNIQUE index of a row of the INSERT; of a table without a
+    primary key with the number that each has here.  SqlError where a row of it is none of the table."""
+    keys = writer.met(stage, statement, symbols)
+    rows = stage.rows_of(keys)
+    return tuple(rows if stage.table.key else map(_numbered, keys, rows))
+
+
+def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbols: Symbols, workers: int) -> WorkedOut:
+    """rows: of other workers, as they met them."""
+    table = stage.table
+    theirs = [] if table.key else [_number_of(r) for r in rows]
+    here = {b"\xfe" + n.to_bytes(8, "big"): key for n, key in enumerate(theirs)}  # no row of this worker has such a key
+    if rows:
+        codes = table.codes(rows if table.key else [r[_LENGTH + len(k):] for r, k in zip(rows, theirs, strict=True)])
+        stage.add(effects.addition(stage, list(here) or table.keys(codes), codes))
+    before = len(stage.effects)
+    result = writer.run(stage, statement, symbols)
+    if result.error is not None:
+        return WorkedOut(result, {})
+    left, gone, _, came = stage.changed(stage.delta(before), before)
+    leaves, comes = (_owners(stage, some, symbols, workers) for some in (gone, came))
+    packed = table.rows(came)
+    return WorkedOut(result, {
+        w: (Move(table.name, tuple(here.get(left[r], left[r]) for r in np.flatnonzero(leaves == w).tolist()),
+                 tuple(packed[r] for r in np.flatnonzero(comes == w).tolist())),)
+        for w in sorted({*leaves.tolist(), *comes.tolist()})})
+
+
+def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+    """As `BaseStore.check_unique`."""
+    table = stage.table
+    if gone:
+        stage.add(effects.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))
+    rows = table.codes(came)
+    for index in table.unique_indexes:
+        effects.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
+
+
+def _numbered(key: bytes, row: bytes) -> bytes:
+    return len(key).to_bytes(_LENGTH, "big") + key + row
+
+
+def _number_of(row: bytes) -> bytes:
+    return row[_LENGTH : _LENGTH + int.from_bytes(row[:_LENGTH], "big")]
+
+
+def _owners(stage: Stage, rows: Codes, symbols: Symbols, workers: int) -> Codes:
+    by = stage.table.definition.sharded_by or ()
+    return shard_of([rows[c] for c in by], [stage.table.types[c] for c in by], workers, symbols)

@@ -1,0 +1,415 @@
+"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE and TRUNCATE of few rows,
+and one worker's part of what takes rows from one worker to another (`moving`).
+
+A statement works on all its rows at once.  Only where rows of one statement meet each other (the same key
+twice in REPLACE, IGNORE or ON DUPLICATE KEY UPDATE) are they done in rounds, so that each sees the one before.
+
+Keeps true: a statement that raises SqlError leaves its stage as it was; keys and UNIQUE indexes hold after
+every statement (not in its midst: UPDATE t SET id = id + 1 is fine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from noria.core.batch import Codes
+from noria.core.errors import (
+    InvariantViolation,
+    SqlError,
+    took_too_much,
+    used_up,
+    view_changed,
+    wrong_value_count,
+)
+from noria.core.expressions.coerce import integer_bounds
+from noria.core.expressions.expr import Col, Expr, substitute
+from noria.core.integers import codes_of, span
+from noria.core.limits import NULL_CODE
+from noria.core.statements import (
+    NEW,
+    Clear,
+    Delete,
+    Insert,
+    Load,
+    Move,
+    Statement,
+    Update,
+    WriteResult,
+    named_columns,
+)
+from noria.core.symbols import Symbols
+from noria.core.types import Column
+from noria.core.values import convert, default_code
+from noria.dataflow.graph.protocols import StoreBroken
+from noria.storage.statements.effects import (
+    Assignments,
+    addition,
+    assign,
+    in_key_order,
+    raise_mark,
+    refuse_taken,
+    removal,
+    update_rows,
+)
+from noria.storage.statements.find import Found, find
+from noria.storage.statements.stage import Stage
+from noria.storage.tables.table import Index, Table
+
+Mask = npt.NDArray[np.bool_]
+
+
+def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
+    """Run one statement on its table's stage; errors come back in the result."""
+    mark = stage.mark()
+    try:
+        refuse_gone(stage.table, statement)
+        if isinstance(statement, Insert):
+            return _Insert(stage, statement, symbols).run()
+        if isinstance(statement, Clear):
+            return _clear(stage, statement, symbols)
+        if isinstance(statement, Move):
+            return _move(stage, statement)
+        assert not isinstance(statement, Load), "files do not go through a stage"
+        found = find(stage, statement.where, symbols)
+        if isinstance(statement, Delete):
+            stage.add(removal(stage, found))
+            return WriteResult(affected=len(found.keys))
+        changed = update_rows(stage, found, _assigned(stage, statement, found.codes, symbols))
+        return WriteResult(affected=changed, matched=len(found.keys))
+    except SqlError as error:
+        stage.undo(mark)
+        return WriteResult(error=bare(error))
+    except (InvariantViolation, StoreBroken):
+        raise
+    except Exception as bug:
+        if stage.work is None:
+            raise
+        stage.undo(mark)
+        return WriteResult(error=stage.work.defect(bug))
+
+
+def _clear(stage: Stage, statement: Clear, symbols: Symbols) -> WriteResult:
+    """All rows go, uncounted as in MySQL; AUTO_INCREMENT begins anew."""
+    if stage.counters.rows > statement.most:
+        raise took_too_much(statement.most)
+    stage.add(removal(stage, find(stage, None, symbols)))
+    stage.counters = stage.counters._replace(auto_increment=0)
+    return WriteResult()
+
+
+def bare(error: SqlError) -> SqlError:
+    """The error as a value: without its traceback, whose frames would keep the database open."""
+    return SqlError(error.code, error.state, error.message)
+
+
+def joins(statement: Statement, first: Statement) -> bool:
+    """Can the INSERT be run in one with those from `first` on?"""
+    return (isinstance(statement, Insert) and isinstance(first, Insert)
+            and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
+            and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
+
+
+def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
+    """Run plain INSERTs of the same columns, which clients sent at the same time, as one; one after the
+    other only if one of them fails."""
+    sizes = [len(s.rows) for s in statements]
+    rows = [row for s in statements for row in s.rows]
+    ends = list(accumulate(sizes))
+    numbered = [end - size + r for s, size, end in zip(statements, sizes, ends, strict=True) for r in s.numbered]
+    whole = _Insert(stage, statements[0]._replace(rows=rows, numbered=numbered), symbols)
+    mark = stage.mark()
+    try:
+        refuse_gone(stage.table, statements[0])
+        whole.run()
+    except (InvariantViolation, StoreBroken):
+        raise
+    except Exception:  # whose fault it is shows one by one
+        stage.undo(mark)
+        return [run(stage, statement, symbols) for statement in statements]
+    if whole.ids is None:
+        alike = {size: WriteResult(size) for size in set(sizes)}
+        return [alike[size] for size in sizes]
+    ids, made = whole.ids.tolist(), whole.generated_ids()
+    return [WriteResult(size, next((i for i in made[end - size : end] if i), 0), row_id=ids[end - 1] if size else 0)
+            for size, end in zip(sizes, ends, strict=True)]
+
+
+def refuse_gone(table: Table, statement: Statement) -> None:
+    """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
+    if not table.dropped or isinstance(statement, Clear | Move | Load):
+        return
+    if not table.dropped.isdisjoint(named_columns(statement)):
+        raise view_changed(table.name)
+
+
+def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
+    return assign(stage.table.definition, statement.assignments, rows, rows, symbols)
+
+
+def _move(stage: Stage, statement: Move) -> WriteResult:
+    """SqlError 1062 where a row that comes has a key that is taken."""
+    table, gone = stage.table, list(statement.gone)
+    there = stage.get(table.family, gone)
+    if None in there:
+        raise SqlError(1105, "HY000", f"a row of {table.name} went before it was moved: try again")
+    if gone:
+        stage.add(removal(stage, Found(gone, table.codes([row for row in there if row is not None]))))
+    if not statement.came:
+        return WriteResult()
+    rows = table.codes(statement.came)
+    if table.key:
+        keys = table.keys(rows)
+        refuse_taken(stage, None, keys, rows)
+    else:
+        first = stage.counters.row_number + 1
+        stage.counters = stage.counters._replace(row_number=first + rows.shape[1] - 1)
+        keys = table.bag_keys(first, rows.shape[1])
+    for index in table.unique_indexes:
+        refuse_taken(stage, index, table.index_keys(index, rows, keys), rows)
+    stage.add(addition(stage, *in_key_order(keys, rows)))
+    raise_mark(stage, rows)
+    return WriteResult()
+
+
+# ------------------------------------------------------------------ INSERT
+def met(stage: Stage, statement: Insert, symbols: Symbols) -> list[bytes]:
+    """The keys of stored rows that have a key, or an entry in a UNIQUE index, of a row of the INSERT."""
+    return _Insert(stage, statement, symbols).met()
+
+
+class _Insert:
+    """One INSERT or REPLACE."""
+
+    def __init__(self, stage: Stage, statement: Insert, symbols: Symbols):
+        self.stage, self.statement, self.symbols = stage, statement, symbols
+        self.table = stage.table
+        self.ids: Codes | None = None  # of each row the AUTO_INCREMENT value that it has, once it is done
+        self.generated: Sequence[int] = ()  # rows whose value we made
+        self.met_rows: set[int] = set()  # rows that did not come, as they met others
+
+    def run(self) -> WriteResult:
+        codes = self._convert()
+        rows = codes.shape[1]
+        if not rows:
+            return WriteResult()
+        if not self.table.key:
+            first = self.stage.counters.row_number + 1
+            self.stage.counters = self.stage.counters._replace(row_number=first + rows - 1)
+            keys = self.table.bag_keys(first, rows)
+        else:
+            keys = self.table.keys(codes)
+        conflicts = self._conflicts(codes, keys)
+        if not conflicts:
+            self.stage.add(addition(self.stage, *in_key_order(keys, codes)))
+            return self._result(rows)
+        if self.statement.on_duplicate == "error":
+            index, mask = min(conflicts, key=lambda c: int(c[1].argmax()))
+            raise self.table.duplicate(index, codes[:, mask.argmax()])
+        alone = any(index is not None for index, _ in conflicts) or self._moves_keys()
+        return self._result(self._rounds(codes, keys, alone))
+
+    def met(self) -> list[bytes]:
+        """The keys of stored rows that its rows meet, in whatever index."""
+        codes = self._convert()
+        keys = self.table.keys(codes) if self.table.key else self.table.bag_keys(1, codes.shape[1])
+        stored = self.stage.get(self.table.family, keys) if self.table.key else ()
+        found = [k for k, v in zip(keys, stored, strict=False) if v is not None]
+        for index in self.table.unique_indexes:
+            holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
+            found += [h for h in holders if h is not None]
+        return list(dict.fromkeys(found))
+
+    def _moves_keys(self) -> bool:
+        """May ON DUPLICATE KEY UPDATE give a row another key?"""
+        keys = {c for cols in (self.table.key, *(i.columns for i in self.table.unique_indexes)) for c in cols}
+        return any(column in keys for column, _ in self.statement.assignments)
+
+    def _result(self, affected: int) -> WriteResult:
+        met = len(self.met_rows) if self.statement.on_duplicate == "update" else 0
+        if self.ids is None:
+            return WriteResult(affected, matched=met)
+        first = next((r for r in self._numbered() if r not in self.met_rows), None)
+        return WriteResult(affected, 0 if first is None else int(self.ids[first]), met, row_id=int(self.ids[-1]))
+
+    def _numbered(self) -> Sequence[int]:
+        """The rows whose AUTO_INCREMENT value was generated, here or where they were placed."""
+        return self.generated if len(self.generated) else self.statement.numbered
+
+    def generated_ids(self) -> list[int]:
+        """For each row the AUTO_INCREMENT value that was generated, or 0."""
+        assert self.ids is not None
+        made, rows = np.zeros(len(self.ids), np.int64), codes_of(self._numbered())
+        made[rows] = self.ids[rows]
+        return made.tolist()
+
+    # ---------------------------------------------------------------- values to codes
+    def _convert(self) -> Codes:
+        definition, given = self.table.definition, self.statement.columns
+        rows, columns = self._values()
+        codes = np.empty((self.table.width, rows), np.int64)
+        if not rows:
+            return codes
+        for position, column in enumerate(definition.columns):
+            if position not in given:
+                codes[position] = default_code(column, self.symbols)
+        for position, values in zip(given, columns, strict=True):
+            codes[position] = convert(values, definition.columns[position], 1, self.symbols)
+        if definition.auto_increment is not None:
+            self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
+            self.ids = codes[definition.auto_increment].copy()
+        return codes
+
+    def _values(self) -> tuple[int, Sequence[Any]]:
+        """How many rows, and the values of each given column."""
+        rows, width = self.statement.rows, len(self.statement.columns)
+        if isinstance(rows, (pa.RecordBatch, pa.Table)):
+            if rows.num_columns != width:
+                raise wrong_value_count(1)
+            return rows.num_rows, rows.columns
+        if not len(rows):
+            return 0, ()
+        if set(map(len, rows)) != {width}:
+            raise wrong_value_count(next(n for n, row in enumerate(rows, 1) if len(row) != width))
+        return len(rows), [list(map(itemgetter(column), rows)) for column in range(width)]
+
+    def _generate(self, codes: Codes, column: Column) -> None:
+        """Fill in AUTO_INCREMENT values for NULL and 0, in row order; explicit ones raise the mark."""
+        wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
+        mark = self.stage.counters.auto_increment
+        if not len(wanted):
+            mark = max(mark, int(codes.max()))
+        elif len(wanted) == len(codes):
+            mark += len(codes)
+        else:
+            pending = set(wanted.tolist())
+            for row, code in enumerate(codes.tolist()):
+                mark = mark + 1 if row in pending else max(mark, code)
+                codes[row] = mark if row in pending else code
+        if mark > integer_bounds(column)[1]:
+            raise used_up(column.name)
+        if len(wanted) == len(codes):
+            codes[:] = span(mark + 1 - len(codes), len(codes))
+        self.generated = wanted.tolist()
+        self.stage.counters = self.stage.counters._replace(auto_increment=mark)
+
+    # ---------------------------------------------------------------- keys that are taken
+    def _conflicts(self, codes: Codes, keys: list[bytes]) -> list[tuple[Index | None, Mask]]:
+        """For the key and each unique index: which rows find theirs taken, by a stored or an earlier row."""
+        found: list[tuple[Index | None, Mask]] = []
+        if self.table.key and not self._surely_new():
+            found.append((None, self._taken(self.table.family, keys)))
+        for index in self.table.unique_indexes:
+            mask = self._taken(index.family, self.table.index_keys(index, codes, keys))
+            found.append((index, mask))
+        return [(index, mask) for index, mask in found if mask.any()]
+
+    def _surely_new(self) -> bool:
+        """Are all keys AUTO_INCREMENT values that we made?  They lie above every stored one."""
+        return (self.table.key == (self.table.definition.auto_increment,)
+                and len(self.generated) == len(self.statement.rows))
+
+    def _taken(self, family: str, keys: list[bytes]) -> Mask:
+        taken = np.array([v is not None for v in self.stage.get(family, keys)], np.bool_)
+        if len(set(keys)) < len(keys):
+            seen: set[bytes] = set()
+            for row, key in enumerate(keys):
+                if key in seen:
+                    taken[row] = True
+                seen.add(key)
+        return taken
+
+    # ---------------------------------------------------------------- REPLACE, IGNORE, ON DUPLICATE KEY UPDATE
+    def _rounds(self, codes: Codes, keys: list[bytes], alone: bool) -> int:
+        """All rows, such that rows of one key see each other in order; how many rows were affected.
+
+        alone: a UNIQUE index is involved, so that any row may meet any other: one at a time.
+        """
+        if alone:
+            rounds = [[row] for row in range(len(keys))]
+        else:
+            turns: dict[bytes, int] = {}
+            rounds = []
+            for row, key in enumerate(keys):
+                turn = turns[key] = turns.get(key, -1) + 1
+                if turn == len(rounds):
+                    rounds.append([])
+                rounds[turn].append(row)
+        step = {"ignore": self._ignore, "replace": self._replace, "update": self._update}
+        run_round = step[self.statement.on_duplicate]
+        return sum(run_round(codes[:, rows], [keys[r] for r in rows], rows) for rows in rounds)
+
+    def _victims(self, codes: Codes, keys: list[bytes]) -> list[bytes | None]:
+        """For each row the key of a stored row that it meets: by primary key, else by a UNIQUE index."""
+        victims: list[bytes | None] = [None] * len(keys)
+        if self.table.key:
+            stored = self.stage.get(self.table.family, keys)
+            victims = [k if v is not None else None for k, v in zip(keys, stored, strict=True)]
+        for index in self.table.unique_indexes:
+            holders = self.stage.get(index.family, self.table.index_keys(index, codes, keys))
+            victims = [h if v is None else v for v, h in zip(victims, holders, strict=True)]
+        return victims
+
+    def _add(self, codes: Codes, keys: list[bytes], rows: list[int]) -> int:
+        if rows:
+            self.stage.add(addition(self.stage, [keys[r] for r in rows], codes[:, rows]))
+        return len(rows)
+
+    def _ignore(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
+        victims = self._victims(codes, keys)
+        self.met_rows.update(at[r] for r, v in enumerate(victims) if v is not None)
+        return self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
+
+    def _replace(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
+        """2 for a row that replaces another, 1 for one that is new or the same as before."""
+        affected, rows = 0, list(range(len(keys)))
+        while rows:  # a row may replace one by its key and others by UNIQUE indexes
+            victims = self._victims(codes[:, rows], [keys[r] for r in rows])
+            meets = [(r, v) for r, v in zip(rows, victims, strict=True) if v is not None]
+            if not meets:
+                break
+            found = self._found([v for _, v in meets])
+            same = (found.codes == codes[:, [r for r, _ in meets]]).all(axis=0)
+            again = {r for (r, _), equal in zip(meets, same.tolist(), strict=True) if equal}
+            gone = np.flatnonzero(~same)
+            self.stage.add(removal(self.stage, found.take(gone)))
+            affected += len(gone) + len(again)
+            rows = [r for r in rows if r not in again]
+            if not len(gone):
+                break
+        return affected + self._add(codes, keys, rows)
+
+    def _update(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
+        """1 for a new row, 2 for an updated one, 0 for one that stays as it is."""
+        victims = self._victims(codes, keys)
+        rows = [r for r, v in enumerate(victims) if v is not None]
+        affected = self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
+        if rows:
+            found = self._found([v for v in victims if v is not None])
+            inputs = np.concatenate([found.codes, codes[:, rows]])
+            new = assign(self.stage.table.definition, self._assignments(), found.codes, inputs, self.symbols)
+            affected += 2 * update_rows(self.stage, found, new)
+            self._stand(new, [at[r] for r in rows])
+        return affected
+
+    def _stand(self, new: Codes, rows: list[int]) -> None:
+        """Updated rows stand where these were to come."""
+        self.met_rows.update(rows)
+        if self.ids is not None:
+            self.ids[rows] = new[self.table.definition.auto_increment]
+
+    def _assignments(self) -> Assignments:
+        """Over the row that is there, and then the new one."""
+        def place(c: Col) -> Expr:
+            return c if c.index < NEW else Col(c.type, c.nullable, c.index - NEW + self.table.width)
+
+        return tuple((at, substitute(e, place)) for at, e in self.statement.assignments)
+
+    def _found(self, keys: list[bytes]) -> Found:
+        return Found(keys, self.table.codes(self.stage.rows_of(keys)))

@@ -1,0 +1,116 @@
+"""Rows under keys: all at once, or in slices.
+
+Keeps true: keys come in their order, and rows under one in the order of what they are looked up by (the primary key, or
+an index, whose entries end with it); so where a row lies depends on the row alone, and what is written between two
+slices lies either before the place that they have come to or behind it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.dataflow.graph.protocols import TooManyRows
+from noria.storage.rocks.engine import Engine
+from noria.storage.tables.table import Index, Table
+
+
+def access(source: Table, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
+    """`Table.way` of columns that have one."""
+    found = source.way(columns)
+    if found is None:
+        raise KeyError(f"no index of {source.name} on columns {columns}: add_index first")
+    return found
+
+
+def prefixes(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes) -> list[bytes]:
+    """The keys as bytes, with their columns in this order."""
+    return source.columns_key([keys[columns.index(c)] for c in order], order)
+
+
+def under(engine: Engine, source: Table, index: Index | None, starts: list[bytes], most: int = 0
+          ) -> tuple[list[bytes], Codes]:
+    """Packed rows under each prefix, and the ordinal of each row's prefix.  TooManyRows: more than `most` (0: any)."""
+    family = source.family if index is None else index.family
+    found, left = list[list[bytes]](), most if most and source.key else 2**62
+    for prefix in starts:
+        found.append(engine.values_with_prefix(family, prefix, left + 1)[0])
+        left -= len(found[-1])
+        if left < 0:
+            raise TooManyRows
+    ordinals = np.repeat(np.arange(len(starts)), [len(f) for f in found])
+    values = [v for some in found for v in some]
+    if index is None or not values:
+        return values, ordinals
+    return present(engine.get(source.family, values), ordinals)
+
+
+def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
+    """The values that are there, and their ordinals."""
+    if None not in values:
+        return values, ordinals  # type: ignore[return-value]  # none of them is None
+    rows = [r for r, v in enumerate(values) if v is not None]
+    return [v for v in values if v is not None], ordinals[rows]
+
+
+def agreeing(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes, ordinals: Codes
+             ) -> tuple[Codes, Codes]:
+    """Of rows that were found by some of the columns those that have the keys' values in the others, too."""
+    rest = tuple(c for c in columns if c not in order)
+    if not rest or not len(ordinals):
+        return rows, ordinals
+    wanted = prefixes(source, columns, rest, keys)
+    have = source.columns_key([rows[c] for c in rest], rest)
+    at = [i for i, (h, o) in enumerate(zip(have, ordinals.tolist(), strict=True)) if h == wanted[o]]
+    return (rows, ordinals) if len(at) == len(have) else (np.ascontiguousarray(rows[:, at]), ordinals[at])
+
+
+class KeyedScan:
+    """Implements dataflow.protocols.KeyedScan."""
+
+    def __init__(self, engine: Engine, source: Table, columns: tuple[int, ...], keys: Codes):
+        self._engine, self._source, self._columns = engine, source, columns
+        self._table = source.definition
+        self._index, self._order = access(source, columns)
+        self._keys, self._starts = keys, prefixes(source, columns, self._order, keys)
+        self._at = 0  # the ordinal of the key that it has come to
+        self._after: bytes | None = None  # the last of its entries that was read
+
+    @property
+    def over(self) -> bool:
+        return self._at == len(self._starts)
+
+    def next(self, rows: int) -> tuple[Batch, Codes]:
+        engine, source, index = self._engine, self._source, self._index
+        family = source.family if index is None else index.family
+        values, counts, first = list[bytes](), list[int](), self._at
+        while len(values) < rows and not self.over:
+            some, self._after = engine.values_with_prefix(family, self._starts[self._at], rows - len(values),
+                                                          self._after)
+            values += some
+            counts.append(len(some))
+            self._at += self._after is None
+        ordinals = np.repeat(np.arange(first, first + len(counts)), counts)
+        if index is not None and values:
+            values, ordinals = present(engine.get(source.family, values), ordinals)
+        codes = source.codes(values)
+        codes, ordinals = agreeing(source, self._columns, self._order, self._keys, codes, ordinals)
+        return Batch.of(codes), ordinals
+
+    def passed(self, rows: Batch, ordinals: Codes) -> npt.NDArray[np.bool_]:
+        before: npt.NDArray[np.bool_] = ordinals < self._at
+        here = np.flatnonzero(ordinals == self._at)
+        if self._after is None or not len(here):
+            return before
+        columns = rows.columns[:, here]
+        entries = self._source.keys(columns)
+        if self._index is not None:
+            entries = self._source.index_keys(self._index, columns, entries)
+        before[here] = [entry <= self._after for entry in entries]
+        return before
+
+    def same(self) -> bool:
+        found, was, now = self._source.way(self._columns), self._table, self._source.definition
+        return (found is not None and found[0] == self._index
+                and (now.table_id, now.keyed, now.columns) == (was.table_id, was.keyed, was.columns))

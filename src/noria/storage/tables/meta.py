@@ -1,0 +1,186 @@
+"""The family `meta`: format version, fence, catalog, indexes, counters and recent results, one key each.
+
+    format              the version of everything on disk
+    fence               the latest owner's epoch
+    catalog             JSON: the program's statements, the tables, the last table id
+    index:<family>      JSON: an index that is complete
+    counters:<family>   rows, AUTO_INCREMENT mark and row number of a table (`table.Counters`)
+    done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.Done`)
+    history:<version>   JSON: a change of the program (`packets.Note`); the version has ten digits, so that they are in
+                        order; only the last ones are there
+    ingest              JSON: a bulk load that is being taken over (`bulk`)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from rocksdict import WriteBatch
+
+from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
+from noria.core.types import TableDef
+from noria.dataflow.messages.packets import Note, Noted
+from noria.storage.format.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
+from noria.storage.rocks import recovery
+from noria.storage.rocks.engine import DELTAS, META, Engine
+from noria.storage.rocks.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
+from noria.storage.tables.table import Counters, Index, Table
+
+RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
+_FORMAT, FENCE, _CATALOG = recovery.FORMAT_KEY, b"fence", b"catalog"
+_INDEX, _COUNTERS, _DONE, _HISTORY = b"index:", b"counters:", b"done:", b"history:"
+
+
+def put(engine: Engine, batch: WriteBatch, key: bytes, value: bytes) -> None:
+    batch.put(key, value, engine.handle(META))
+
+
+def get(engine: Engine, key: bytes) -> bytes | None:
+    value: bytes | None = engine.get(META, key)
+    return value
+
+
+# ------------------------------------------------------------------ may this process use the directory?
+def check_format(engine: Engine, path: str, renew: Callable[[Engine, WriteBatch], None]) -> None:
+    """renew: makes what an older format has as this one has it."""
+    stored = get(engine, _FORMAT)
+    if stored is None or (stored.isdigit() and int(stored) < FORMAT):
+        if stored is None and engine.families() != [META]:
+            raise StoreError(f"the data directory {path} holds a RocksDB database that is not Noria's: "
+                             "give another --data-dir")
+        batch = WriteBatch(raw_mode=True)
+        if stored is not None:
+            renew(engine, batch)
+        put(engine, batch, _FORMAT, str(FORMAT).encode())
+        engine.commit(batch)
+    elif not stored.isdigit():
+        raise StoreDamaged(f"the data directory {path} is damaged: its format version reads {stored!r}; "
+                           "restore it from a backup")
+    refuse_newer(path, stored, FORMAT)
+
+
+def check_fence(engine: Engine, path: str, fence: int | None) -> None:
+    stored = int(get(engine, FENCE) or b"0")
+    if fence is None or fence == stored:
+        return
+    if fence < stored:
+        raise StoreFenced(f"the data directory {path} belongs to epoch {stored}, this process is of epoch {fence}")
+    batch = WriteBatch(raw_mode=True)
+    put(engine, batch, FENCE, str(fence).encode())
+    engine.commit(batch)
+
+
+# ------------------------------------------------------------------ the catalog
+def with_id(table: TableDef, id: int) -> TableDef:
+    return replace(table, table_id=id)
+
+
+def read_catalog(engine: Engine) -> tuple[tuple[str, ...], list[TableDef], int]:
+    """The program's statements, its tables, and the last table id ever given."""
+    stored = get(engine, _CATALOG)
+    if stored is None:
+        return (), [], 0
+    data = json.loads(stored)
+    return tuple(data["recipe"]), [table_from_json(t) for t in data["tables"]], data["last_table_id"]
+
+
+def put_catalog(
+    engine: Engine, batch: WriteBatch, recipe: Sequence[str], tables: Sequence[Table], last_table_id: int
+) -> None:
+    data = {"recipe": list(recipe), "tables": [table_to_json(t.definition) for t in tables],
+            "last_table_id": last_table_id}
+    put(engine, batch, _CATALOG, json.dumps(data).encode())
+    for table in tables:
+        for index in table.indexes:
+            put_index(engine, batch, table, index)
+
+
+def program_of(engine: Engine) -> list[tuple[bytes, bytes]]:
+    """What is the same at every worker: the catalog with its history and its indexes, as it is stored."""
+    return [item for prefix in (_CATALOG, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
+
+
+def put_note(engine: Engine, batch: WriteBatch, version: int, note: Note) -> None:
+    """The change that leads to this version of the program; the oldest one goes."""
+    data = {"at": note.at, "who": note.who, "text": note.text[:HISTORY_CHARACTERS]}
+    put(engine, batch, _history_key(version), json.dumps(data).encode())
+    if version > HISTORY_CHANGES:
+        batch.delete(_history_key(version - HISTORY_CHANGES), engine.handle(META))
+
+
+def _history_key(version: int) -> bytes:
+    return _HISTORY + b"%010d" % version
+
+
+def read_history(engine: Engine) -> tuple[Noted, ...]:
+    found = []
+    for key, value in engine.items_with_prefix(META, _HISTORY):
+        data = json.loads(value)
+        found.append(Noted(int(key[len(_HISTORY) :]), Note(data["at"], data["who"], data["text"])))
+    return tuple(found)
+
+
+def put_index(engine: Engine, batch: WriteBatch, table: Table, index: Index) -> None:
+    data = [table.definition.table_id, list(index.columns), index.unique, index.name]
+    put(engine, batch, _INDEX + index.family.encode(), json.dumps(data).encode())
+
+
+def forget_index(engine: Engine, batch: WriteBatch, index: Index) -> None:
+    batch.delete(_INDEX + index.family.encode(), engine.handle(META))
+
+
+def read_indexes(engine: Engine) -> list[tuple[int, Index]]:
+    """Every complete index and the id of its table."""
+    found = []
+    for key, value in engine.items_with_prefix(META, _INDEX):
+        table_id, columns, unique, name = json.loads(value)
+        found.append((table_id, Index(tuple(columns), unique, name, key[len(_INDEX) :].decode())))
+    return found
+
+
+def forget_table(engine: Engine, batch: WriteBatch, table: Table) -> None:
+    handle = engine.handle(META)
+    batch.delete(_COUNTERS + table.family.encode(), handle)
+    for index in table.indexes:
+        batch.delete(_INDEX + index.family.encode(), handle)
+
+
+def sweep(engine: Engine, tables: Iterable[Table]) -> None:
+    """Drop what a crash left of tables and indexes that were never committed, or whose dropping was."""
+    known = {META, DELTAS} | {family for t in tables for family in (t.family, *(i.family for i in t.indexes))}
+    batch = WriteBatch(raw_mode=True)
+    for prefix in (_INDEX, _COUNTERS):
+        for key, _ in engine.items_with_prefix(META, prefix):
+            if key[len(prefix) :].decode() not in known:
+                batch.delete(key, engine.handle(META))
+    if len(batch):
+        engine.commit(batch)
+    for family in engine.families():
+        if family not in known:
+            engine.drop_family(family)
+
+
+# ------------------------------------------------------------------ counters and results
+def put_counters(engine: Engine, batch: WriteBatch, table: TableDef, counters: Counters) -> None:
+    put(engine, batch, _COUNTERS + family_of(table).encode(), counters.to_bytes())
+
+
+def read_counters(engine: Engine, table: TableDef) -> Counters:
+    stored = get(engine, _COUNTERS + family_of(table).encode())
+    return Counters() if stored is None else Counters.from_bytes(stored)
+
+
+def has_counters(engine: Engine, table: TableDef) -> bool:
+    return get(engine, _COUNTERS + family_of(table).encode()) is not None
+
+
+def put_done(engine: Engine, batch: WriteBatch, done: Done) -> None:
+    put(engine, batch, _DONE + str(done.seq % RECENT_RESULTS).encode(), done.to_bytes())
+
+
+def read_done(engine: Engine) -> dict[int, Done]:
+    """Recent writes by slot: seq modulo RECENT_RESULTS."""
+    some = [Done.from_bytes(value) for _, value in engine.items_with_prefix(META, _DONE)]
+    return {done.seq % RECENT_RESULTS: done for done in some}

@@ -1,0 +1,229 @@
+"""One base table on disk: its families, and codes to keys and rows and back.
+
+A table's rows are in family `t<id>` under the primary key.  A table without one is a bag: its key is a row
+number of 8 bytes that nobody sees, so equal rows are as many rows.  An index is a family of its own, from
+(index columns, key) to key; a UNIQUE one from (index columns) to key, except for rows with a NULL in it, which
+are never equal and are kept the first way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from operator import add
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Codes
+from noria.core.errors import SqlError, duplicate_entry, null_not_allowed, value_overflow
+from noria.core.integers import codes_of, span
+from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
+from noria.core.symbols import Symbols
+from noria.core.types import BIGINT, TableDef
+from noria.core.values import decode, encode, recode_all
+from noria.storage.format.catalog import family_of, index_family_of
+from noria.storage.format.encoding import keys_of, rows_of, unpack_rows
+from noria.storage.tables.shards import Shard
+
+if TYPE_CHECKING:
+    from noria.storage.online.fitting import Fitting
+    from noria.storage.online.indexing import IndexBuild
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index of a table; `name` is what MySQL's messages call it."""
+
+    columns: tuple[int, ...]
+    unique: bool
+    name: str
+    family: str
+
+    @staticmethod
+    def of(table: TableDef, columns: tuple[int, ...], unique: bool = False, name: str = "") -> Index:
+        return Index(columns, unique, name, index_family_of(table, columns, unique))
+
+
+class Counters(NamedTuple):
+    """What changes with the rows and is stored in the same commit."""
+
+    rows: int = 0
+    auto_increment: int = 0  # the greatest value given out or stored
+    row_number: int = 0  # of bags: the last one used
+
+    def to_bytes(self) -> bytes:
+        return _COUNTERS.pack(*self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Counters:
+        return Counters(*_COUNTERS.unpack(data))
+
+
+_COUNTERS = struct.Struct("<3q")
+
+
+class Table:
+    """A table's definition, its indexes and counters, and its encoding."""
+
+    def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
+        self._symbols = symbols
+        self.fitting: Fitting | None = None  # looks at what is written
+        self._define(definition)
+        self.indexes: list[Index] = list(indexes)
+        self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
+        self.awaited: list[IndexBuild] = []  # whose entries Spark makes: they are told of writes
+        self.counters = Counters()
+
+    def _define(self, definition: TableDef) -> None:
+        self.definition = definition
+        self.name, self.family = definition.name, family_of(definition)
+        self.types = tuple(c.type for c in definition.columns)
+        self.width = len(self.types)
+        self.key = definition.primary_key
+        self.key_types = tuple(self.types[c] for c in self.key)
+        self.dropped = frozenset(at for at, c in enumerate(definition.columns) if c.dropped)
+        self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
+
+    def redefine(self, definition: TableDef) -> None:
+        """Other columns, names, declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is, or is
+        another family's by now (`rekeying`).  An index
+        that is declared no more may go when no view needs it."""
+        self._define(definition)
+        if self.fitting is not None:
+            self.counters = self.counters._replace(auto_increment=max(self.fitting.top, self.fitting.reached))
+        self.fitting = None
+        self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
+        self.counters = self.counters._replace(
+            auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
+
+    def declared(self, columns: tuple[int, ...]) -> str:
+        """The name under which an index of these columns is declared, if it is."""
+        return next((i.name for i in self.definition.indexes if i.columns == columns and not i.unique), "")
+
+    @property
+    def maintained(self) -> list[Index]:
+        """The indexes that every write changes."""
+        return [*self.indexes, *self.building] if self.building else self.indexes
+
+    @property
+    def unfinished(self) -> list[Index]:
+        """The indexes that are not looked up yet."""
+        return [*self.building, *(b.index for b in self.awaited if b.index not in self.building)]
+
+    def refuse_others(self, shard: Shard, rows: Codes) -> None:
+        """Misrouted for a row that is none of the worker's."""
+        shard.refuse_others(self.definition, rows, self._symbols)
+
+    def abandon(self) -> None:
+        """Nothing is built any more."""
+        self.building.clear()
+        self.awaited.clear()
+
+    @property
+    def unique_indexes(self) -> list[Index]:
+        return [i for i in self.indexes if i.unique]
+
+    # ---------------------------------------------------------------- to bytes
+    def keys(self, columns: Codes) -> list[bytes]:
+        """Primary keys of rows; a bag's keys come from `bag_keys`."""
+        return keys_of([columns[c] for c in self.key], self.key_types, self._symbols)
+
+    def bag_keys(self, first: int, rows: int) -> list[bytes]:
+        return keys_of([span(first, rows)], (BIGINT,), self._symbols)
+
+    def rows(self, columns: Codes) -> list[bytes]:
+        """Packed rows.  SqlError 1048 where a key or NOT NULL column is NULL and 1690 where a value is an evaluation
+        error, whatever computed the row: no such row is ever stored."""
+        if columns.shape[1] and columns.item(columns.argmin()) < MIN_INT:
+            self._refuse_absent(columns)
+        return rows_of(columns, self.types, self._symbols)
+
+    def _refuse_absent(self, columns: Codes) -> None:
+        for at, column in enumerate(self.definition.columns):
+            required = not column.dropped and (not column.nullable or at in self.key)
+            if required and (columns[at] == NULL_CODE).any():
+                raise null_not_allowed(column.name)
+            if (columns[at] == ERROR_CODE).any():
+                raise value_overflow(f"The value of column '{column.name}'")
+
+    def columns_key(self, keys: Sequence[Codes], columns: Sequence[int]) -> list[bytes]:
+        """Keys, or prefixes of keys, made of some columns' codes."""
+        return keys_of(keys, [self.types[c] for c in columns], self._symbols)
+
+    def index_keys(self, index: Index, columns: Codes, keys: list[bytes]) -> list[bytes]:
+        """Keys of rows in an index; `keys` are their keys in the table."""
+        prefixes = self.columns_key([columns[c] for c in index.columns], index.columns)
+        if not index.unique:
+            return list(map(add, prefixes, keys))
+        nulls = self.nulls_in(index, columns)
+        if nulls.any():
+            for row in np.flatnonzero(nulls).tolist():
+                prefixes[row] += keys[row]
+        return prefixes
+
+    @staticmethod
+    def nulls_in(index: Index, columns: Codes) -> npt.NDArray[np.bool_]:
+        """Which rows have a NULL in the index: UNIQUE does not hold for them."""
+        found: npt.NDArray[np.bool_] = (columns[list(index.columns)] == NULL_CODE).any(axis=0)
+        return found
+
+    # ---------------------------------------------------------------- from bytes
+    def codes(self, values: Sequence[bytes], texts: Collection[int] | None = None) -> Codes:
+        """(width, rows) codes of packed rows; `texts` as `unpack_rows` has it."""
+        texts = None if self._converted else texts
+        codes = unpack_rows(values, self.types, self._defaults, self._symbols, texts)
+        if self._converted and len(values):
+            widths = np.fromiter((v[0] | v[1] << 8 for v in values), np.int64, len(values))
+            for at, source in self._converted:
+                before = np.flatnonzero(widths <= at)
+                if len(before):
+                    codes[at, before] = recode_all(codes[source, before], self.types[source],
+                                                   self.definition.columns[at], 1, self._symbols)
+        return codes
+
+    def _defaults(self) -> Codes:
+        """Values of columns that a row on disk does not have yet."""
+        return codes_of(NULL_CODE if c.initial is None else encode(c.initial, c.type, self._symbols)
+                        for c in self.definition.columns)
+
+    def duplicate(self, index: Index | None, row: Codes) -> SqlError:
+        """MySQL's error for a row whose key (or entry in a UNIQUE index) is taken."""
+        columns, name = (self.key, "PRIMARY") if index is None else (index.columns, index.name)
+        values = [decode(int(row[c]), self.types[c], self._symbols) for c in columns]
+        shown = "-".join("NULL" if v is None else str(v) for v in values)
+        return duplicate_entry(shown, f"{self.name}.{name}")
+
+    # ---------------------------------------------------------------- which index answers
+    def access(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """How to find rows by these columns: (index or None for the key itself, columns in its order).
+
+        The whole key first, then a whole unique index, then a prefix of either; None if only a scan would do.
+        """
+        wanted = set(columns)
+        order: list[tuple[Index | None, tuple[int, ...]]] = [
+            (None, self.key), *((i, i.columns) for i in self.indexes if i.unique),
+            *((i, i.columns) for i in self.indexes if not i.unique)]
+        for index, of in order:
+            if set(of) == wanted and of:
+                return index, of
+        for index, of in order:
+            if set(of[: len(wanted)]) == wanted:
+                return index, of[: len(wanted)]
+        return None
+
+    def serving(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """As `access`; else the primary key where it is among these columns: what else they say is compared."""
+        return self.access(columns) or ((None, self.key) if self.key and set(self.key) < set(columns) else None)
+
+    def way(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
+        """As `serving`; else an index whose columns are among these, until there is a better one: many rows may have to
+        be compared."""
+        found = self.serving(columns)
+        if found is None:
+            within = [i for i in self.indexes if set(i.columns) < set(columns)]
+            best = max(within, key=lambda i: (i.unique, len(i.columns)), default=None)
+            found = None if best is None else (best, best.columns)
+        return found
