@@ -231,3 +231,32 @@ def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, 
         until("the worker looks at its memory", lambda: after.worker.engine.refill is None)
     finally:
         after.close()
+
+
+def test_a_worker_that_cannot_fork_serves(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory() -> int:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("os.fork", no_memory)
+    before = db.rows()
+    db.worker.checkpoint()
+    db.sql("UPDATE posts SET x = 1 WHERE id < 100")
+    assert db.rows() != before and not (db.path / "worker-0" / state_file.FILE).exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(db: Db, tmp_path: Path,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    save(db)
+    db.sql("UPDATE posts SET x = 1 WHERE id < 100")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as now:
+        now.setattr(state_file, "_put", full)
+        save(db)
+    after = crash(db, tmp_path / "after")
+    try:
+        assert given(after) >= 6 and after.rows() == db.rows()
+    finally:
+        after.close()

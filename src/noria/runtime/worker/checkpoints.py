@@ -106,14 +106,20 @@ class Checkpoints:
     # ---------------------------------------------------------------- while it serves
     def step(self) -> None:
         """Called between two turns of the worker: begin a checkpoint when one is due, or look whether it is written."""
+        try:
+            self._step()
+        except Exception as e:  # no memory for a fork, a defect: the worker serves without
+            self._next = self._clock() + CHECKPOINT_S
+            self._note(f"states are not saved: {e!r}")
+
+    def _step(self) -> None:
         if self._resumes:
             self._resumes = False
             self._resume()
         if self._taken is not None and not self._worker.restoring:
+            taken, self._taken = self._taken, None
             self._note(f"{self._worker.engine.restored} states restored")
-            with suppress(OSError):
-                self._taken.put_back()
-            self._taken = None
+            taken.put_back()
         if self._writing is not None:
             self._look()
         elif self._clock() >= self._next:
