@@ -33,7 +33,7 @@ def name() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for pattern in SOURCES:
         for source in sorted(PACKAGE.glob(pattern)):
-            digest.update(source.read_bytes())
+            digest.update(str(source.relative_to(PACKAGE)).encode() + source.read_bytes())
     return f"cp{sys.version_info[0]}{sys.version_info[1]}-{target.choose()}-{digest.hexdigest()[:16]}"
 
 
