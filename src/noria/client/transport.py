@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from noria.core.errors import SqlError
 from noria.core.limits import FEED_ALIVE_S
+from noria.runtime.transport.json_lines import json_lines
 from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.parameters import encoded
@@ -178,10 +179,9 @@ class HttpTransport:
             response = connection.getresponse()
             if response.status != 200:
                 _raise(response.status, response.read())
-            for line in response:
-                step = json.loads(line)
+            for step in json_lines(response):
                 if "error" in step:
-                    _raise(200, line)
+                    _raise(200, json.dumps(step).encode())
                 yield step
         finally:
             connection.close()

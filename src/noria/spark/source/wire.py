@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from noria.runtime.transport.json_lines import json_lines
 from noria.spark.source.errors import OptionError, Unreachable, UserError
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
@@ -111,10 +112,9 @@ class Server:
     def lines(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Lines of JSON as they come; an error among them is raised."""
         with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
-            for line in response:
-                step = json.loads(line)
+            for step in json_lines(response):
                 if "error" in step:
-                    raise _refused(200, line)
+                    raise _refused(200, json.dumps(step).encode())
                 yield step
 
     def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
