@@ -305,7 +305,7 @@ def test_what_spark_computes_is_over_no_rows(filled: Emptied, monkeypatch: pytes
     with monkeypatch.context() as m:
         for worker in each_worker(filled.db):
             m.setattr(worker._changes, "_large", 10)
-            m.setattr(worker.engine, "_large", 10)
+            m.setattr(worker.engine, "large", 10)
         m.setattr(filled.program.first_states, "bootstrap", bootstrap)
         with pytest.raises(SqlError) as e:
             filled.db.sql("TRUNCATE t")
