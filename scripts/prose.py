@@ -1,9 +1,10 @@
 """Finds sentences that are too long: `python scripts/prose.py [--docstrings] [--messages] [FILES…]`.
 
 Prints `file:line: words: sentence` for each sentence of more than 30 words and ends with status 1 if there is one.
-Without FILES it reads README.md and docs/.  In Markdown it skips code, HTML, headings and the lists and tables of
-generated pages; each cell of another table counts by itself.  `--docstrings` and `--messages` read Python files (by
-default all of src/): docstrings, and the texts of raised errors and of the log.  A span of code counts as one word.
+Without FILES it reads README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/.  In Markdown it skips code, HTML, headings
+and the lists and tables of generated pages; each cell of another table counts by itself.  `--docstrings` and
+`--messages` read Python files (by default all of src/): docstrings, and the texts of raised errors and of the log.  A
+span of code counts as one word.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ def _text(node: ast.expr) -> str | None:
 
 # ---------------------------------------------------------------- files
 def documents() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    return [*pages, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -158,6 +159,18 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_every_package_is_in_the_list() -> None:
     packages = {p.parent.name for p in SRC.glob("*/__init__.py")}
     assert packages <= set(LAYERS), f"not in the list of layers: {sorted(packages - set(LAYERS))}"
+
+
+def test_the_architecture_prints_this_order() -> None:
+    """Its table has a row for each package, with its rooms; "and" joins rooms that do not import each other."""
+    text = (SRC.parents[1] / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| \d+ \| \[(\w+)\]\(#[\w-]+\) \| ([^|]*)\|$", text, re.MULTILINE)
+    assert [package for package, _ in rows] == list(LAYERS)
+    printed = {package: tuple(tuple(part.strip().split(" and ")) for part in rooms.split(","))
+               for package, rooms in rows if rooms.strip()}
+    assert printed == ROOMS
+    first, last = re.findall(r"`(\w+)` to `(\w+)` are pure", " ".join(text.split()))[0]
+    assert LAYERS[LAYERS.index(first): LAYERS.index(last) + 1] == PURE
 
 
 def test_a_module_of_more_than_500_lines_says_why() -> None:

@@ -1,4 +1,6 @@
-"""README.md and docs/ have no sentence of more than 30 words; `scripts/prose.py` finds them.
+"""README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ have no sentence of more than 30 words.
+
+`scripts/prose.py` finds them.
 
     python scripts/prose.py --docstrings --messages        the same over src/, where it is not demanded
 """

@@ -114,6 +114,27 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
     assert asked == [(True, True), (False, False)]
 
 
+def test_clients_that_miss_one_key_share_an_upquery(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONE-REQUEST: of eight that ask for one key, and two for another, two requests reach the worker."""
+    transport: Any = figure2._transport
+    executor = transport._executor
+    view, reads, asked = executor.program.view("StoriesWithVC"), executor.reads, list[Any]()
+    ask = reads._link.ask
+
+    async def asks(packet: Any, retry: bool = False, lease: Any = None) -> Any:
+        asked.append(packet)
+        return await ask(packet, retry=retry)
+
+    async def all_at_once() -> list[Any]:
+        return await asyncio.gather(*[reads.fetch(view, (key,)) for key in (1, 1, 1, 2, 1, 1, 2, 1, 1, 1)])
+
+    monkeypatch.setattr(reads._link, "ask", asks)
+    before = reads.upqueries
+    found = transport._run(all_at_once())
+    assert [rows[0][0] for rows in found] == [1, 1, 1, 2, 1, 1, 2, 1, 1, 1]
+    assert [type(packet) for packet in asked] == [Read, Read] and reads.upqueries - before == 2
+
+
 def test_texts_that_differ_in_literals_share_a_view(figure2: Database) -> None:
     views_at_once(figure2._transport)
     for author, titles in (("ann", ["One", "Three"]), ("bob", ["Two"]), ("nobody", [])):
