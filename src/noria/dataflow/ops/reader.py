@@ -1,4 +1,5 @@
-"""Reader: the leaf of an external view; its state is published for lock-free readers (sections 4.1, 6.2)."""
+"""Reader: out = the rows of a view by its key, published for lock-free readers (sections 4.1, 6.2). The leaf of a
+view."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from noria.dataflow.ops.stateful import Stateful
 
 
 class Reader(Stateful):
-    """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
-    tells it from other views of its name; feed: nobody looks it up, its changes are told; adhoc: of no named view."""
+    """`key`: the columns by which clients look rows up, in parameter order. `visible`: the leading columns that
+    clients see.
+
+    `definition`: the number that distinguishes it from other definitions of the view's name. `feed`: no client
+    looks it up; its changes are recorded. `adhoc`: it belongs to an ad-hoc view.
+    """
 
     parted = False
 
