@@ -110,7 +110,7 @@ class Join(Operator):
         return Partition((left, right), self._parts(mine, other))
 
     def _parts(self, left: Parts, right: Parts) -> Parts:
-        """Of rows whose equal rows of both sides are at one worker."""
+        """The partition of joined rows, given that equal rows of both sides are at one worker."""
         if self.outer:
             return left
         return tuple(dict.fromkeys((*left, *placed(right, {c: self.lw + c for c in range(self._widths[1])}))))

@@ -128,7 +128,8 @@ class Top(Stateful):
         return self.shown(engine, node.stored.rows())
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Of the groups that another index has, the rows kept already; of the others the first."""
+        """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
+        are kept."""
         groups = distinct(self._group_keys(engine, rows))
         here = self._covered(node, groups)
         kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
