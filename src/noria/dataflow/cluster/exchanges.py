@@ -57,7 +57,7 @@ NO_KEY = np.empty((0, 1), np.int64)  # of no columns, the only one
 
 class Shards:
     """This worker (number `worker`) among `workers`. `send`: appends a message to the channel to a worker.
-    `incarnation`: how often this worker was started; it ignores answers to requests of earlier lives."""
+    `incarnation`: how often it was started; answers to requests of earlier lives are ignored."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
@@ -139,8 +139,7 @@ class Shards:
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Request distinct missing keys (folded) of an exchange, except those under way. Raises `Remote` unless
-        this worker alone has the rows. A tick requests nothing (R14): the caller evicts the dependent keys
-        instead."""
+        this worker alone has the rows. In a tick nothing is requested (R14): the caller evicts dependent keys."""
         if self._in_tick:
             raise Remote(())
         known = self._gathers.find(node, cols, keys)
@@ -376,9 +375,9 @@ class Shards:
 
     # -------------------------------------------------------------- another worker was lost
     def lost(self, worker: int) -> None:
-        """Handle the restart of a worker, which has only its base tables (R19). Everything that derives from its
-        rows is evicted. Full states gather again, and the difference continues below as a delta. Requests to it
-        are sent again, and its own requests are dropped."""
+        """Handle the restart of a worker, which has only its base tables (R19). What derives from its rows is
+        evicted; full states gather again, and the difference continues as a delta. Requests to it are sent again,
+        its own dropped."""
         self.waiting.lost(worker)
         self.marks.lost(worker)
         self.giving.lost(worker)

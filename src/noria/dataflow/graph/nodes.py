@@ -234,7 +234,7 @@ class Operator:
         raise NotImplementedError
 
     def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
-        """`BaseStore.reach`.  Base tables only."""
+        """See `BaseStore.reach`. Base tables only."""
         raise NotImplementedError
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:

@@ -455,7 +455,7 @@ class Ask:
     """A question about the worker. Answer: `Done`.
 
     * stats | graph | validate | builds (the builds under way, and their views) | history (the changes of the
-      program, `Noted`)
+      program, `Noted`) | waits (what its requests wait for, as text)
     * graph plan: the graph as data, for `Migrate.adopt`.
     * explain (view) | analyze (measures what `read` does) | idle (view): whether it was never read.
     * table (table): what a bulk load must bring.
@@ -573,8 +573,9 @@ class Migrated:
       compute.
     * `failed`: (view, why) of views that cannot be made, if `each` was set.
     * `yielded`: idle views that were dropped.
-    * `routes`: of several workers, for each existing view that the steps name: the positions within its key whose
-      values determine the worker (none: worker 0), and the largest number of exchanges above it.
+    * `routes`: with several workers, (view, positions, depth) for each existing view that the steps name. The
+      values at these positions of the key determine the worker; none: worker 0. The depth is the largest number
+      of exchanges above the view.
     * `first_node`: see `Migrate`.
     """
 

@@ -85,8 +85,8 @@ class Join(Operator):
 
     # -------------------------------------------------------------- planning
     def primary(self, node: Node, cols: Columns) -> tuple[int, Columns, tuple[int, ...]]:
-        """The side a pull by cols comes from, its columns, and which of cols they answer; the others are
-        checked on the result (a key from both sides, "straddled")."""
+        """The side that a pull by cols reads first, its columns, and which of cols they answer. The other columns
+        are checked on the result: such a key is "straddled"."""
         cover = [tuple(i for i, c in enumerate(cols) if c in self._in[side]) for side in (0, 1)]
         side = 0 if self.outer or len(cover[0]) >= len(cover[1]) else 1
         if not cover[side]:

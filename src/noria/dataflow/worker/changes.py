@@ -149,8 +149,8 @@ class Changes:
         return None
 
     def _is_back(self, steps: Sequence[packets.MigrationStep]) -> bool:
-        """Whether these steps have no effect because the graph was adopted from another worker after they were
-        undone."""
+        """Whether the views already are as these steps make them, as in a graph that was adopted from another
+        worker."""
         return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
                    for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
 
