@@ -64,15 +64,15 @@ class Builds:
     unforeseen: Callable[[Exception], SqlError] | None = None
     states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
-    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
-    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
+    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table: indexes that no view needs
+    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, but failed to begin
     fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
     served: list[Serving] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
     _turns: deque[Build] = field(default_factory=deque)
-    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
+    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
-    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by what they can be asked here
-    _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
+    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that can be served here
+    _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
     # -------------------------------------------------------------- what is to be built
     def declare(self) -> None:
@@ -127,7 +127,7 @@ class Builds:
     def index(self, base: Node, table: str, columns: Columns) -> None:
         """Make lookups in the base table by these columns possible; builds the index if it does not exist."""
         store = self.engine.store
-        if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
+        if (base, columns) in self.indexes:  # a failed one too, until no view needs it
             return
         if store.serves(table, columns):
             return
@@ -191,7 +191,7 @@ class Builds:
         self._turns.append(serving)
 
     def serve_no_more(self, wanted: Callable[[Serving], bool]) -> None:
-        """Stop to serve requests, except those that `wanted` accepts."""
+        """Stop serving requests, except those that `wanted` accepts."""
         for s in [s for s in self.served if not wanted(s)]:
             self.served.remove(s)
             self._turns.remove(s)
@@ -269,7 +269,7 @@ class Builds:
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, Gathered):
-                continue  # whoever has the rows says whether they are to be asked for again
+                continue  # the sender of the rows reports whether to ask again
             if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
@@ -430,7 +430,7 @@ class Builds:
         return bool(readers) and all(r.op.adhoc for r in readers)
 
     def _whole(self, build: Build) -> None:
-        if isinstance(build, Serving):  # or it was given up with its last piece
+        if isinstance(build, Serving):  # it may have been given up with its last piece
             self.serve_no_more(lambda s: s is not build)
             return
         self._turns.remove(build)
@@ -444,18 +444,18 @@ class Builds:
             del self.indexes[build.base, build.columns]
         elif isinstance(build, FirstState | Delivered | Gathered):
             del self.states[build.node]
-            build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
+            build.node.live, build.node.inert = True, False  # even if a node waits for an index meanwhile
         if not _beside(build):
             self.settle()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
-                # a load had what these wait for built again in its own place; or what is above an exchange that is to
-                # be full is in use only now
+                # a load rebuilt in place what the dormant nodes wait for, or the nodes above an exchange that must
+                # be full came into use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
             build.put()
         self._try(build, self.engine.relayout)
-        if build.error is not None:  # what waits for it will not be there
+        if build.error is not None:  # the nodes that wait for it cannot be built
             assert isinstance(build, Promotion | Gathered)
             self.state(build)
 

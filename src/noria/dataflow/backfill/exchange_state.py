@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 AHEAD = 4  # slices
-PIECE_ROWS = 16_384  # at most: whoever takes them takes all of a piece in one step
+PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
@@ -40,21 +40,21 @@ class Serving(Passing):
                  fail: Callable[[SqlError], None]):
         super().__init__(node)
         self.asker, self.ask = asker, ask
-        self.ahead = AHEAD  # slices that may go before one is asked for
+        self.ahead = AHEAD  # slices that may be sent before the asker asks for one
         self._ready, self._give, self._over, self.fail = ready, give, over, fail
         self._in_slice = False
 
     def can(self) -> bool:
         try:
             return self.ahead > 0 if self.begun else self._ready()
-        except SqlError:  # which the next step raises
+        except SqlError:  # the next step raises it
             return True
 
     def _begin(self, engine: Engine) -> None:
         self._ready()
         super()._begin(engine)
         assert self._top is not None
-        for rows in engine.stream(self._top):  # what is there of no rows at all
+        for rows in engine.stream(self._top):  # output that exists without input rows
             if len(rows):
                 self._take(engine, rows)
 

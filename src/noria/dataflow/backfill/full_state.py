@@ -24,7 +24,7 @@ class FirstState(Passing):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self._shadow: Node | None = None  # does what the node will do, below the way
+        self._shadow: Node | None = None  # applies the node's operator at the end of the path
 
     def _begin(self, engine: Engine) -> None:
         super()._begin(engine)
@@ -36,7 +36,7 @@ class FirstState(Passing):
         gates = [gate for _, gate in self._gates]
         expected = sum(g.total(engine) for g in gates)
         n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
-        for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
+        for rows in engine.stream(top):  # output that exists without input rows, as of GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
 
     def step(self, engine: Engine) -> bool:
@@ -156,7 +156,7 @@ class NewIndex(Build):
     def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
         super().__init__()
         self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
-        self.ticket = ""  # names it to whoever makes its files
+        self.ticket = ""  # names it for Spark, which makes its files
 
     def step(self, engine: Engine) -> bool:
         return self.build.over or self.build.step(self.rows)

@@ -23,9 +23,9 @@ from noria.state import probe
 if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
-ROW_BYTES = 16  # about so much of a column, and of an index, for each row
-PROBED_ROWS = 8_192  # have passed when it is decided
-WORTH = 2  # lookups are foreseen of at least one row of so many
+ROW_BYTES = 16  # estimate, for each row, of a column or an index
+PROBED_ROWS = 8_192  # the decision is made after this many
+WORTH = 2  # read ahead if lookups are expected of at least one row in this many
 MOST_ROWS = 65_536  # of one key: of more, lookups read them one key at a time
 
 
@@ -38,7 +38,7 @@ class ReadAhead:
         self.done = 0
         self._misses = base.stats.misses  # before anything was looked up for it
         self._after: bytes | None = None
-        self._least = 1  # rows of a slice: that many do not have one key only
+        self._least = 1  # rows of a slice: more than one key has
 
     def possible(self) -> bool:
         """Whether the table has a partial state with this index, and rows of one key are adjacent on disk."""
@@ -66,7 +66,7 @@ class ReadAhead:
         self.over = after is None
         keys = self._keys(engine, batch.columns[list(self.columns)])
         whole = len(batch)
-        if not self.over and len(self.columns) < len(table.primary_key):  # the last key may go on
+        if not self.over and len(self.columns) < len(table.primary_key):  # the last key may have more rows
             whole = int(np.flatnonzero((keys != keys[:, -1:]).any(axis=0)).max(initial=-1)) + 1
             if not whole:
                 self.over, self._least = rows >= MOST_ROWS, 2 * rows

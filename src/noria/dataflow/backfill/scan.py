@@ -52,11 +52,11 @@ class Passing(Build):
     def __init__(self, node: Node):
         super().__init__()
         self.node = node
-        self._top: Node | None = None  # the last of the way
+        self._top: Node | None = None  # the last node of the path
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, Gate]] = []
-        self._ahead: list[ReadAhead] = []  # tables that may be read through
-        self._probed = False  # is it known which of them are?
+        self._ahead: list[ReadAhead] = []  # tables that may be read ahead
+        self._probed = False  # whether it is decided which of them are
         self.sources: set[Node] = set()
 
     @property

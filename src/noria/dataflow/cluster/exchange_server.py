@@ -100,7 +100,7 @@ class Giving:
     # -------------------------------------------------------------- rows under keys
     def serve_keys(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
         """Answer a request for rows under distinct, folded keys."""
-        def can() -> bool:  # what is dormant may be whose key it is
+        def can() -> bool:  # a dormant node may pull by these columns
             builds = self._engine.builds
             feeds = builds.feeds(node, cols) and (asks_by(node, cols) or not builds.dormant)
             return feeds or failed_above(self._engine, node) is not None
@@ -112,7 +112,7 @@ class Giving:
             self._refuse(asker, node, ask, error)
             return
         if not asks_by(node, cols):
-            return  # nor will the asker, when it has this layout
+            return  # the asker will not ask either, once it has this layout
         try:
             self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:

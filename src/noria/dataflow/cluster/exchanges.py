@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 Send = Callable[[int, Message], None]
-NO_KEY = np.empty((0, 1), np.int64)  # of no columns, the only one
+NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
 
 
 class Shards:
@@ -71,8 +71,8 @@ class Shards:
                              Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
-        self._void_often: set[Gather] = set()  # of what is under way
-        self.keeping: set[int] = set()  # for the requests of these nothing is evicted for want of memory
+        self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
+        self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
         others = [w for w in range(workers) if w != worker]
         self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
@@ -105,7 +105,7 @@ class Shards:
         rows = self._values.unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
         if self._stale_of(sender, node):
-            return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
+            return node, Batch.empty(node.width)  # the gathering will contain them
         return node, rows
 
     def _stale_of(self, worker: int, node: Node) -> bool:
@@ -176,7 +176,7 @@ class Shards:
                 self._ask(g, w, mask)
                 if g.error is not None:
                     raise g.error
-        except LongLookup:  # of this worker's own piece, so nobody was asked yet; whoever wants it comes again
+        except LongLookup:  # in this worker's own piece, so no worker was asked yet; the request runs again
             self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
             self._end(g)
             raise
@@ -243,7 +243,7 @@ class Shards:
             return
         g = ask.gather
         g.error = error
-        if g.lost:  # what is kept of it is stale, and cannot be brought up to date
+        if g.lost:  # its rows are stale and cannot be updated
             self._give_up(g)
             self._engine.outages.fail(g.node, error)
             return
@@ -254,7 +254,7 @@ class Shards:
     def _take(self, number: int, rows: Batch) -> None:
         ask = self._asks.pop(number, None)
         if ask is None:
-            return  # nobody wants it any more
+            return  # the gathering has ended
         g = ask.gather
         g.answered[ask.worker] |= ask.keys
         if len(rows):
@@ -264,7 +264,7 @@ class Shards:
 
     def _release(self, g: Gather) -> None:
         if not g.cols and not g.lost and any(other.lost for other in self._gathers.of(g.node, ())):
-            return  # it is to take the place of a state that is stale: what differs is told below before
+            return  # it will replace a stale state: that one's difference must go below first
         self._end(g)
         if not g.cols and not g.lost:
             self._engine.builds.gathered(g.node)
@@ -292,7 +292,7 @@ class Shards:
         self._values.nodes = {n.id: n for n in nodes if n.op.remote}
         for n in nodes:
             before, n.thin = n.thin, layout.is_thin(n)
-            if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
+            if before and not n.thin and not n.full:  # rows below were not pulled through keys that it stores
                 self._evict_below(n)
         self._thin = [n for n in nodes if n.thin]
         for g in list(self._gathers):
@@ -359,7 +359,7 @@ class Shards:
         self._ask_again(g, worker, keys)
 
     def _ask_again(self, g: Gather, worker: int, keys: Mask) -> None:
-        if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
+        if worker == self.worker:  # possibly during a walk, which must end first (R2)
             self.waiting.park(lambda: True, partial(self._ask_own, g, keys), worker)
         else:
             self._ask(g, worker, keys)

@@ -61,7 +61,7 @@ class Marks:
 
     def answered(self, sender: int, answer: Marked) -> None:
         found = self._rounds.get(answer.ask)
-        if found is None:  # of another life of this worker
+        if found is None:  # sent in another life of this worker
             return
         found.missing.discard(sender)
         if not found.missing:

@@ -48,7 +48,7 @@ from noria.dataflow.messages.peer_messages import (
     Update,
 )
 
-NOBODY = 0  # asked: an answer to nobody
+NOBODY = 0  # the request number of a `Marked` that answers no mark
 
 
 class Peers:
@@ -122,7 +122,7 @@ class Peers:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
             if isinstance(body.message, Lost):
-                self.ahead.pop(sender, None)  # of another life of it
+                self.ahead.pop(sender, None)  # sent in another life of it
             if body.version > self.version or sender in self.ahead:
                 self.ahead[sender].append((number, body))
                 continue
@@ -164,7 +164,7 @@ class Peers:
         elif isinstance(message, Lost):
             self.shards.lost(sender)
             self.elsewhere.lost(sender)
-            self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
+            self._send(sender, Marked(NOBODY))  # so that its frontier advances to the last message sent to it
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)
         elif isinstance(message, Broke):

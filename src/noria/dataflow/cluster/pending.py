@@ -24,7 +24,7 @@ from noria.dataflow.graph.partition import owners
 
 Mask = npt.NDArray[np.bool_]
 Held = Callable[[], Iterable[Codes]]
-LOOKED_AT = 64  # of those who wait, at each step, whether anybody still wants it
+LOOKED_AT = 64  # waiting requests checked for cancellation at each step
 MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
 
 
@@ -77,7 +77,7 @@ def end(awaited: Awaited) -> None:
     awaited.then = []
 
 
-At = tuple[Gather, int]  # a key of a gathering, by its place there
+At = tuple[Gather, int]  # a key of a gathering, by its position
 
 
 @dataclass(eq=False)
@@ -172,9 +172,9 @@ class Waiting:
     def __init__(self) -> None:
         self._parked: dict[int, _Parked] = {}
         self._last = 0
-        self._asked: dict[int, Callable[[], bool]] = {}  # those that are asked
-        self._can: list[int] = []  # a heap of those that can go on
-        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # whom nobody may want any more
+        self._asked: dict[int, Callable[[], bool]] = {}  # those that are polled
+        self._can: list[int] = []  # a heap of those that can continue
+        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # those that may be cancelled
         self._waits: Counter[Hashable] = Counter()  # how often each request has waited until now
         self._rounds: set[Hashable] = set()  # those that have waited too often
 
@@ -197,7 +197,7 @@ class Waiting:
                 run()
             else:
                 fail(wrong)
-            if self._waits[whose] == before:  # it does not wait again
+            if self._waits[whose] == before:  # the request does not wait again
                 self._forget(whose)
 
         def look() -> None:

@@ -110,7 +110,7 @@ class Elsewhere:
         if not cols:
             return self._scanned(table, asked)
         keys = self._folded(table, cols, unpacked(asked.keys, [table.fields[c] for c in cols], self.symbols).columns)
-        if not store.finds(table.name, cols):  # the asker's index is not there yet
+        if not store.finds(table.name, cols):  # this worker lacks the asker's index
             rows = self._scanned(table, asked)
             return rows.take(probe.pairs(keys, self._folded(table, cols, rows.columns[list(cols)]))[1])
         if store.row_count(table.name) > asked.rows and not store.within(table.name, cols, keys, asked.rows):
@@ -179,7 +179,7 @@ class Pieces:
 
     def _piece(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
                ) -> Piece:
-        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have got columns meanwhile
+        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
         if place not in self._pieces:
             self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts)
         return self._pieces[place]

@@ -69,7 +69,7 @@ class Engine:
         self.outages = Outages(self)
         self.lookups = Lookups(self)
         self.scans: list[Scan | Lookup] = []  # what reads a table in slices
-        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
+        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
@@ -77,16 +77,16 @@ class Engine:
         self.story = Story(self)
         self.trace: Trace | None = None
         self.clock: Clock | None = None
-        self.processor: Clock | None = None  # of what this thread has computed
+        self.processor: Clock | None = None  # time that this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
         self.saved: Saved | None = None  # states of an earlier life, until rows are written
-        self.restored, self.refill = 0, cast("Refill | None", None)  # of them, in use; keys that partial views had
-        self.shards: Shards | None = None  # of several workers: what connects this one with the others
+        self.restored, self.refill = 0, cast("Refill | None", None)  # number restored; keys of partial views
+        self.shards: Shards | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
-        self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
-        self.large: int | None = None  # as `relayout` was told
-        self._filling = 0  # states being filled, each for the sake of the one before
+        self.settle: Callable[[], None] = lambda: None  # set by the planner: makes the planned nodes
+        self.large: int | None = None  # the last argument of `relayout`
+        self._filling = 0  # states being filled, each for the one before
         self._deepest = 0
         self._pulled: set[int] = set()  # numbers of nodes through which an exception left a pull
 
@@ -126,7 +126,7 @@ class Engine:
             if node.ranges:
                 ranges.admit(self, node, deltas)
             if not node.parents and node in wanted and deltas[0] is not None:
-                watched[node] = deltas[0]  # all of it, whatever memory covers
+                watched[node] = deltas[0]  # all rows, even those of missing keys
             try:
                 out = tick(node, deltas)
             except Exception as bug:
@@ -315,7 +315,7 @@ class Engine:
             raise
         finally:
             for n, indexes in rested.items():
-                if indexes - n.pulled:  # something was answered by an index whose keys nobody asks for any more
+                if indexes - n.pulled:  # keys rested on an index that is no longer pulled
                     self._forget_below(n)
 
     def _planned(self) -> layout.Layout:
@@ -334,13 +334,13 @@ class Engine:
                 if not r.live:
                     late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
             planned = plan(now)
-        if late and self._wanted(planned):  # it is not for the sake of new views
+        if late and self._wanted(planned):  # the cause is not the new views
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
         pulled = plan(self.reads).pulled if late else {}
         builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
-        # what becomes full sooner than what is below it is still looked up as now
+        # a node that becomes full before those below it keeps its present indexes
         builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
                         for n, indexes in (wanted if late else {}).items()})
         return planned
@@ -363,21 +363,21 @@ class Engine:
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
         if not n.full and n.state is not None:
-            for cols in set(n.op.presence(n)) - n.pulled:  # rows are found by it: nothing above keeps its keys complete
+            for cols in set(n.op.presence(n)) - n.pulled:  # only finds rows: its keys are not kept complete
                 n.stored.evict(cols, n.stored.present(cols))
         ranges.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
                 self.first_state(n, n.live, large)
             except BaseException:
-                n.op.forget(self, n)  # what it has is a part
+                n.op.forget(self, n)  # its rows are incomplete
                 raise
 
     def _demote(self, promoted: list[Node]) -> None:
         """Undo a failed layout: states that were to become full are partial and empty, as are partial states
         below."""
         for n in promoted:
-            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # unless all that it derives from is there
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until `settle` finds its inputs whole
             self.builds.drop(n)
         for n in promoted:
             n.op.forget(self, n)
@@ -407,7 +407,7 @@ class Engine:
             return
         if in_use:
             self.builds.finish_indexes(node)
-        waits = self.builds.waits(node)  # also a node in use, where a load has what is above it built again
+        waits = self.builds.waits(node)  # also a node in use whose inputs a load rebuilds
         if in_use and not waits:
             self.build(node)
             return
@@ -425,7 +425,7 @@ class Engine:
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
         elif waits or not at_once or sum(above.values()) > self.builds.at_once_rows:
-            node.inert = True  # so that what is below waits
+            node.inert = True  # so that the nodes below wait
             self.builds.state(FirstState(node))
         else:
             self.build(node)

@@ -19,15 +19,15 @@ from noria.dataflow.graph.nodes import Columns, Node, Pattern, User, ancestors, 
 from noria.state.mapped import leaving
 
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
-LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
-SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
+LEAST_PARTIAL = 0.1  # share of the limit that partial states may always keep
+SAMPLE = 1024  # keys per index and round: the oldest of a sample is nearly the oldest of all
 
 
 def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and all keys below that were pulled through them."""
     if node.full or not keys.shape[1]:
         return
-    if node.thin:  # nothing that comes is dropped for it, so nothing below goes stale
+    if node.thin:  # no delta is dropped for a missing key here, so nothing below becomes stale
         node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
         return
     present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
@@ -192,7 +192,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
     if engine.shards is not None and engine.shards.keeping:
         goal += KEPT_BYTES
     if held > goal:
-        engine.refill = None  # what it would bring would have to go again
+        engine.refill = None  # its keys would be evicted again
         evict_bytes(engine, held - goal)
         engine.shrink()
         leaving.give_back()
@@ -246,7 +246,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
                 found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
                 out[p.source[~below.stored.missing(index, found)]] = True
                 continue
-            for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
+            for i in range(p.values.shape[1]):  # a straddled key: searched among the present keys
                 one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
                 out[p.source[i]] |= matching(engine, below, index, one).shape[1] > 0
     return out
@@ -254,7 +254,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
 
 def sweep(engine: Engine) -> int:
     """Free the texts that no state holds. Returns the bytes freed. Call it between ticks only."""
-    engine.saved = engine.refill = None  # nothing holds the strings of states that nobody wanted
+    engine.saved = engine.refill = None  # the texts of unrestored states are not held
     return engine.symbols.sweep(held(engine))
 
 

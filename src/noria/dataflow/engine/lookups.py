@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
-ROUNDS = 16  # after so many lookups a read takes the next ones at once: what it has read is being evicted
+ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted
 
 
 class LongLookup(Exception):
@@ -66,7 +66,7 @@ class Lookup:
     def again(self) -> None:
         """Restart at the first row: a bulk load may have added rows without a delta."""
         self._scan: KeyedScan = self._engine.store.begin_lookup(self._table, self.cols, self.keys)
-        self._parts: list[Batch] = []  # rows, and behind each the ordinal of its key
+        self._parts: list[Batch] = []  # rows, each followed by the ordinal of its key
         self._nets, self._signed, self.done = self._looked_at is not None, False, 0
 
     @property
@@ -314,7 +314,7 @@ class Lookups:
             return
         waited = len(reader.lookups)
         run(reader.envelope)
-        if len(reader.lookups) == waited:  # it does not wait for more
+        if len(reader.lookups) == waited:  # it needs no further lookup
             self._leave(reader)
 
     def _leave(self, reader: _Reader) -> None:

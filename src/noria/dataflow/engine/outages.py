@@ -103,7 +103,7 @@ class Outages:
 
     def _told(self, node: Node, bug: Exception) -> SqlError:
         what = node.op.describe()
-        if isinstance(bug, SqlError) and is_out_of_service(bug):  # of another worker
+        if isinstance(bug, SqlError) and is_out_of_service(bug):  # reported by another worker
             return bug
         if self.log is None:
             raise bug

@@ -39,7 +39,7 @@ class Profile:
 
     clock: Clock
     visits: dict[int, Visits] = field(default_factory=dict)
-    depth: int = 0  # states that were filled, one for the sake of the other
+    depth: int = 0  # the longest chain of states that were filled
     _inner: list[int] = field(default_factory=lambda: [0])  # time of the nodes below, by level
     _filling: int = 0
 

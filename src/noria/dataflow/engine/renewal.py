@@ -82,6 +82,6 @@ def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
         if n in again:
             begin_again(engine, n, at_once)
         elif not n.full and n.parents:
-            n.inert = True  # unless all that it derives from is there: `settle`
+            n.inert = True  # until `settle` finds its inputs whole
     engine.builds.settle()
     return again

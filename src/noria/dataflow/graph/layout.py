@@ -138,7 +138,7 @@ def _ranged(out: Layout, n: Node, cols: Columns) -> None:
 def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
     """Plan that `user` pulls cols through n. `path`: the stateless nodes between n and the user, nearest the user
     last."""
-    cols = tuple(dict.fromkeys(cols))  # asked for twice: keys of two values are not pulled
+    cols = tuple(dict.fromkeys(cols))  # a repeated column: keys with two values for it have no rows
     if n.op.stateful:
         _want(out, n, cols)
         if any(primary is not None for _, _, primary in path):

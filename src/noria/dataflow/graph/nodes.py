@@ -53,7 +53,7 @@ class Remote(Exception):
 class Mode(Enum):
     """How a read of upstream state treats missing keys."""
 
-    STORED = "stored"  # what is stored is all that matters
+    STORED = "stored"  # only stored rows matter
     FILL = "fill"  # the key must be complete: pull it
     CHECK = "check"  # it must be complete already: a missing key breaks HOLE-CLOSED
 
@@ -142,10 +142,10 @@ class Operator:
     relational operator applied to the sum of all inputs (DELTA-SUM)."""
 
     stateful = False
-    remote = False  # do its rows come from other workers, too?
-    adhoc = False  # is it the reader of an ad-hoc view?
-    saves = False  # can its full state outlast an orderly end (`saving.py`)?
-    drops = False  # base tables: are deltas that memory does not cover dropped?
+    remote = False  # whether it receives rows of other workers
+    adhoc = False  # whether it is the reader of an ad-hoc view
+    saves = False  # whether its full state is saved at an orderly end (`saving.py`)
+    drops = False  # base tables: whether delta rows of missing keys are dropped
 
     def fields(self) -> tuple[Field, ...]:
         raise NotImplementedError
@@ -322,21 +322,21 @@ class Node:
     users: dict[Columns, list[User]] = field(default_factory=dict)
     primaries: frozenset[int] = frozenset()
     full_below: bool = False
-    driver: int = 0  # of a join: the side that is read where all its rows are wanted
+    driver: int = 0  # of a join: the side that is streamed
     kept: bool = False  # a base table that joins look up in
     pulled: frozenset[Columns] = frozenset()
     coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns
     state: State | None = None
     live: bool = False
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
-    inert: bool = False  # below such a node: no deltas until it can be built
-    ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
+    inert: bool = False  # takes part in no tick until it can be built
+    ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
     parts: Parts = ONE
-    thin: bool = False  # of an exchange: does it keep what it asked for only until that is used?
-    elsewhere: bool = False  # are all its rows at another worker?
-    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: who pulls through it
-    reuse: str = ""  # what a node that several plans share stands for
-    stands_for: tuple[float, ...] = ()  # each of these alone: which part of the columns it would have
+    thin: bool = False  # of an exchange: whether it stores answers only until they are used
+    elsewhere: bool = False  # whether all its rows are at another worker
+    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: nodes that pull through it
+    reuse: str = ""  # description of a node that several plans share
+    stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
     stats: NodeStats = field(default_factory=lambda: NodeStats())
 
     @property
@@ -437,7 +437,7 @@ class Graph:
         for p in set(node.parents):
             p.children = [(c, port) for c, port in p.children if c is not node]
         self.nodes.remove(node)
-        node.users, node.through = {}, {}  # they refer to it in turn: a cycle, whose memory would wait for a collection
+        node.users, node.through = {}, {}  # breaks a cycle, so that memory is freed without a collection
 
 
 def ancestors(n: Node) -> list[Node]:

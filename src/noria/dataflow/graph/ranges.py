@@ -54,7 +54,7 @@ def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, r
         keys += 1 + int(ordinal.max(initial=-1))
         have += int(part.weights.sum())
         low, high = (low, end - 1) if descending else (end + 1, high)
-        ask *= 2  # rows on disk that gave none here were filtered or joined away
+        ask *= 2  # rows on disk may be filtered or joined away
     if not parts:
         return Batch.empty(node.width), np.empty(0, np.int64)
     return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
@@ -191,6 +191,6 @@ def are_few(store: BaseStore, argument: str) -> bool:
     column, low, high = map(int, numbers)
     if low > high or not store.finds(table, (column,)):
         return low > high
-    if high < MAX_INT:  # one code more than is asked for is only reached where all of these are few
+    if high < MAX_INT:  # the next code beyond is reached only if the rows are few
         return store.reach(table, column, low, high + 1, WRITTEN_RANGE_ROWS, False) == high + 1
     return store.reach(table, column, low - 1, high, WRITTEN_RANGE_ROWS, True) == low - 1

@@ -68,7 +68,7 @@ class Story:
             kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
             return told(self._engine, kind, node, fields, cols, kept, more)
-        except Exception as e:  # strings that were swept since
+        except Exception as e:  # its texts were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 

@@ -523,8 +523,8 @@ class Hello:
     decided: tuple[str, ...] = ()
 
 
-Told = tuple[tuple[int, int], ...] | None  # workers that a write's messages went to, and the last one's number; or any
-Own = Mapping[int, tuple[int, Told]]  # by worker that has written: which of its writes, and whom it has told
+Told = tuple[tuple[int, int], ...] | None  # (worker, last message number) of a write's messages; None: unknown
+Own = Mapping[int, tuple[int, Told]]  # by writing worker: the number of its write, and its messages
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Fit: {"request": _INT, "table": (TableDef,)},
     packets.SetLimit: {"nbytes": _INT, "request": _INT},
 }
-_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # at once: they are two and more
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
 _MOST = 2**62  # of any number in these fields
 
 

@@ -48,7 +48,7 @@ from noria.state.table import Table
 if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
-LOOKUP_ROWS = 8  # a lookup on disk takes as long as so many rows of a scan
+LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
 
 
@@ -132,7 +132,7 @@ class OneShot:
         if self.work is not None:
             self.work.check()
         once = tuple(dict.fromkeys(cols))
-        if len(once) < len(cols):  # a column that is asked for twice has one value
+        if len(once) < len(cols):  # a repeated column must have one value
             folded = self.folded(node, cols, keys)
             at = np.flatnonzero((folded == folded[[cols.index(c) for c in cols]]).all(axis=0))
             keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])

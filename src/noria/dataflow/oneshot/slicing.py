@@ -82,7 +82,7 @@ class Scan:
 
     def _begin(self) -> None:
         self._after: bytes | None = None
-        self._ahead: list[tuple[list[bytes], Batch]] = []  # places, ascending, and what puts them back
+        self._ahead: list[tuple[list[bytes], Batch]] = []  # positions, ascending; rows that undo the writes
         self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
         self._found: list[Batch] = []
 
@@ -260,7 +260,7 @@ class Scans:
     unforeseen: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
     _waiting: deque[_Asker] = field(default_factory=deque)
-    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in the order of coming
+    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in order of arrival
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
 
     def __bool__(self) -> bool:

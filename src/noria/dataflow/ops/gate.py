@@ -21,7 +21,7 @@ from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Puller
 
-PART_ROWS = 16  # of a state, about so many in a part
+PART_ROWS = 16  # about this many rows of a state are in a part
 MOST_PARTS = 2**20
 
 

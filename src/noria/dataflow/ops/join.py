@@ -44,9 +44,9 @@ from noria.state import probe
 from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
-FIRST_SLICE = 8  # rows of one side that are joined at first where the request is bounded: each may meet very many
-SLICE_ROWS = 4_096  # the most that are joined at a time then
-PRODUCT_ROWS = 262_144  # about so many rows the product of a slice has
+FIRST_SLICE = 8  # the first slice of a bounded request: each row may match very many
+SLICE_ROWS = 4_096  # the largest slice of a bounded request
+PRODUCT_ROWS = 262_144  # target size of a slice's product
 
 
 class Join(Operator):
@@ -73,7 +73,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
-        self._needs: dict[Columns, list[Need]] = {}  # by what is pulled: asked again at every layout
+        self._needs: dict[Columns, list[Need]] = {}  # by pulled columns: every layout asks again
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -128,7 +128,7 @@ class Join(Operator):
         own, other = self.keys[port], self.keys[primary]
         known = [(p.cols.index(c), other[j]) for j, c in enumerate(own) if c in p.cols]
         keys = np.ascontiguousarray(p.values[[i for i, _ in known]])
-        if len(known) < len(own):  # no index finds rows by a part of the key: whatever agrees with the part goes
+        if len(known) < len(own):  # no index finds rows by a part of the key: evict all that agree with the part
             ordinal = np.arange(keys.shape[1])
             wide = self._widen(primary, Pattern(tuple(c for _, c in known), keys, p.source))
         else:
@@ -136,7 +136,7 @@ class Join(Operator):
             if not len(rows):
                 return []
             wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
-        if self.outer:  # the NULL-extended row changes too: of the right side nothing is certain (R9)
+        if self.outer:  # the NULL-extended row changes too: the right side's columns are uncertain (R9)
             return [wide]
         mine = self._widen(port, p)
         extra = [i for i, c in enumerate(mine.cols) if c not in wide.cols]
@@ -316,7 +316,7 @@ class Join(Operator):
             return out
         keys = np.ascontiguousarray(keys[:, asked])
         rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
-        # dL's own NULL rows were taken by R' alone; so here L before the tick changes with R
+        # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
         count = self._matches(engine, before, rows, keys)
         was = count - self._matches(engine, before, right, keys)

@@ -47,7 +47,7 @@ class PerGroup(Operator):
                  text: str):
         self._fields, self._text, self.group = fields, text, group
         self.types = [f.type for f in inputs]
-        self._by = group[:MAX_KEY]  # what an index can have; it finds whole groups, and perhaps others beside
+        self._by = group[:MAX_KEY]  # the columns an index can have; it finds whole groups, and perhaps others
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 

@@ -49,7 +49,7 @@ class Reader(Stateful):
     # -------------------------------------------------------------- state
     def make_state(self, engine: Engine, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
-            fresh = self.fresh(engine, node)  # before the other is dropped: there may be no room
+            fresh = self.fresh(engine, node)  # before the old one is dropped: there may be no space
             if node.state is not None:
                 view_of(node).drop()
             node.state = fresh
@@ -85,7 +85,7 @@ class Reader(Stateful):
         if node.full:
             view.drop()
             node.state = self.fresh(engine, node)
-        else:  # takes no memory, which may be what there is none of
+        else:  # uses no memory, which may be exhausted
             view.evict(view.present())
 
     # -------------------------------------------------------------- ticks
@@ -96,7 +96,7 @@ class Reader(Stateful):
             view.begin_tick(engine.tick_number)
             try:
                 view.apply(delta)
-            except SqlError:  # no room to publish: a partial view forgets everything and starts small again
+            except SqlError:  # no space to publish: a partial view forgets all keys and starts again
                 if node.full:
                     raise
                 self.forget(engine, node)

@@ -48,7 +48,7 @@ from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
 
 Mask = npt.NDArray[np.bool_]
-MOST_OF_PARTS = 1000  # rows; to have each worker find more of them first is not worth it
+MOST_OF_PARTS = 1000  # rows: a larger top is not computed by each worker first
 SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
 
 
@@ -73,12 +73,12 @@ class _Ranked:
 
 
 class Top(Stateful):
-    parted = False  # it keeps more than it shows
+    parted = False  # it stores more rows than are visible
 
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
                  stays: bool = False):
         self._fields, self.group, self.order, self._text = fields, group, order, text
-        self._stays = stays  # is each worker's first row of a group its own?
+        self._stays = stays  # whether each worker keeps the first rows it finds
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
         self._types = [f.type for f in fields]

@@ -125,7 +125,7 @@ class Changes:
         except InvariantViolation:
             raise
         except Exception as bug:
-            self._engine.work = None  # what takes it back has its time
+            self._engine.work = None  # the undo has no time limit
             for u in reversed(undo):
                 u()
             self.left_out = left_out
@@ -144,7 +144,7 @@ class Changes:
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
             needed = {c for base in self._engine.bases.get(table, ()) for c in base.pulled if c}
-            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
+            with suppress(SqlError):  # a full disk or a damaged file: retried at a later change
                 self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
 
@@ -199,7 +199,7 @@ class Changes:
         """Make the views of these steps from the other workers' graph. SqlError, without any change, if the plan
         does not match or a graph exists already."""
         self._planner.adopt(plan)
-        self._before = None  # what tables have learned until now was done to no graph
+        self._before = None  # earlier changes of tables were made without a graph
         self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
         self._engine.relayout(self._large)
         self._engine.builds.declare()
@@ -237,7 +237,7 @@ class Changes:
                 raise damage
             self._refuse_outdated(view)
             if isinstance(s, packets.CheckView):
-                self._planner.once(view)  # which makes nodes that are in no graph
+                self._planner.once(view)  # makes nodes outside the graph
                 return lambda: None
             self._add(view)
             return lambda: self._drop(view.name)
@@ -259,13 +259,13 @@ class Changes:
 
     def _alter(self, table: TableDef) -> Callable[[], None]:
         was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
-        if was is None:  # it was beside another one, and the worker that had it has ended
+        if was is None:  # its worker ended before it replaced another table
             raise view_changed(table.name)
         try:
             self._refuse_passing(was, table)
             self._store.alter_table(table)
         except SqlError:
-            self._store.alter_table(was, fits=True)  # nobody looks at what is written any more
+            self._store.alter_table(was, fits=True)  # ends the check of writes
             raise
         self._call(was.name, table.name)
         self._planner.rekey_table(table)

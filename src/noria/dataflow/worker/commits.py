@@ -63,7 +63,7 @@ class Commits:
             else:
                 results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
                                                      body.once)
-        except SqlError as error:  # nothing is there
+        except SqlError as error:  # nothing was written
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
         if loaded and any(r.error is None for r in results):

@@ -29,7 +29,7 @@ class _Waiting:
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Build]]
-    unwanted: Callable[[], object] = lambda: None  # is called when nobody waits any more
+    unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
 class Deferred:
@@ -115,7 +115,7 @@ class Deferred:
                 made.build.deliver(body.files)
             except SqlError as e:
                 error = e
-        made.build.in_slices()  # does nothing where files came
+        made.build.in_slices()  # no effect if files were delivered
         return Done(body.request, error=error)
 
     def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:

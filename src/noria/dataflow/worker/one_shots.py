@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 Run = Callable[[], Packet | None]
-Again = Callable[[Envelope, Run], None]  # runs a request, whose reply comes with the late ones
+Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
 Wait = Callable[[Remote, Envelope, Run, Pieces | None], None]  # until other workers' rows are here
 
 
@@ -60,7 +60,7 @@ class OneShots:
         self._larger: deque[_Asked] = deque()
         self._replies: list[tuple[Envelope, Packet]] = []
         self._units = 0  # of the query under way
-        self._sliced = False  # was a slice the last turn of those that are larger?
+        self._sliced = False  # whether the last larger turn was a slice
 
     def __bool__(self) -> bool:
         """Whether any query waits for a turn, or any reply to be collected."""

@@ -104,7 +104,7 @@ class Reading:
             return None
         except InvariantViolation:
             raise
-        except Exception:  # whose fault it was shows when each is answered by itself
+        except Exception:  # each read answered by itself shows which one failed
             engine.forget_partial(ancestors(engine.readers[view.name]))
             return None
         finally:

@@ -67,7 +67,7 @@ class Refill:
         except LongLookup:  # of so many keys, or of a key with very many rows
             self._keys = self._most = max(some.shape[1] // 2, 1)
             rest = keys if some.shape[1] > 1 else rest
-        except SqlError:  # its readers will see
+        except SqlError:  # reads of the view will report it
             pass
         self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)
         if rest.shape[1]:

@@ -53,7 +53,7 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
-    for n in engine.graph.nodes:  # what it derives from before it, however little
+    for n in engine.graph.nodes:  # its ancestors precede it, however small
         if n in needed and _is_whole(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
     for n in readers:

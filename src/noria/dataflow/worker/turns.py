@@ -56,7 +56,7 @@ class Turns:
     def __init__(self, classes: Mapping[Class, Turn], clock: Callable[[], int]):
         self._classes, self._clock = dict(classes), clock
         self._schedule = Schedule(WEIGHTS)
-        self._next_at = 0  # not before then is there another quantum on a busy worker
+        self._next_at = 0  # the earliest next quantum on a busy worker
 
     def __bool__(self) -> bool:
         """Whether there is work."""

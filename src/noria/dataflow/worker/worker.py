@@ -50,8 +50,8 @@ from noria.dataflow.worker.reading import Reading
 from noria.dataflow.worker.turns import Class, Turn, Turns
 from noria.state.mapped import leaving
 
-_READS = frozenset((packets.Read, packets.Query))  # which end before they begin where nobody wants them
-STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
+_READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
+STEPS_PER_CHECK = 16  # memory is checked this often: a step allocates little
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
@@ -72,9 +72,9 @@ class Worker:
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
-        self.keep: Callable[[], None] = lambda: None  # saves `states`: its last act but `close`, where it ends in order
+        self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
         self._steps = self._bugs = 0
-        self._grows = True  # may something have got states since memory was looked at?
+        self._grows = True  # whether states may have grown since memory was checked
         self.around = around or Surroundings()
         self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
         self.engine.builds.awaited_rows = large_index
@@ -346,7 +346,7 @@ class Worker:
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
         if isinstance(body, packets.Ask) and body.what in ("caught up", "heard"):
-            self.engine.views.take_over()  # who has waited for what came since reads nothing of an earlier life
+            self.engine.views.take_over()  # a session that waited must not read views of an earlier life
         if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
         if type(body) in self._handlers:
@@ -365,7 +365,7 @@ class Worker:
 
         before = 0 if self._peers is None else self._peers.version
         if self._peers is not None and body.version:
-            self._peers.version = body.version  # what is sent on the way is of it
+            self._peers.version = body.version  # messages sent meanwhile carry it
         failed: tuple[tuple[str, SqlError], ...] = ()
         if body.adopt is not None:
             self._changes.adopt(body.steps, body.adopt)
@@ -377,7 +377,7 @@ class Worker:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
         if self._peers is not None and not body.durable:
-            self.engine.views.take_over()  # what others write may never reach what an earlier life has published
+            self.engine.views.take_over()  # views of an earlier life would miss the others' writes
         self._scans.look()
         self.engine.lookups.look()
         if self._peers is not None and body.version:
@@ -414,7 +414,7 @@ class Worker:
             self._store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
-        except StoreBroken as error:  # of the copy: its directory went with whoever asked
+        except StoreBroken as error:  # in the copy: the asker has removed its directory
             return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
         self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers

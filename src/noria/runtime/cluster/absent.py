@@ -43,9 +43,9 @@ class Away:
 
     def __init__(self, links: Sequence[SomeLink]):
         self._links = links
-        self._waiting: dict[asyncio.Task[Any], bool] = {}  # what has not begun: was it given up?
-        self._wanted: set[asyncio.Task[Any]] = set()  # of these, what somebody waits for
-        self.under_way = False  # is a change made at some workers, and not yet at all?
+        self._waiting: dict[asyncio.Task[Any], bool] = {}  # changes that have not begun; True: given up
+        self._wanted: set[asyncio.Task[Any]] = set()  # those that somebody waits for
+        self.under_way = False  # whether a change is made at some workers and not yet at all
 
     def __bool__(self) -> bool:
         """Whether a change has not begun."""

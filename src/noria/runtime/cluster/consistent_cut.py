@@ -39,7 +39,7 @@ class Cut:
         try:
             if rest is not None:
                 await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))
-                await _while_there(self._links, rest())  # which may wait for a lost one's next life, and all for that
+                await _while_there(self._links, rest())  # `rest` may wait for a lost worker's next life
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:

@@ -70,7 +70,7 @@ class Doing:
 def taking_back(replies: Sequence[Any], back: Migrate) -> Doing:
     """Plan the undo: workers whose reply shows that they made the change undo it. The others only take the
     version."""
-    nothing = replace(back, steps=(), durable=False, back=False)  # there is no room, perhaps
+    nothing = replace(back, steps=(), durable=False, back=False)  # the disk may be full
     return Doing({w: back if isinstance(r, Migrated) and r.error is None else nothing for w, r in enumerate(replies)})
 
 
@@ -83,7 +83,7 @@ async def _taken_back(link: SomeLink, doing: Doing) -> None:
     back = doing.bodies[link.worker]
     for step in back.steps:
         if isinstance(step, AlterTable):
-            await link.ask(Fit(0, step.table), True)  # an error is that of the change, too
+            await link.ask(Fit(0, step.table), True)  # the change itself reports the same error
     reply: Migrated = await doing.watch(link.worker, link.submit(back))
     if reply.error is not None:
         link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")

@@ -49,7 +49,7 @@ class Numbering:
         self.numbers.expect(table, parts.brings)
 
         def came() -> Wrote:
-            done = True  # who knows, where a worker is gone
+            done = True  # unknown if a worker is gone: assume it is done
             try:
                 reply = wrote()
                 done = reply.results[0].error is None

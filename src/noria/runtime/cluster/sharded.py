@@ -93,23 +93,23 @@ class ShardedLink:
         self._asked = LinkStats()
         self.routes, self.version = Routes(self.workers), 0  # of the program
         self._mirror = Mirror()
-        self._told: list[Migrated] = []  # since a change began, by workers that came up
-        self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
+        self._told: list[Migrated] = []  # replies of workers that started since a change began
+        self._next: tuple[int, Mirror] | None = None  # the version and mirror after the change under way
         self._doing: Doing | None = None
-        self._adopted: dict[int, int] = {}  # by worker: the version of the graph that its life has taken over
+        self._adopted: dict[int, int] = {}  # by worker: the version of the graph it adopted in this life
         self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
         self._groups = Groups(links, epoch)
         self._migrating = asyncio.Lock()
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
-        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
-        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by what waits for numbers, too: the write
+        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by submitted future: the one it waits for
+        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
         self._writing = Writing()
-        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
-        self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
+        self._taking: set[asyncio.Future[None]] = set()  # done when a worker that copies a graph serves or is lost
+        self._at_gate: dict[int, Hello] = {}  # of workers that started while none serves
         self._starting: asyncio.Task[Any] | None = None  # all of these
-        self._gate = asyncio.Event()  # set when all workers may serve that came up together
+        self._gate = asyncio.Event()  # set when all workers that start together may serve
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
+        self._alone: set[asyncio.Future[Any]] = set()  # changes that wait until no other is under way
         self._limit: SetLimit | None = None
         self._pauses = Pauses(self._begin)
         self._own = OwnWrites(links)
@@ -166,7 +166,7 @@ class ShardedLink:
         """Prepare a worker that has sent a Hello. Returns when it may serve."""
         self._own.lost(worker)
         while (donor := self._serving()) is None and self._taking:
-            await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
+            await asyncio.wait(self._taking)  # a worker that copies a lost worker's graph serves first
         if donor is not None:
             serves: asyncio.Future[None] = self._loop.create_future()
             self._taking.add(serves)
@@ -187,7 +187,7 @@ class ShardedLink:
         finally:
             if self._at_gate.get(worker) is hello:
                 del self._at_gate[worker]
-            if self._starting is not None and not gate.is_set():  # it was lost: what is asked of it is not answered
+            if self._starting is not None and not gate.is_set():  # it was lost: it will not answer
                 self._starting.cancel()
 
     def _serving(self) -> SomeLink | None:
@@ -244,7 +244,7 @@ class ShardedLink:
             plan = (await donor.ask(Ask(0, "graph plan"))).value
         except WorkerGone as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
-        await link.take_in(plan["version"], catalog_only)  # the graph has it already, the catalog here has not
+        await link.take_in(plan["version"], catalog_only)  # the graph includes it, this worker's catalog does not
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
@@ -305,7 +305,7 @@ class ShardedLink:
         inner.add_done_callback(done)
 
     def _write(self, body: Write, future: asyncio.Future[Any]) -> None:
-        if not body.statements:  # what is to be forgotten, wherever it was remembered
+        if not body.statements:  # only names to forget: every worker may remember them
             forgotten = asyncio.gather(*(link.submit(body) for link in self.links))
             self._passes_on(forgotten, future, lambda: Wrote(0, ()))
             return
@@ -511,7 +511,7 @@ class ShardedLink:
         """Within `on_hello` only: worker 0 restores the program, and the others copy it from there."""
         if not isinstance(body, Migrate):
             return await self._all(body, lambda link, b: link.recover(b))
-        self.version = max(self.version, 1)  # all are new: what is sent again comes after it, and others wait for it
+        self.version = max(self.version, 1)  # all workers are new: later changes must have later versions
         reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
         if reply.error is None:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
@@ -548,7 +548,7 @@ class ShardedLink:
     async def _read(self, body: Read | Query, retry: bool, lease: Lease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
-            reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
+            reply: Rows = await self.links[LEADER].ask(body, retry)  # worker 0 reports that it is gone
             return reply
         parts = split(body, self.routes, view)
         if len(parts) == 1:

@@ -36,7 +36,7 @@ from noria.dataflow.messages.packets import (
 )
 from noria.runtime.link.blame import Blame, refused
 
-_MOST_PASSED = 1_000  # changes that are looked through for one that may go before them
+_MOST_PASSED = 1_000  # changes searched for one that may pass them
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
 
@@ -229,7 +229,7 @@ class ChangeQueue:
         self.flying.remove(flight)
         self._careful = self._careful and any(not f.sent for f in self.flying)
         body = flight.body
-        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two is no message
+        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two was unreadable
             statements = 1 if isinstance(body, Decide) else len(body.statements)
             reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
@@ -410,4 +410,4 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # looked at: a caller that went away makes no noise
+        future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone

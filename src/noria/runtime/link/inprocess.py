@@ -47,7 +47,7 @@ class InProcessLink(Member):
         self._pauses = Pauses(self._begin)
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
-        self._recovered = asyncio.Event()  # or has ended
+        self._recovered = asyncio.Event()  # or the link has ended
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:

@@ -171,7 +171,7 @@ class WorkerLink(Member):
         self._peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._newest, self._pumping = 0, False  # soon
+        self._newest, self._pumping = 0, False  # whether `_pump` is scheduled
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -336,7 +336,7 @@ class WorkerLink(Member):
     def _beat(self) -> None:
         """Detect a frozen worker, and kill it."""
         now = self._clock()
-        stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses wait unread, judge next time
+        stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses are unread, so decide next time
         self._last_beat = now
         self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
         if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
@@ -362,7 +362,7 @@ class WorkerLink(Member):
             self._appeared(connection, item.body)
         elif connection is not self._peer:
             if isinstance(item, Signal):
-                return  # one that could not open its shard says goodbye; Spark tells why
+                return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, Found):
             self.stats.dropped += not self._together.take(item.body)
@@ -412,7 +412,7 @@ class WorkerLink(Member):
             if self.on_hello is not None:
                 await self.on_hello(hello)
         except WorkerGone:
-            return  # it died meanwhile; the next Hello starts anew
+            return  # the worker died; the next Hello restarts recovery
         except Exception as e:
             self._kill_peer()
             self._lost(f"bringing back the program failed: {e!r}")

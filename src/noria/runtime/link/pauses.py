@@ -52,7 +52,7 @@ class Pauses:
             yield
         finally:
             self._why[what] -= 1
-            self._why += Counter()  # without those that are none
+            self._why += Counter()  # removes zero counts
             waiting, self._waiting = self._waiting, []
             for change, future in waiting:
                 if not future.done():

@@ -11,7 +11,7 @@ from noria.dataflow.messages.packets import Ask, Done, Evict, Foreseen, Packet, 
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
 _COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
-_MOST = ("nodes", "views", "tick", "sweeps")  # of the counters, those of which all workers have as many
+_MOST = ("nodes", "views", "tick", "sweeps")  # counters that are equal at all workers
 
 
 def as_one(body: Packet, values: Sequence[Any]) -> Any:

@@ -115,7 +115,7 @@ class Routes:
             return np.zeros(number, np.int64)
         if not arrow:
             if all(t.kind is Kind.INT for t in route.types):
-                with suppress(OverflowError):  # else some are no keys of any row
+                with suppress(OverflowError):  # otherwise some are keys of no row
                     codes = [np.array([NULL_CODE if k[i] is None else int(k[i]) for k in keys], np.int64)
                              for i in route.by]
                     return shard_of(codes, route.types, self.workers)
@@ -133,7 +133,7 @@ class Routes:
         if route is None:
             raise view_changed(view.name)
         if route.definition != view.definition:
-            if max(route.by, default=-1) >= len(view.key_fields):  # told of another definition, which has a longer key
+            if max(route.by, default=-1) >= len(view.key_fields):  # of another definition, which has a longer key
                 raise view_changed(view.name)
             route.definition = view.definition
             route.types = tuple(view.key_fields[i].type for i in route.by)

@@ -236,7 +236,7 @@ def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, in
             hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
             found += [(n, h) for h in hashes.tolist()]
     except SqlError:
-        return frozenset(), False  # which its worker tells
+        return frozenset(), False  # its worker reports it
     return frozenset(found), len(set(found)) == len(found)
 
 
@@ -272,7 +272,7 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
         return _with_column(statement, at, given)._replace(numbered=range(len(codes))), 0
     codes = codes.copy()
     above = 0
-    for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows
+    for row, code in enumerate(codes.tolist()):  # in row order: a greater given value raises the following ones
         if code in (NULL_CODE, 0):
             codes[row] = numbers.next(table, 1, above)
         else:

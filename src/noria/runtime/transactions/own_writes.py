@@ -76,7 +76,7 @@ class OwnWrites:
                                                       if v == worker))
             return
         answered = tuple(self._answered)
-        some = lacking if depth == 1 else []  # beyond one exchange rows may come by way of any
+        some = lacking if depth == 1 else []  # beyond one exchange, rows may travel through any worker
         await self._ask(worker, "caught up", f"{depth} {','.join(map(str, some))}")
         has = self._has.setdefault(depth, [[0] * len(self._links) for _ in self._links])[worker]
         for w, number in enumerate(answered):

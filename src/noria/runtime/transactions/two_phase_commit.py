@@ -27,7 +27,7 @@ from noria.runtime.link.changes import Change, Lost
 from noria.runtime.link.link import LinkState
 
 log = logging.getLogger(__name__)
-AGAIN_S = 1.0  # between two tries of what a full disk keeps from being committed
+AGAIN_S = 1.0  # between tries of a commit that a full disk prevents
 _DAMAGED = 1194  # a file that cannot be read: no other try helps
 
 
@@ -104,7 +104,7 @@ class Groups:
         self._numbers = itertools.count(1)
         self._running: dict[asyncio.Task[Outcome], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
-        self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
+        self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody needs any more
         self._settled: dict[tuple[str, int], Sequence[WriteResult]] = {}  # of running groups: done as workers came up
 
     def __bool__(self) -> bool:
@@ -150,7 +150,7 @@ class Groups:
         name = self._running.pop(task).name
         self._settled = {at: result for at, result in self._settled.items() if at[0] != name}
         if not task.cancelled():
-            task.exception()  # looked at: whoever began it may be gone
+            task.exception()  # retrieved, in case nobody awaits the task
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """Give up a group, unless it is decided."""
@@ -166,7 +166,7 @@ class Groups:
                 self._links[worker].withdraw(group.prepares[worker], True)
             elif worker == group.first and not group.patient:
                 self._links[worker].withdraw(group.decision, False)
-            if worker == group.first and not group.decision.done():  # it may have committed; only its next life tells
+            if worker == group.first and not group.decision.done():  # only its next life reports whether it committed
                 for w in group.prepares:
                     self._links[w].pass_by(group.name)
 
@@ -200,7 +200,7 @@ class Groups:
         self._committed.add(name)
         told[first] = wrote.told
         decided = await self._decide(name, prepared, True, told)
-        if not any(_error(results) for results in decided.values()):  # else: who starts again asks for it
+        if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker asks for it
             self._committed.discard(name)
             self._done.setdefault(first, []).append(name)
         return Outcome(True, {first: wrote.results, **decided})
@@ -220,7 +220,7 @@ class Groups:
                         told[w] = reply.told
                     return reply.results
                 if error.code == _DAMAGED:
-                    self._links[w].release(name)  # it keeps its table, and no other
+                    self._links[w].release(name)  # only its own table stays locked
                     return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
                 if not said:
                     log.warning("worker %d cannot commit what is decided, which is tried each second: %s", w, error)
@@ -255,7 +255,7 @@ class Groups:
         """
         for group in tuple(self._running.values()):
             there = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
-            if not there or group.patient:  # none changes the catalog beside what is patient
+            if not there or group.patient:  # no change of the catalog runs beside a patient group
                 continue
             commit = group.name in hellos[group.first].decided or _committed(group.decision)
             if not commit:
@@ -268,7 +268,7 @@ class Groups:
         link = self._links[worker]
         reply: Wrote = await link.first(Decide(name, commit))
         error = _error(reply.results)
-        link.release(name)  # or nobody would decide it in the worker's next life
+        link.release(name)  # otherwise nobody would decide it in the worker's next life
         if error is not None and error.code != _DAMAGED:
             raise error
         if error is not None:

@@ -36,7 +36,7 @@ MAGIC = b"noria\x00\x00\x01"
 PROOF_S = 5.0
 MOST_WISH_BYTES = 1_024
 READ_BYTES = 2**18  # that wait to be read from a connection, at most
-KEEP_S = 5  # for which a host may say nothing at all, on any connection, before it counts as gone
+KEEP_S = 5  # a host that is silent this long on all connections counts as gone
 _NUMBER = _PROOF = 32
 _SECRET_BYTES = 32
 _SECRET_FILE = "workers.secret"
@@ -129,9 +129,9 @@ def _loaded(certificate: Path, key: Path, server: bool, versions: tuple[object, 
     byte."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # it is one certificate, whichever host shows it
+    context.check_hostname = False  # all hosts share one certificate
     context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # itself, whoever signed it
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust the certificate itself, whoever signed it
     context.load_cert_chain(certificate, key, password=lambda: "")
     own = "".join(certificate.read_text().partition("-----END CERTIFICATE-----")[:2])
     context.load_verify_locations(cadata=own)

@@ -185,7 +185,7 @@ class Lineage:
     def _record(self) -> None:
         here = Process.of(os.getpid())
         if here is None:
-            return  # no /proc: nobody will be killed by its number
+            return  # no /proc: no process will be killed by its number
         fresh = self._owner.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(here)))
         fresh.replace(self._owner)

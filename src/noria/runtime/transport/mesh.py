@@ -40,7 +40,7 @@ class _Out:
         self.line, self._waiting = line, bytearray()
 
     def send(self, data: bytes) -> bool:
-        """Send data; False if the peer is gone or has stopped to receive."""
+        """Send data; False if the peer is gone or has stopped receiving."""
         self._waiting += data
         return self.flush() and len(self._waiting) <= MOST_WAITING
 
@@ -201,7 +201,7 @@ class Mesh:
 
     def _taken(self, line: _In, item: wire.Item) -> list[Envelope]:
         if isinstance(item, WireError):
-            raise item  # rows that would be missing: the channel begins anew
+            raise item  # rows would be missing, so the channel restarts
         if item.epoch != self._epoch:
             self._note(f"worker {self._worker} refused a message of worker {line.sender}: {item}")
             return []
@@ -214,7 +214,7 @@ class Mesh:
         if hello.number < self._newest.get(hello.sender, 0):
             self._drop_in(line)
             return []
-        anew = 0 < self._newest.get(hello.sender, 0) < hello.number  # what goes to another life of it goes nowhere
+        anew = 0 < self._newest.get(hello.sender, 0) < hello.number  # messages to its former life are lost
         self._newest[hello.sender] = hello.number
         for old in [other for other in self._in.values() if other.sender == hello.sender]:
             self._drop_in(old)

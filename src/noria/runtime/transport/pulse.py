@@ -57,7 +57,7 @@ class Watch:
         return number in self._unwanted
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides
+        with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides when to end
             self._line = line
             poll, reader = select.poll(), Reader()
             poll.register(line, select.POLLIN)

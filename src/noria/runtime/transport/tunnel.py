@@ -39,7 +39,7 @@ from noria.runtime.transport.handshake import Between, Closed, NoProof, Refused,
 
 PIECE_BYTES = handshake.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
-REACH_S = 5.0  # for which the server's tunnel may be gone, or beset, when a worker starts
+REACH_S = 5.0  # how long the server's tunnel may be down or overloaded when a worker starts
 FRONTS = "fronts.sock"  # where the server hears its front ends
 MOST_UNPROVED = 256  # connections at a time; asyncio accepts up to 100 at once
 _LINK, _PEER = re.compile(r"link(-\d{1,4})?"), re.compile(r"peer-(\d{1,4})")
@@ -93,15 +93,15 @@ class Tunnel:
         self._told, self._note = told, note
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
-        self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: who is to be told
-        self._unproved: dict[asyncio.Task[Any], str] = {}  # who is to prove itself: its host, in the order of coming
+        self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: receivers of the addresses
+        self._unproved: dict[asyncio.Task[Any], str] = {}  # unproved connections, with hosts, oldest first
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> int:
         """Start to listen; returns the port."""
         told = self._told
-        handshake.tls(told.between, server=True)  # not with the first connection only
+        handshake.tls(told.between, server=True)  # now, and not only at the first connection
         self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port, limit=PIECE_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
         if told.hub is not None:
@@ -235,7 +235,7 @@ class Tunnel:
         gone.cancel()
         if there is not None:
             there[1].transport.abort()
-        writer.transport.abort()  # what came meanwhile is lost: another connection goes through
+        writer.transport.abort()  # received bytes are lost: another connection goes through
 
     async def _reached(self, worker: int) -> Streams | None:
         address = self._where.get(worker)
@@ -255,7 +255,7 @@ class Tunnel:
             self._make_room()
             try:
                 if (tls := handshake.tls(self._told.between, server=True)) is not None:
-                    # By us, not by asyncio: who does not go on with it is one of the unproved.
+                    # By us, not by asyncio, so that a stalled TLS handshake counts as unproved.
                     await writer.start_tls(tls, ssl_handshake_timeout=handshake.PROOF_S)
                 wish = await handshake.wish_of(reader, writer, self._told.between)
             except asyncio.CancelledError:
@@ -315,7 +315,7 @@ async def _joined(one: Streams, other: Streams) -> None:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
         for _, writer in (one, other):
-            writer.close()  # with what waits in it: a goodbye arrives
+            writer.close()  # after flushing, so that a goodbye arrives
 
 
 async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

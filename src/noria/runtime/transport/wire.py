@@ -38,7 +38,7 @@ from noria.runtime.transport.packet_codec import PACKETS
 MAGIC = b"NORI"
 WIRE_VERSION = 2
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit
-MAX_MESSAGE_BYTES = 2**32  # a longer one is no message but garbage read as a length
+MAX_MESSAGE_BYTES = 2**32  # a longer one is garbage read as a length
 _HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
 _COUNT = struct.Struct("<H")
@@ -62,7 +62,7 @@ class Kind(enum.IntEnum):
     PULSE = 3  # from a thread of its own: the worker's process is not frozen
     HEARTBEAT = 4  # front end to worker: the lease goes on
     GOODBYE = 5  # front end to worker: end cleanly; worker to front end: I am ending
-    CANCEL = 6  # front end to worker, on its second line: nobody wants the answer to request `number`
+    CANCEL = 6  # front end to worker, on the second connection: request `number` is cancelled
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from noria.storage.store import RocksStore
 
 Note = Callable[[str], object]
 _FIRST_FILE = 3  # behind the standard streams
-_NICE = 10  # the writer gives way to whoever serves
+_NICE = 10  # the writer yields to serving processes
 _PR_SET_PDEATHSIG = 1
 
 
@@ -87,8 +87,8 @@ class Checkpoints:
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
         self._next = clock() + CHECKPOINT_LOOK_S
-        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; what is in it, and about how many bytes each
-        self._written = clock() - CHECKPOINT_KEYS_S  # when
+        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; its states, with about their bytes
+        self._written = clock() - CHECKPOINT_KEYS_S  # when it was written
 
     def restore(self, saved: SavedStates | None) -> None:
         """Offer the saved states to the worker before it serves, if all rows written since are known."""
@@ -98,7 +98,7 @@ class Checkpoints:
             self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
             self._worker.restore(saved.states(), deltas)
             return
-        if saved is not None:  # present keys are good without them
+        if saved is not None:  # present keys are useful even without the deltas
             keys = {name: some for name, some in saved.states().items() if name.startswith(KEYS)}
             self._worker.restore(keys, {})
         state_file.remove(self._directory)
@@ -160,7 +160,7 @@ class Checkpoints:
         try:
             if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in found):
                 self._store.deltas.begin()
-        except (SqlError, StoreError) as e:  # a full disk: at another time
+        except (SqlError, StoreError) as e:  # a full disk: tried again later
             self._note(f"states are not saved: {e!r}")
             return
         stand = self._store.stands()
@@ -181,7 +181,7 @@ class Checkpoints:
                 signal.signal(number, signal.SIG_DFL)
             signal.alarm(CHECKPOINT_MOST_S)
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # a peer of a killed worker sees its lines end
+            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end
             os.nice(_NICE)
             self._save(stand, state_file.NEXT, lambda: True)
             code = 0
@@ -193,7 +193,7 @@ class Checkpoints:
         assert writing is not None
         try:
             ended, status = os.waitpid(writing.pid, os.WNOHANG)
-        except ChildProcessError:  # something else has waited for it: the file tells
+        except ChildProcessError:  # already reaped: the file shows the outcome
             ended, status = writing.pid, 0
         if not ended:
             return

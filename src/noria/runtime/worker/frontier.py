@@ -51,7 +51,7 @@ class HeardBy:
         if self._words is None:
             try:
                 self._words = _mapped(self._path, self._workers, os.O_RDWR)
-            except (OSError, ValueError):  # the worker has not come so far
+            except (OSError, ValueError):  # the worker has not created it yet
                 return 0
         return int(_load(self._words, worker))
 

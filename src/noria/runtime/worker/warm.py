@@ -81,7 +81,7 @@ def kernels(place: str | None = None) -> None:
         finally:
             worker.close()
     gc.collect()
-    gc.freeze()  # what is here now stays: no collection need look at it again
+    gc.freeze()  # objects of this moment stay: no collection scans them again
     gc.set_threshold(GC_OBJECTS, 10, 10)
 
 

@@ -48,9 +48,9 @@ from noria.views.files import VIEWS
 Clock = Callable[[], float]
 READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
 READ_BYTES = 2**20  # at a time from the front end
-GOODBYE = "goodbye"  # why a worker ended whose front end told it to
-IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
-IDLE_DUE_S = 0.02  # it is done that often without any quiet
+GOODBYE = "goodbye"  # the reason of an end that the front end asked for
+IDLE_AFTER_MS = 1  # quiet time before deferrable work: more than between a client's statements
+IDLE_DUE_S = 0.02  # deferrable work is done this often without quiet time
 
 
 class FrontEndGone(Exception):
