@@ -183,8 +183,8 @@ class BaseStore(Protocol):
         """First phase of a two-phase commit: compute the statements' results and keep the statements, synced,
         until `decide`.
 
-        If one fails, nothing is kept, and its error is the result of each. Until `decide` no other write runs. A
-        repeated call behaves as in `write`.
+        If a statement fails, nothing is kept; its result has the error, and the other results are empty. Until
+        `decide` no other write runs. A repeated call behaves as in `write`.
         """
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:

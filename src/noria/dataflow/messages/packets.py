@@ -60,7 +60,7 @@ class Prepare:
     until `Decide`.
 
     No other change may be sent before. `coordinator`: the worker whose commit decides. Answer: `Wrote`. If a
-    statement has an error, nothing is kept.
+    statement has an error, nothing is kept, and the other results are empty.
     """
 
     statements: tuple[Statement, ...]
