@@ -1,1 +1,4 @@
-"""The partially-stateful data-flow: graph, operators, ticks, pulls, eviction, the worker's step."""
+"""The partially stateful data-flow: graph, operators, ticks, upqueries, eviction, messages and the worker's step.
+
+Call `Worker.step` (`worker/worker.py`). The package is pure: it uses store, views and clock through protocols.
+"""

@@ -1,1 +1,1 @@
-"""Where a worker runs and how packets reach it: transport, leases and fences, the in-process runtime."""
+"""Runs workers and carries packets to them: links, transactions, routing, transport, the worker's process."""

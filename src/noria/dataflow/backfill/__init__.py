@@ -1,5 +1,4 @@
-"""First states and indexes over many rows, built in slices while everything else goes on (sections 4.5 and 5).
+"""First states and indexes over many rows, built in slices between packets, and how the slices are sized.
 
-A node without state comes in; its state goes out, whole.
-Ticks continue meanwhile.
+`Builds` has all builds; `Builds.step` runs one slice.
 """

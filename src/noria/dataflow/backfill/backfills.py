@@ -1,13 +1,14 @@
-"""First states and indexes over many rows, built in slices while everything else goes on (sections 4.5 and 5).
+"""First states and indexes over many rows, built in slices between other work (sections 4.5 and 5).
 
 Keeps true:
-* a node is built when everything that it derives from is whole; until its own state is, it is *inert*: in no tick of
-  the graph, and no view over it is read
-* a partial node whose lookups need an index is inert until the index is there; it keeps nothing, so it misses nothing
-* a partial node in use that must become full, or a full one that lacks an index, stays as it is until the state that is
-  wanted is there, built beside it; until then what needs that is *dormant*: in no layout
-* what is in use looks up by indexes that are there: what a new layout wants of it besides, it does when they are
-* what a build cannot go on for ends this build, with its error, and nothing else
+* A node is built when all states that it derives from are whole. Until then it is *inert*: it takes part in no
+  tick, and no view over it is read.
+* A partial node whose lookups need a missing index is inert until the index exists. It stores nothing, so it
+  misses no delta.
+* A partial node in use that must become full stays as it is until its full state, built beside it, is whole. So
+  does a full one that lacks an index. Nodes that need the new state are *dormant* meanwhile: in no layout.
+* Nodes in use look up by existing indexes. Lookups that a new layout adds begin when their indexes exist.
+* An error in a build ends this build only.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ MOST_ROWS = 65_536
 
 @dataclass(frozen=True)
 class Progress:
-    """What is being built: rows done, of how many as far as is known, and what it waits for or why it ended."""
+    """The progress of one build: rows done, rows in total as far as known, and what it waits for or why it
+    failed."""
 
     what: str
     done: int
@@ -49,10 +51,10 @@ class Progress:
 
 @dataclass
 class Builds:
-    """All that is being built, taking turns.  at_once_rows: what derives from no more rows is built by whoever asks;
-    state_bytes: what one state may take (0: any); adhoc_bytes: likewise one that only ad-hoc views need; awaited_rows:
-    an index over more is awaited from Spark (0: none); unforeseen: notes a defect, and gives the error to answer
-    with."""
+    """All builds, which take turns. `at_once_rows`: states and indexes over at most this many rows are built at
+    once by the request. `state_bytes`: the limit of one state (0: none). `adhoc_bytes`: the limit of a state that
+    only ad-hoc views need (0: none). `awaited_rows`: Spark makes an index over more rows (0: never).
+    `unforeseen`: records a defect and returns the error to answer with."""
 
     engine: Engine
     at_once_rows: int = BUILD_AT_ONCE_ROWS
@@ -62,20 +64,20 @@ class Builds:
     unforeseen: Callable[[Exception], SqlError] | None = None
     states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
-    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table, for no view
-    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, and could not be begun
+    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table: indexes that no view needs
+    refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, but failed to begin
     fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
     served: list[Serving] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
     _turns: deque[Build] = field(default_factory=deque)
-    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups in base tables that these will make
+    promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
-    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by what they can be asked here
-    _later: dict[Node, Lookups] = field(default_factory=dict)  # how nodes in use will look up, with the index for it
+    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that can be served here
+    _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
     # -------------------------------------------------------------- what is to be built
     def declare(self) -> None:
-        """Indexes that tables declare and do not have; those declared no more are given up.  One that cannot be begun
-        (a full disk, a damaged table) is tried again at the next change, and holds nothing else up."""
+        """Begin to build the indexes that tables declare and lack; give up those no longer declared. An index
+        that cannot be begun (full disk, damaged table) is tried again at the next change and delays nothing else."""
         store = self.engine.store
         for (table, columns), made in list(self.declared.items()):
             known = store.tables().get(table)
@@ -95,7 +97,7 @@ class Builds:
                 self._turns.append(made)
 
     def fit(self, table: TableDef) -> Fit:
-        """Whether its rows fit this definition is looked at from now on, and nothing else of this table."""
+        """Begin to check whether the table's rows fit this definition. An earlier check of the table ends."""
         if (before := self.fits.pop(table.table_id, None)) is not None:
             self._turns.remove(before)
         made = Fit(self.engine.store.begin_fitting(table), table.name)
@@ -109,23 +111,23 @@ class Builds:
         return made
 
     def renamed(self, table: str, name: str) -> None:
-        """The table has another name from now on."""
+        """Use the table's new name in all builds."""
         every: tuple[NewIndex | Fit, ...] = (*self.indexes.values(), *self.declared.values(), *self.fits.values())
         for made in every:
             made.table = name if made.table == table else made.table
         self.declared = {(m.table, m.columns): m for m in self.declared.values()}
 
     def unfit(self, made: Fit) -> None:
-        """Nobody wants to know any more."""
+        """Abandon a check of a definition."""
         made.fitting.give_up()
         for table, fit in list(self.fits.items()):
             if fit is made:
                 self._turns.remove(self.fits.pop(table))
 
     def index(self, base: Node, table: str, columns: Columns) -> None:
-        """The base table is to be looked up by these columns."""
+        """Make lookups in the base table by these columns possible; builds the index if it does not exist."""
         store = self.engine.store
-        if (base, columns) in self.indexes:  # or failed, until whoever wants it is dropped
+        if (base, columns) in self.indexes:  # a failed one too, until no view needs it
             return
         if store.serves(table, columns):
             return
@@ -156,17 +158,17 @@ class Builds:
         return (m for m in (*self.indexes.values(), *self.declared.values()) if m.build.awaits)
 
     def state(self, build: FirstState | Delivered | Gathered) -> None:
-        """The node is full and has no state yet."""
+        """Schedule the first state of a full node."""
         self.states[build.node] = build
         self._turns.append(build)
 
     def drop(self, node: Node) -> None:
-        """Its full state is not wanted any more."""
+        """Abandon the first state of a node."""
         if node in self.states:
             self._turns.remove(self.states.pop(node))
 
     def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
-        """These partial nodes are to be full, with these indexes; no others are."""
+        """Build full states with these indexes beside the states of these nodes; abandon all other such builds."""
         for n, build in list(self.states.items()):
             if _beside(build) and n not in wanted:
                 self._turns.remove(self.states.pop(n))
@@ -175,7 +177,7 @@ class Builds:
                 self.make_beside(n, indexes)
 
     def make_beside(self, n: Node, indexes: list[Columns]) -> None:
-        """A full state, to take the place of a partial one in use."""
+        """Build a full state that will replace the present state of n."""
         if n.op.remote and self.engine.shards is not None:
             self.state(Gathered(n, indexes))
             self.engine.shards.gather_all(n)
@@ -184,24 +186,24 @@ class Builds:
 
 
     def serve(self, serving: Serving) -> None:
-        """Rows of this worker are asked for."""
+        """Schedule the rows that a worker has asked for."""
         self.served.append(serving)
         self._turns.append(serving)
 
     def serve_no_more(self, wanted: Callable[[Serving], bool]) -> None:
-        """But what is wanted."""
+        """Stop serving requests, except those that `wanted` accepts."""
         for s in [s for s in self.served if not wanted(s)]:
             self.served.remove(s)
             self._turns.remove(s)
 
     def gathers_anew(self, node: Node) -> None:
-        """Rows of an exchange come from the beginning."""
+        """Restart the full state of an exchange: its rows will arrive again from the first one."""
         build = self.states.get(node)
         if isinstance(build, Gathered):
             build.anew(self.engine)
 
     def arrived(self, node: Node, rows: Batch) -> bool:
-        """Some rows of an exchange that belong here, for its full state; whether it wants more."""
+        """Add rows owned here to the full state of an exchange. Returns whether it wants more."""
         build = self.states.get(node)
         if not isinstance(build, Gathered) or build.error is not None:
             return False
@@ -209,31 +211,31 @@ class Builds:
         return build.error is None
 
     def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
-        """How far a worker is with giving an exchange's rows."""
+        """Record a worker's progress in sending an exchange's rows."""
         build = self.states.get(node)
         if isinstance(build, Gathered):
             build.passed[worker] = counts
 
     def gathered(self, node: Node) -> None:
-        """All rows of an exchange have arrived."""
+        """Complete the full state of an exchange: all rows have arrived."""
         build = self.states.get(node)
         if isinstance(build, Gathered) and build.error is None:
             self._slice(build)
 
     def not_gathered(self, node: Node, error: SqlError) -> None:
-        """They cannot be had."""
+        """Fail the full state of an exchange: its rows cannot be had."""
         build = self.states.get(node)
         if isinstance(build, Gathered):
             build.error = self.engine.outages.of_build(build, error)
 
     def waits(self, node: Node) -> bool:
-        """Is something that the node derives from not there yet?"""
+        """Whether a state or index that the node derives from is not complete yet."""
         above = here(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
 
     def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
-        """Is everything there that an exchange's rows of this worker derive from, as they are asked for by these
-        columns?  Not while the layout here is on the way to the one that the asker may have."""
+        """Whether this worker can serve the rows of an exchange, as asked for by these columns. False while the
+        layout here is only on the way to the one that the asker may have."""
         above = here(exchange.parents[0])
         indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
@@ -243,7 +245,7 @@ class Builds:
         return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)
 
     def finish_indexes(self, node: Node) -> None:
-        """Those that a node must have now."""
+        """Complete, at once, the indexes that a node needs now."""
         above = set(ancestors(node))
         for made in [m for m in self.indexes.values() if m.base in above]:
             made.build.in_slices()
@@ -254,7 +256,7 @@ class Builds:
             self._whole(made)
 
     def again(self, table: str) -> None:
-        """Rows came to the table beside all deltas: what is built from it begins anew."""
+        """Restart all builds that read the table: a bulk load added rows without deltas."""
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
                 made.build.again()
@@ -262,12 +264,12 @@ class Builds:
         self.anew(set(self.engine.bases.get(table, ())))
 
     def anew(self, changed: set[Node]) -> None:
-        """First states under way of what derives from these begin again."""
+        """Restart the first states under way that derive from these nodes."""
         above = ancestors if self.engine.shards is None else here
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, Gathered):
-                continue  # whoever has the rows says whether they are to be asked for again
+                continue  # the sender of the rows reports whether to ask again
             if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
@@ -282,14 +284,14 @@ class Builds:
 
     # -------------------------------------------------------------- the graph has changed
     def on_the_way(self) -> set[Node]:
-        """What states derive from that are being filled, here or elsewhere."""
+        """The nodes that states being filled, here or at other workers, derive from."""
         filled = {s.node for s in self.states.values() if isinstance(s, FirstState) and s in self._begun()}
         used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
         return used.union(*(here(s.node.parents[0]) for s in self.served))
 
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
-        """After a layout: forget what nobody wants any more, and say who is in ticks.  before: of nodes in use, and of
-        those on the way to a state that is being filled, what made them look something up."""
+        """After a layout, drop builds that no node needs and decide which nodes take part in ticks. `before`: the
+        former lookups of nodes in use and of nodes above a state being filled."""
         nodes = set(self.engine.graph.nodes)
         for n in [n for n in self.states if n not in nodes]:
             self._turns.remove(self.states.pop(n))
@@ -307,7 +309,7 @@ class Builds:
         self.settle()
 
     def _forget_index(self, made: NewIndex) -> None:
-        """Unless it is declared, too, or another node of the table has it."""
+        """Abandon an index, unless the table declares it or another node of the table needs it."""
         assert made.base is not None
         del self.indexes[made.base, made.columns]
         known = self.engine.store.tables().get(made.table)
@@ -320,7 +322,8 @@ class Builds:
         self._turns.remove(made)
 
     def settle(self) -> None:
-        """Who is inert: what is being built, what waits for that, and what works for these only; who looks up what."""
+        """Decide which nodes are inert: those being built, those that wait for them, and those that feed only
+        inert nodes. Also switch nodes to the lookups of the new layout whose indexes exist now."""
         nodes = self.engine.graph.nodes
         for n in [n for n in self._later if not self._lacks_index(ancestors(n))]:
             n.primaries, n.full_below = self._later.pop(n)
@@ -337,13 +340,13 @@ class Builds:
                 n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
 
     def _wants(self, below: tuple[Node, int]) -> bool:
-        """Does somebody take a node's deltas?  Of an exchange that may be another worker."""
+        """Whether a child uses the node's deltas. The child of an exchange may be at another worker."""
         child, _ = below
         return self.feeds(child) if child.op.remote else not child.inert
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
-        """Is there something that can go on?"""
+        """Whether any build can continue."""
         return any(map(self._can, self._turns))
 
     def _can(self, build: Build) -> bool:
@@ -359,7 +362,7 @@ class Builds:
         return whole and not self.waits(build.node)
 
     def sources(self) -> set[Node]:
-        """The nodes whose output deltas `tick` wants."""
+        """The nodes whose output deltas `tick` needs."""
         return {n for s in self._begun() for n in s.sources}
 
     def _begun(self) -> Iterator[Passing]:
@@ -367,14 +370,14 @@ class Builds:
                 if isinstance(s, Passing) and s.begun and s.error is None)
 
     def tick(self, deltas: Mapping[Node, Batch]) -> None:
-        """What sources put out in a tick."""
+        """Apply the output deltas of a tick's sources to the builds under way."""
         for state in list(self._begun()):
             mine = {n: d for n, d in deltas.items() if n in state.sources}
             if mine:
                 self._try(state, lambda state=state, mine=mine: state.tick(self.engine, mine))  # type: ignore[misc]
 
     def next(self) -> Build | None:
-        """Whose turn it is; None where nothing can go on."""
+        """The build whose turn it is; None if no build can continue."""
         for _ in range(len(self._turns)):
             if self._can(self._turns[0]):
                 return self._turns[0]
@@ -382,14 +385,14 @@ class Builds:
         return None
 
     def step(self) -> None:
-        """One slice of the next in turn."""
+        """Run one slice of the next build."""
         build = self.next()
         if build is not None:
             self._turns.rotate(-1)
             self._slice(build)
 
     def all(self) -> None:
-        """Everything that can go on, to its end."""
+        """Run every build that can continue to its end."""
         while self:
             self.step()
 
@@ -422,12 +425,12 @@ class Builds:
         return build.error is None and whole
 
     def _is_adhoc(self, node: Node) -> bool:
-        """Do only ad-hoc views derive from it?"""
+        """Whether only ad-hoc views derive from the node."""
         readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
         return bool(readers) and all(r.op.adhoc for r in readers)
 
     def _whole(self, build: Build) -> None:
-        if isinstance(build, Serving):  # or it was given up with its last piece
+        if isinstance(build, Serving):  # it may have been given up with its last piece
             self.serve_no_more(lambda s: s is not build)
             return
         self._turns.remove(build)
@@ -441,33 +444,33 @@ class Builds:
             del self.indexes[build.base, build.columns]
         elif isinstance(build, FirstState | Delivered | Gathered):
             del self.states[build.node]
-            build.node.live, build.node.inert = True, False  # whatever index somebody waits for meanwhile
+            build.node.live, build.node.inert = True, False  # even if a node waits for an index meanwhile
         if not _beside(build):
             self.settle()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
-                # a load had what these wait for built again in its own place; or what is above an exchange that is to
-                # be full is in use only now
+                # a load rebuilt in place what the dormant nodes wait for, or the nodes above an exchange that must
+                # be full came into use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
             build.put()
         self._try(build, self.engine.relayout)
-        if build.error is not None:  # what waits for it will not be there
+        if build.error is not None:  # the nodes that wait for it cannot be built
             assert isinstance(build, Promotion | Gathered)
             self.state(build)
 
     def held(self) -> Iterator[Batch]:
-        """Rows that are in no state yet."""
+        """Rows that no state contains yet."""
         return (s.rest for s in self.states.values() if isinstance(s, Delivered))
 
     def apart(self) -> Iterator[tuple[Node, State]]:
-        """States that are no node's yet."""
+        """States that are built beside a node's state."""
         return ((n, s.state) for n, s in self.states.items()
                 if isinstance(s, Promotion | Gathered) and _beside(s) and s.state is not None)
 
     # -------------------------------------------------------------- what is told of it
     def of_view(self, view: str) -> list[Build]:
-        """What a view waits for."""
+        """The builds that a view waits for."""
         if self.engine.ready(view):
             return []
         above = ancestors(self.engine.readers[view])
@@ -475,7 +478,7 @@ class Builds:
         return states + [m for m in self.indexes.values() if m.base in above]
 
     def error_of(self, view: str) -> SqlError | None:
-        """Why the view will not be there."""
+        """The error of a build that the view waits for, if one failed."""
         return next((b.error for b in self.of_view(view) if b.error is not None), None)
 
     def progress(self, build: Build) -> Progress:
@@ -487,5 +490,5 @@ class Builds:
 
 
 def _beside(build: Build | None) -> bool:
-    """Is it to take the place of a partial state in use?"""
+    """Whether the build will replace a state in use."""
     return isinstance(build, Promotion) or (isinstance(build, Gathered) and build.beside)

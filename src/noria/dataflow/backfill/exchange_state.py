@@ -1,11 +1,11 @@
-"""All rows of an exchange, from every worker to each: what a full state of it is made of.
+"""The full state of an exchange, gathered from every worker.
 
-    at the worker that has rows        `Serving`: they pass slice by slice (`scan.py`), in pieces, each for the asker
-    at the one that they belong to     `Gathered`: the state that the pieces go into as they come
+    at the worker that sends rows    `Serving`: rows pass slice by slice (`scan.py`) and leave in pieces, one asker each
+    at the worker that owns them     `Gathered`: adds each piece to the state on arrival
 
-Keeps true: what an asker has of a worker is at every moment what has passed there.  Deltas of what has passed come as
-pieces; once the last of them came, as the exchange's updates (rule R4).  A worker is no more than AHEAD slices
-ahead of whoever takes them.
+Keeps true: at every moment an asker has exactly what has passed at a worker. Deltas of passed rows are sent as
+pieces; after the last piece, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of the
+asker.
 """
 
 from __future__ import annotations
@@ -23,35 +23,38 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 AHEAD = 4  # slices
-PIECE_ROWS = 16_384  # at most: whoever takes them takes all of a piece in one step
+PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
 class Serving(Passing):
-    """What this worker has for an exchange at one other, or at itself.  ask: the asker's number of it.  ready: can it
-    begin?  give: rows of which some may be the asker's, whether the next ones are to be asked for, and how far it is;
-    False where none were.  over: there are no more.  fail: there will be none."""
+    """The rows of this worker for an exchange at one asker, which may be itself.
+
+    `ask`: the asker's number of the request. `ready`: whether it can begin. `give`: receives rows of which some
+    may be the asker's, whether the next ones must be asked for, and the progress. It returns False if none were
+    the asker's. `over`: called after the last rows. `fail`: called if no rows will be sent.
+    """
 
     def __init__(self, node: Node, asker: int, ask: int, ready: Callable[[], bool],
                  give: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
                  fail: Callable[[SqlError], None]):
         super().__init__(node)
         self.asker, self.ask = asker, ask
-        self.ahead = AHEAD  # slices that may go before one is asked for
+        self.ahead = AHEAD  # slices that may be sent before the asker asks for one
         self._ready, self._give, self._over, self.fail = ready, give, over, fail
         self._in_slice = False
 
     def can(self) -> bool:
         try:
             return self.ahead > 0 if self.begun else self._ready()
-        except SqlError:  # which the next step raises
+        except SqlError:  # the next step raises it
             return True
 
     def _begin(self, engine: Engine) -> None:
         self._ready()
         super()._begin(engine)
         assert self._top is not None
-        for rows in engine.stream(self._top):  # what is there of no rows at all
+        for rows in engine.stream(self._top):  # output that exists without input rows
             if len(rows):
                 self._take(engine, rows)
 
@@ -74,8 +77,11 @@ class Serving(Passing):
 
 
 class Gathered(Build):
-    """The full state of an exchange: the rows of all workers that belong here, which `Shards.gather_all` asks for.
-    indexes: of the state that is to take the place of a partial one in use."""
+    """The full state of an exchange: the rows of all workers that this one owns, requested by
+    `Shards.gather_all`.
+
+    `indexes`: those of a state that will replace the state in use; None if there is none.
+    """
 
     def __init__(self, node: Node, indexes: list[Columns] | None = None):
         super().__init__()
@@ -85,21 +91,21 @@ class Gathered(Build):
 
     @property
     def beside(self) -> bool:
-        """Is there a partial state in use?"""
+        """Whether a partial state is in use meanwhile."""
         return self.indexes is not None
 
     @property
     def state(self) -> State | None:
-        """What is being filled."""
+        """The state being filled."""
         return None if self._shadow is None else self._shadow.state
 
     def refit(self) -> None:
-        """After a new layout: the node's state may have other indexes."""
+        """After a layout, use the node's present state and indexes."""
         if self._shadow is not None and self.indexes is None:
             self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
 
     def anew(self, engine: Engine) -> None:
-        """What came is of no use."""
+        """Drop the rows that have arrived and begin again."""
         if self._shadow is not None and self.indexes is None:
             self.node.op.forget(engine, self.node)
         self._shadow, self.passed = None, {}
@@ -115,12 +121,12 @@ class Gathered(Build):
         return shadow
 
     def take(self, engine: Engine, rows: Batch) -> None:
-        """A piece, or an update of a worker whose last piece came."""
+        """Add a piece, or an update from a worker whose last piece has arrived."""
         shadow = self._shadow or self._begun(engine)
         shadow.op.tick(engine, shadow, [rows])
 
     def step(self, engine: Engine) -> bool:
-        """All came."""
+        """Complete the state: all rows have arrived."""
         n, shadow = self.node, self._shadow or self._begun(engine)
         n.op.finish(engine, shadow)
         if self.indexes is not None:

@@ -1,5 +1,8 @@
-"""What is done in slices for this worker's own states: the first state of a full node, by the graph (`scan.py`) or
-from files of Spark; an index of a table; a look at whether its rows fit another definition."""
+"""Builds in slices of this worker's own states: first states, indexes of tables, and checks of new table
+definitions.
+
+A first state is computed by the graph (`scan.py`) or from files of Spark.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class FirstState(Passing):
-    """The state of one full node, from what is above it."""
+    """The first state of one full node, computed from the nodes above it."""
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self._shadow: Node | None = None  # does what the node will do, below the way
+        self._shadow: Node | None = None  # applies the node's operator at the end of the path
 
     def _begin(self, engine: Engine) -> None:
         super()._begin(engine)
@@ -33,7 +36,7 @@ class FirstState(Passing):
         gates = [gate for _, gate in self._gates]
         expected = sum(g.total(engine) for g in gates)
         n.op.begin(engine, shadow, expected, expected if all(g.source.parents for g in gates) else 0)
-        for rows in engine.stream(top):  # what is there of no rows at all, as GROUP_CONCAT without groups
+        for rows in engine.stream(top):  # output that exists without input rows, as of GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
 
     def step(self, engine: Engine) -> bool:
@@ -47,11 +50,11 @@ class FirstState(Passing):
 
     @property
     def state(self) -> State | None:
-        """What is being filled."""
+        """The state being filled."""
         return None if self._shadow is None else self._shadow.state
 
     def refit(self) -> None:
-        """After a new layout: the node's state may have other indexes."""
+        """After a layout, use the node's present state and indexes."""
         if self._shadow is not None:
             n, shadow = self.node, self._shadow
             shadow.state, shadow.indexes, shadow.ranges = n.state, n.indexes, n.ranges
@@ -75,15 +78,18 @@ class FirstState(Passing):
 
 
 class Promotion(FirstState):
-    """The full state that a partial one in use is to become, or a full one that lacks an index: built beside it, then
-    put in its place."""
+    """A full state that replaces a state in use: a partial one that must become full, or a full one that lacks an
+    index.
+
+    It is built beside the state in use; `put` replaces that.
+    """
 
     def __init__(self, node: Node, indexes: list[Columns]):
         super().__init__(node)
         self.indexes = indexes
 
     def refit(self) -> None:
-        """Its indexes are those of the layout in which the node is full."""
+        """Nothing to do: the indexes are those of the layout in which the node is full."""
 
     def _state(self, engine: Engine, shadow: Node) -> None:
         shadow.indexes = self.indexes
@@ -93,7 +99,7 @@ class Promotion(FirstState):
         return Promotion(self.node, self.indexes)
 
     def put(self) -> None:
-        """The node is full from now on."""
+        """Make the built state the node's state; the node is full from now on."""
         assert self._shadow is not None
         n = self.node
         if not n.full:
@@ -102,7 +108,7 @@ class Promotion(FirstState):
 
 
 class Delivered(Build):
-    """The state of one full node from input rows as of a snapshot, then from the deltas kept back since."""
+    """The first state of one full node from the input rows of a snapshot, then from the deltas kept back since."""
 
     def __init__(self, node: Node, rows: Iterator[Batch]):
         super().__init__()
@@ -128,7 +134,7 @@ class Delivered(Build):
         return False
 
     def _finish(self, engine: Engine) -> bool:
-        """The deltas in one: a group that is pulled again has those of the whole tick."""
+        """Apply all deltas kept back in one tick: a group that is pulled again contains all of them."""
         n = self.node
         stash, n.stash = concat(n.stash or [], n.parents[0].width), None
         if len(stash):
@@ -144,12 +150,13 @@ class Delivered(Build):
 
 
 class NewIndex(Build):
-    """An index of a base table.  base: the node that looks up by it; None where it is declared, and no node does."""
+    """An index of a base table under construction. `base`: the node that looks up by it; None if only the table
+    declares it."""
 
     def __init__(self, base: Node | None, columns: Columns, build: IndexBuild, table: str, names: list[str]):
         super().__init__()
         self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
-        self.ticket = ""  # names it to whoever makes its files
+        self.ticket = ""  # names it for Spark, which makes its files
 
     def step(self, engine: Engine) -> bool:
         return self.build.over or self.build.step(self.rows)
@@ -162,7 +169,7 @@ class NewIndex(Build):
 
 
 class Fit(Build):
-    """Do a table's rows fit another definition?"""
+    """A check whether a table's rows fit another definition."""
 
     def __init__(self, fitting: Fitting, table: str):
         super().__init__()

@@ -1,7 +1,6 @@
-"""How many rows the next slice of some work gets: as many as take the processor so long, whatever else the machine
-does.
+"""Sizes the next slice of a task so that it takes a given processor time, whatever else the machine does.
 
-Keeps true: a slice that was interrupted by other processes is not taken for a large one; one that waits for a disk is,
+Keeps true: a slice that other processes interrupted does not count as large. A slice that waits for a disk does,
 once it takes WAITING_TIMES as long as it should compute.
 """
 
@@ -15,13 +14,16 @@ Clock = Callable[[], int]  # nanoseconds
 
 
 def no_time() -> int:
-    """The clock of a worker without one, whose slices grow."""
+    """The clock of a worker that has none; its slices grow."""
     return 0
 
 
 class Pace:
-    """Of one slice, which begins now.  clock: of the time that passes; processor: of what this thread has computed
-    (None: the time that passes).  No clock at all: slices stay as they are."""
+    """Measures one slice, which begins now.
+
+    `clock`: elapsed time. `processor`: time that this thread has computed; None: elapsed time. Without `clock`
+    slices keep their size.
+    """
 
     def __init__(self, clock: Clock | None, processor: Clock | None = None):
         self._clock, self._processor = clock, processor or clock
@@ -33,11 +35,11 @@ class Pace:
         return self._clock(), self._processor()
 
     def computed_ns(self) -> int:
-        """Of this slice, so far."""
+        """The computed time of this slice so far, in nanoseconds."""
         return self._now()[1] - self._computed
 
     def next_rows(self, rows: int, slice_ms: float, most: int) -> int:
-        """After a slice of so many rows, which is over: of the next one, at most `most`."""
+        """The size of the next slice, at most `most` rows, after this one of `rows` rows."""
         if self._clock is None:
             return rows
         now, computed = self._now()

@@ -1,10 +1,11 @@
-"""Base tables that a first state looks most of their rows up in: read through once, in the order of their primary key,
-rather than key by key (section 4.5's bulk fill of what is wanted whole).  Whether they are is known when some rows have
-passed: they may meet few keys, or a filter.
+"""Reads a base table sequentially when a first state will look up most of its rows (section 4.5's bulk fill).
 
-Keeps true: what is filled is what lookups would fill, a key at a time and whole; between two slices deltas of the table
-meet its present keys, as those of any partial state.  Only keys that begin the primary key are read ahead: rows that
-have one lie side by side.
+Reading in primary-key order replaces many single lookups. The decision is made when some rows have passed: they
+may meet few keys, or a filter.
+
+Keeps true: it fills the same keys as lookups would, each of them whole. Between two slices, deltas of the table
+update present keys as in any partial state. Only a prefix of the primary key is read ahead, since rows with equal
+values for it are adjacent.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from noria.state import probe
 if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
-ROW_BYTES = 16  # about so much of a column, and of an index, for each row
-PROBED_ROWS = 8_192  # have passed when it is decided
-WORTH = 2  # lookups are foreseen of at least one row of so many
+ROW_BYTES = 16  # estimate, for each row, of a column or an index
+PROBED_ROWS = 8_192  # the decision is made after this many
+WORTH = 2  # read ahead if lookups are expected of at least one row in this many
 MOST_ROWS = 65_536  # of one key: of more, lookups read them one key at a time
 
 
 class ReadAhead:
-    """One table, by one key, for a node that looks it up."""
+    """A sequential read of one table, by one key, for a node that looks rows up by this key."""
 
     def __init__(self, base: Node, columns: Columns, table: Callable[[], TableDef]):
         self.base, self.columns, self._table = base, columns, table
@@ -37,17 +38,17 @@ class ReadAhead:
         self.done = 0
         self._misses = base.stats.misses  # before anything was looked up for it
         self._after: bytes | None = None
-        self._least = 1  # rows of a slice: that many do not have one key only
+        self._least = 1  # rows of a slice: more than one key has
 
     def possible(self) -> bool:
-        """Is there a state to be filled, by keys whose rows lie side by side?"""
+        """Whether the table has a partial state with this index, and rows of one key are adjacent on disk."""
         base = self.base
         begins = self._table().primary_key[: len(self.columns)] == self.columns
         return begins and base.state is not None and not base.full and self.columns in base.indexes
 
     def worth_it(self, engine: Engine, passed: int, total: int) -> bool:
-        """After so many rows of all have passed, with the keys that were looked up for them?  Not where the others will
-        look up few, or the table would take too much memory."""
+        """Whether to read ahead, after `passed` of `total` rows with the lookups they needed. Not if few lookups
+        are expected or the rows would use too much memory."""
         base, rows, most = self.base, self.total(engine), engine.builds.adhoc_bytes
         foreseen = (base.stats.misses - self._misses) * (total - passed) // max(passed, 1)
         if not self.possible() or foreseen * WORTH < rows:
@@ -58,14 +59,14 @@ class ReadAhead:
         return engine.store.row_count(self._table().name)
 
     def step(self, engine: Engine, rows: int) -> None:
-        """About so many rows more."""
+        """Read about `rows` more rows."""
         table, rows = self._table(), max(rows, self._least)
         found, after = engine.store.scan(table.name, self._after, rows)
         batch = self.base.narrowed(found)
         self.over = after is None
         keys = self._keys(engine, batch.columns[list(self.columns)])
         whole = len(batch)
-        if not self.over and len(self.columns) < len(table.primary_key):  # the last key may go on
+        if not self.over and len(self.columns) < len(table.primary_key):  # the last key may have more rows
             whole = int(np.flatnonzero((keys != keys[:, -1:]).any(axis=0)).max(initial=-1)) + 1
             if not whole:
                 self.over, self._least = rows >= MOST_ROWS, 2 * rows
@@ -82,7 +83,7 @@ class ReadAhead:
         return np.ascontiguousarray(folded_keys(engine.symbols, folds, keys))
 
     def _fill(self, engine: Engine, rows: Codes, keys: Codes) -> None:
-        """What is missing of these keys, whose rows are all of them."""
+        """Fill the missing ones of these keys; `rows` has all their rows."""
         wanted = distinct(keys)
         wanted = np.ascontiguousarray(wanted[:, self.base.stored.missing(self.columns, wanted)])
         if not wanted.shape[1]:

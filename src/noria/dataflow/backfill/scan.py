@@ -1,9 +1,11 @@
-"""What is done in slices, and how all rows of what a node derives from pass one way, slice by slice.
+"""The base of all builds, and the scan that lets all input rows of a node pass one way in slices.
 
-Gates (`ops.gate`) let the rows of what the node derives from pass in slices, each a tick of its own, through copies of
-the stateless operators on the way, which get all deltas besides.  So no snapshot is kept and nothing must be caught up
-with: at every moment what came out is the operators applied to what has passed.  Of a join one side passes a gate, the
-larger one if it may; the other is there from the beginning, and meets nothing before rows of the first have passed.
+Gates (`ops/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through copies
+of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
+arises: at every moment the output equals the operators applied to the rows that have passed.
+
+One side of a join passes a gate, the larger one if the operator allows it. The other side is complete from the
+beginning; no row meets it before rows of the first side pass.
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SL
 
 
 class Build:
-    """rows: of the next slice; error: why it does not go on."""
+    """One build. `rows`: the size of its next slice. `error`: why it has stopped."""
 
     def __init__(self) -> None:
         self.rows = FIRST_ROWS
         self.error: SqlError | None = None
 
     def step(self, engine: Engine) -> bool:
-        """One slice; True when it is whole."""
+        """Run one slice. Returns True when the build is complete."""
         raise NotImplementedError
 
     def counts(self, engine: Engine) -> tuple[int, int]:
-        """Rows done, and of how many."""
+        """Rows done, and rows in total."""
         raise NotImplementedError
 
     def what(self) -> str:
@@ -44,16 +46,17 @@ class Build:
 
 
 class Passing(Build):
-    """All rows of what is above a node.  Begun, it is in every tick, after the graph."""
+    """A build through which all input rows of a node pass. Once begun, it takes part in every tick, after the
+    graph."""
 
     def __init__(self, node: Node):
         super().__init__()
         self.node = node
-        self._top: Node | None = None  # the last of the way
+        self._top: Node | None = None  # the last node of the path
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, Gate]] = []
-        self._ahead: list[ReadAhead] = []  # tables that may be read through
-        self._probed = False  # is it known which of them are?
+        self._ahead: list[ReadAhead] = []  # tables that may be read ahead
+        self._probed = False  # whether it is decided which of them are
         self.sources: set[Node] = set()
 
     @property
@@ -64,15 +67,15 @@ class Passing(Build):
         self._top = self._driven(engine, self.node.parents[0])
 
     def _take(self, engine: Engine, rows: Batch) -> None:
-        """What came out, of a slice or of a tick."""
+        """Receive the output of a slice or a tick."""
         raise NotImplementedError
 
     def _finish(self, engine: Engine) -> None:
-        """Everything has passed."""
+        """Complete the build: all rows have passed."""
         raise NotImplementedError
 
     def _driven(self, engine: Engine, n: Node) -> Node:
-        """A copy of the way to n, with gates where it begins."""
+        """Copy the path to n, with gates at its beginning."""
         if n.op.stateful:
             gate = n.op.gate(n)
             self.sources.add(n)
@@ -89,14 +92,14 @@ class Passing(Build):
         return copy
 
     def _may_read_ahead(self, n: Node, driver: int) -> None:
-        """What rows of the driver will be looked up in."""
+        """Collect the tables that rows of the driver will look up."""
         for port, columns in enumerate(n.op.lookups()):
             ahead = n.parents[port].op.ahead(n.parents[port], columns) if port != driver and columns else None
             if ahead is not None and ahead.possible():
                 self._ahead.append(ahead)
 
     def _reading_ahead(self, engine: Engine) -> ReadAhead | None:
-        """The table that is to be read before more rows pass."""
+        """The table to read ahead before more rows pass; None if there is none."""
         if not self._probed:
             gates = [gate for _, gate in self._gates]
             passed = sum(g.done for g in gates)
@@ -108,7 +111,7 @@ class Passing(Build):
         return next((a for a in self._ahead if not a.over), None)
 
     def _plain(self, n: Node) -> Node:
-        """What the other side of a join looks up in: n as it is."""
+        """Copy the path to n without gates: the side of a join that is looked up."""
         if n.op.stateful:
             self.sources.add(n)
             return n
@@ -120,7 +123,7 @@ class Passing(Build):
         return node
 
     def tick(self, engine: Engine, deltas: Mapping[Node, Batch]) -> None:
-        """Output deltas of sources, or what passes a gate."""
+        """Run the output deltas of sources, or rows that pass a gate, through the copied path."""
         out = dict(deltas)
         for n in self._way:
             mine = [out.get(p) for p in n.parents]
@@ -158,5 +161,5 @@ class Passing(Build):
 
 
 def _rows(engine: Engine, n: Node) -> int:
-    """Of all that a node derives from."""
+    """The number of rows that a node derives from."""
     return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))

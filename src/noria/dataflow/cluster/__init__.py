@@ -1,5 +1,4 @@
 """One worker among several: exchanges, requests for other workers' rows, frontiers (section 6.2).
 
-Messages of peers come in; ticks, pieces and answers go out.
-A message is handled in the order in which its sender sent it.
+`Peers` receives and sends the messages. It handles them in the order in which each sender sent them.
 """

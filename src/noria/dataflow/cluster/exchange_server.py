@@ -1,7 +1,7 @@
-"""What one worker gives to the others of its exchanges' inputs: rows under keys that they ask for, or all in pieces.
+"""Serves the inputs of exchanges to other workers: rows under requested keys, or all rows in pieces.
 
-Keeps true: a request is answered when what it derives from can be asked here, and is run again from the start after
-whatever it misses of other workers; an error is that of whoever asked.
+Keeps true: a request is answered when this worker can serve the states it derives from. If it misses rows of
+other workers, it runs again from the start when they have arrived. An error in it is reported to the asker.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """Rows of exchanges on their way between workers.  nodes: the exchanges by number."""
+    """Packs and unpacks rows of exchanges for messages, and finds their owners. `nodes`: the exchanges by number."""
 
     def __init__(self, engine: Engine, workers: int):
         self._engine, self._workers = engine, workers
         self.nodes: dict[int, Node] = {}
 
     def node(self, number: int) -> Node | None:
-        """The exchange of this number, if it is there."""
+        """The exchange of this number, or None."""
         return self.nodes.get(number)
 
     def owners(self, node: Node, columns: Codes) -> Codes:
-        """The worker of each row of an exchange, shape (columns, rows)."""
+        """The owner of each row of an exchange. `columns` has shape (columns, rows)."""
         assert isinstance(node.op, Exchange)
         by = list(node.op.by)
         return owners(columns[by], [node.fields[c] for c in by], self._workers, self._engine.symbols)
 
     def keys(self, node: Node, cols: Columns, keys: Codes) -> Codes:
-        """Folded."""
+        """Fold keys of an exchange."""
         folds = [node.fields[c].type.folds for c in cols]
         return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
 
@@ -69,8 +69,8 @@ class Values:
 
 @dataclass(frozen=True)
 class Mine:
-    """What this worker does with answers to itself.  took: the rows, or what is left of them; failed: there are none;
-    piece: as it would be sent, without the exchange."""
+    """Handlers of this worker's answers to itself. `took`: the rows, or the last of them. `failed`: there are
+    none. `piece`: some of all rows, with the arguments of a `Piece`, except that the exchange is left out."""
 
     took: Callable[[int, Batch], None]
     failed: Callable[[int, SqlError], None]
@@ -78,7 +78,8 @@ class Mine:
 
 
 class Giving:
-    """worker: this one.  send: puts a message last into the channel to a worker."""
+    """Answers the requests of all workers. `worker`: this one. `send`: appends a message to the channel to a
+    worker."""
 
     def __init__(self, engine: Engine, worker: int, values: Values, send: Callable[[int, Message], None],
                  waiting: Waiting, mine: Mine):
@@ -86,7 +87,7 @@ class Giving:
         self._waiting, self._mine = waiting, mine
 
     def serve(self, asker: int, r: Request) -> None:
-        """Answer, or park the request and run it again from the start."""
+        """Answer a request, or park it and run it again from the start."""
         node = self._values.node(r.node)
         if node is None:
             return
@@ -98,8 +99,8 @@ class Giving:
 
     # -------------------------------------------------------------- rows under keys
     def serve_keys(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
-        """keys: distinct and folded."""
-        def can() -> bool:  # what is dormant may be whose key it is
+        """Answer a request for rows under distinct, folded keys."""
+        def can() -> bool:  # a dormant node may pull by these columns
             builds = self._engine.builds
             feeds = builds.feeds(node, cols) and (asks_by(node, cols) or not builds.dormant)
             return feeds or failed_above(self._engine, node) is not None
@@ -111,7 +112,7 @@ class Giving:
             self._refuse(asker, node, ask, error)
             return
         if not asks_by(node, cols):
-            return  # nor will the asker, when it has this layout
+            return  # the asker will not ask either, once it has this layout
         try:
             self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
         except Remote as r:
@@ -148,13 +149,13 @@ class Giving:
 
     # -------------------------------------------------------------- all rows
     def serve_all(self, asker: int, node: Node, ask: int) -> None:
-        """In pieces, when all that the exchange derives from is whole here."""
+        """Send all rows in pieces, once all states that the exchange derives from are whole here."""
         self._engine.builds.serve(Serving(
             node, asker, ask, partial(_is_whole, self._engine, node), partial(self._give_piece, asker, node, ask),
             partial(self._give, asker, node, ask, Batch.empty(node.width)), partial(self._refuse, asker, node, ask)))
 
     def _give_piece(self, asker: int, node: Node, ask: int, rows: Batch, more: bool, passed: Counts) -> bool:
-        """Of these rows the asker's; False where none are."""
+        """Send the asker's rows among these. Returns False if there are none."""
         rows = rows.where(self._values.owners(node, rows.columns) == asker)
         if len(rows) and asker != self._worker:
             self._send(asker, Piece(node.id, ask, self._values.packed(rows, node.fields), more, passed))
@@ -163,7 +164,7 @@ class Giving:
         return len(rows) > 0
 
     def more(self, asker: int, m: More) -> None:
-        """Whoever takes an answer in pieces has taken one, or wants no more."""
+        """Let more pieces pass for an asker that has used one; stop if it wants no more (`pieces` is 0)."""
         builds = self._engine.builds
         for s in builds.served:
             if (s.asker, s.ask) == (asker, m.ask):
@@ -172,16 +173,17 @@ class Giving:
             builds.serve_no_more(lambda s: (s.asker, s.ask) != (asker, m.ask))
 
     def lost(self, worker: int) -> None:
-        """All that it asked for at once is forgotten."""
+        """Drop the requests for all rows of a lost worker."""
         self._engine.builds.serve_no_more(lambda s: s.asker != worker)
 
     def loaded(self, stale: list[Node]) -> None:
-        """Rows came beside all deltas: whoever is told of it asks again for all of these exchanges."""
+        """Drop requests for all rows of these exchanges after a bulk load. The askers receive `Loaded` and ask
+        again."""
         self._engine.builds.serve_no_more(lambda s: s.node not in stale)
 
 
 def _is_whole(engine: Engine, node: Node) -> bool:
-    """Is all of it full?  SqlError where that will not be soon."""
+    """Whether all states of the exchange's input are full here. SqlError if one failed."""
     if (error := failed_above(engine, node)) is not None:
         raise error
     return engine.builds.feeds(node) and all(
@@ -189,11 +191,11 @@ def _is_whole(engine: Engine, node: Node) -> bool:
 
 
 def failed_above(engine: Engine, exchange: Node) -> SqlError | None:
-    """Why the exchange's rows of this worker cannot be had, if something that they derive from failed."""
+    """The error of a failed state that the exchange's rows of this worker derive from, or None."""
     failed = {n: b.error for n, b in engine.builds.states.items() if b.error is not None}
     return next((failed[n] for n in here(exchange.parents[0]) if n in failed), None) if failed else None
 
 
 def asks_by(node: Node, cols: Columns) -> bool:
-    """Does the exchange gather keys of these columns?"""
+    """Whether the exchange gathers keys of these columns."""
     return not node.full and cols in node.pulled

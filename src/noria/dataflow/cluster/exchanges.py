@@ -1,15 +1,15 @@
-"""One worker among several: what it sends to the others, asks of them and holds back until they answer (section 6.2).
-
-The rules R1 to R16 are the model's (DESIGN section 7).  Every message of a pair of workers is in one order: updates,
-requests, answers, evictions.  A tick takes updates; every other message is handled alone, between ticks.
+"""One of several workers: sends rows to the others, requests rows from them, and parks requests until they answer
+(section 6.2). The rules R1 to R16 are the model's (DESIGN section 7). All messages between two workers are in one
+order. A tick applies updates; every other message is handled alone, between ticks.
 
 Keeps true, for each key that is gathered at an exchange (R4, R5):
-* it is filled when every worker that was asked has given its piece
-* an update from a worker that has given its piece joins it; one from a worker that has not is dropped, for the
-  piece will contain it
-* an eviction from a worker that has given its piece voids it and asks again
+* The key is filled when every worker asked has sent its piece.
+* An update from a worker that has sent its piece joins the piece. Otherwise it is dropped: the piece will contain
+  it.
+* An eviction from a worker that has sent its piece makes the piece void, and the key is requested again.
 
-A request that misses rows of other workers ends with `Remote`; it is run again from the start when these are there.
+A request that misses rows of other workers ends with `Remote`. It runs again from the start when they have
+arrived.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 Send = Callable[[int, Message], None]
-NO_KEY = np.empty((0, 1), np.int64)  # of no columns, the only one
+NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
 
 
 class Shards:
-    """workers: how many there are; worker: which this is.  send: puts a message last into the channel to a worker.
-    incarnation: how often this worker was started; answers to what it asked in another life are none of its own."""
+    """This worker (number `worker`) among `workers`. `send`: appends a message to the channel to a worker.
+    `incarnation`: how often it was started; answers to requests of earlier lives are ignored."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
@@ -71,15 +71,15 @@ class Shards:
                              Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
-        self._void_often: set[Gather] = set()  # of what is under way
-        self.keeping: set[int] = set()  # for the requests of these nothing is evicted for want of memory
+        self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
+        self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
         others = [w for w in range(workers) if w != worker]
         self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
     # -------------------------------------------------------------- ticks
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """A tick is under way."""
+        """Mark that a tick is running."""
         self._in_tick = True
         try:
             yield
@@ -87,7 +87,8 @@ class Shards:
             self._in_tick = False
 
     def split(self, node: Node, rows: Batch) -> Batch:
-        """An exchange's input delta of this worker: what belongs to others is sent; the rest is returned."""
+        """Split an exchange's input delta of this worker: sends rows to their owners and returns those owned
+        here."""
         whose = self._values.owners(node, rows.columns)
         for w in range(self.workers):
             if w != self.worker and len(mine := rows.where(whose == w)):
@@ -97,22 +98,22 @@ class Shards:
         return Batch.empty(node.width) if self._stale_of(self.worker, node) else mine
 
     def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
-        """The rows of an update, for the next tick; None where its node is gone."""
+        """The rows of an update, for the next tick; None if its node was dropped."""
         node = self._values.node(update.node)
         if node is None:
             return None
         rows = self._values.unpacked(update.rows, node.fields)
         self.join(sender, node, rows)
         if self._stale_of(sender, node):
-            return node, Batch.empty(node.width)  # beside rows that the sender lost; what is gathered will have them
+            return node, Batch.empty(node.width)  # the gathering will contain them
         return node, rows
 
     def _stale_of(self, worker: int, node: Node) -> bool:
-        """Is a full state gathered again for what this worker lost or loaded?"""
+        """Whether a full state is being gathered again because this worker was lost or loaded rows."""
         return any(worker in g.lost for g in self._gathers.of(node, ()))
 
     def join(self, sender: int, node: Node, rows: Batch) -> None:
-        """Rows that come after the sender's piece join it."""
+        """Add rows to the pieces of gatherings that the sender has answered already."""
         for g in self._gathers.of(node, ()):
             if sender in g.answered and g.answered[sender].all():
                 self._came(g, sender, rows)
@@ -126,20 +127,19 @@ class Shards:
                 g.pieces[sender].append(rows.take(np.array(some, np.int64)))
 
     def gathers(self) -> Iterator[Gather]:
-        """All that is under way."""
+        """All gatherings under way."""
         return iter(self._gathers)
 
     def held(self) -> Iterator[Codes]:
-        """Every text id of what is gathered and of who waits for it, and other numbers."""
+        """Every text id of gatherings and of requests that wait for them; other numbers may be among them."""
         for g in self.gathers():
             yield from g.held()
         yield from self.waiting.held()
 
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
-        """Ask for distinct missing keys (folded) of an exchange, those that nobody asks for already; raises `Remote`
-        unless this worker alone has the rows.  In a tick nobody is asked (R14): what hangs on the keys goes, and comes
-        again when it is read."""
+        """Request distinct missing keys (folded) of an exchange, except those under way. Raises `Remote` unless
+        this worker alone has the rows. In a tick nothing is requested (R14): the caller evicts dependent keys."""
         if self._in_tick:
             raise Remote(())
         known = self._gathers.find(node, cols, keys)
@@ -151,15 +151,15 @@ class Shards:
             raise Remote(tuple(waits))
 
     def gather_all(self, node: Node) -> None:
-        """Ask for all rows of an exchange that belong here, from the beginning: its first full state; `Builds.gathered`
-        is told when they came."""
+        """Request all rows of an exchange that are owned here, for its first full state; calls `Builds.gathered`
+        at the end."""
         for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
             self._give_up(g)
         self._engine.builds.gathers_anew(node)
         self._begin(node, (), NO_KEY)
 
     def gather_anew(self, node: Node) -> None:
-        """`gather_all`, of an exchange whose full state was dropped: what was to bring that up to date is of no use."""
+        """`gather_all` for an exchange whose full state was dropped; gatherings that would have updated it end."""
         for g in [g for g in self._gathers.of(node, ()) if g.lost]:
             self._give_up(g)
         self.gather_all(node)
@@ -176,14 +176,14 @@ class Shards:
                 self._ask(g, w, mask)
                 if g.error is not None:
                     raise g.error
-        except LongLookup:  # of this worker's own piece, so nobody was asked yet; whoever wants it comes again
+        except LongLookup:  # in this worker's own piece, so no worker was asked yet; the request runs again
             self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
             self._end(g)
             raise
         return g
 
     def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
-        """Who is asked for which keys."""
+        """Which workers to ask for which keys."""
         return asked_of(self._engine.symbols, self.workers, node, cols, keys)
 
     def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
@@ -216,7 +216,7 @@ class Shards:
             self.giving.more(sender, answer) if sender == self.worker else self._send(sender, answer)
 
     def _came(self, g: Gather, sender: int, rows: Batch) -> bool:
-        """Some of all rows of an exchange; whether more are wanted."""
+        """Add some of all rows of an exchange. Returns whether more are wanted."""
         if g.lost:
             g.pieces[sender].append(rows)
             return True
@@ -237,13 +237,13 @@ class Shards:
             self._take(a.ask, self._values.unpacked(a.rows, node.fields))
 
     def _failed(self, number: int, error: SqlError) -> None:
-        """Nobody who waits for what is gathered will have it."""
+        """Fail a gathering and all requests that wait for it."""
         ask = self._asks.pop(number, None)
         if ask is None:
             return
         g = ask.gather
         g.error = error
-        if g.lost:  # what is kept of it is stale, and cannot be brought up to date
+        if g.lost:  # its rows are stale and cannot be updated
             self._give_up(g)
             self._engine.outages.fail(g.node, error)
             return
@@ -254,7 +254,7 @@ class Shards:
     def _take(self, number: int, rows: Batch) -> None:
         ask = self._asks.pop(number, None)
         if ask is None:
-            return  # nobody wants it any more
+            return  # the gathering has ended
         g = ask.gather
         g.answered[ask.worker] |= ask.keys
         if len(rows):
@@ -264,7 +264,7 @@ class Shards:
 
     def _release(self, g: Gather) -> None:
         if not g.cols and not g.lost and any(other.lost for other in self._gathers.of(g.node, ())):
-            return  # it is to take the place of a state that is stale: what differs is told below before
+            return  # it will replace a stale state: that one's difference must go below first
         self._end(g)
         if not g.cols and not g.lost:
             self._engine.builds.gathered(g.node)
@@ -287,12 +287,12 @@ class Shards:
         end(g)
 
     def relaid(self) -> None:
-        """After a new layout: what is gathered for an index that is no more is let go."""
+        """After a layout, end gatherings for indexes that no longer exist."""
         nodes = self._engine.graph.nodes
         self._values.nodes = {n.id: n for n in nodes if n.op.remote}
         for n in nodes:
             before, n.thin = n.thin, layout.is_thin(n)
-            if before and not n.thin and not n.full:  # what is below did not come through keys that it keeps
+            if before and not n.thin and not n.full:  # rows below were not pulled through keys that it stores
                 self._evict_below(n)
         self._thin = [n for n in nodes if n.thin]
         for g in list(self._gathers):
@@ -302,7 +302,7 @@ class Shards:
 
     # -------------------------------------------------------------- evictions
     def evict(self, node: Node, cols: Columns, p: Pattern) -> None:
-        """What was pulled through evicted keys may be at any exchange end that the pattern's rows belong to (R7)."""
+        """Evict, at every worker that may own rows of the pattern, the keys pulled through evicted keys (R7)."""
         if not p.values.shape[1]:
             return
         assert isinstance(node.op, Exchange)
@@ -322,7 +322,7 @@ class Shards:
                 self._send(w, Evict(node.id, cols, p.cols, self._values.packed(Batch.of(values), fields)))
 
     def forget(self, node: Node) -> None:
-        """All keys of a partial node, and what hangs on them anywhere."""
+        """Evict all keys of a partial node, and the keys at any worker that depend on them."""
         for cols in node.op.presence(node) if node.state is not None and not node.full else ():
             evict.evict(self._engine, node, cols, node.stored.present(cols))
 
@@ -359,13 +359,13 @@ class Shards:
         self._ask_again(g, worker, keys)
 
     def _ask_again(self, g: Gather, worker: int, keys: Mask) -> None:
-        if worker == self.worker:  # perhaps within a walk, whose outputs come first (R2)
+        if worker == self.worker:  # possibly during a walk, which must end first (R2)
             self.waiting.park(lambda: True, partial(self._ask_own, g, keys), worker)
         else:
             self._ask(g, worker, keys)
 
     def _ask_own(self, g: Gather, keys: Mask) -> None:
-        """Those that are not there or asked for meanwhile."""
+        """Request those keys from this worker that it has not answered and that are not under way."""
         keys = keys & ~g.answered[self.worker]
         for ask in self._asks.values():
             if ask.gather is g and ask.worker == self.worker:
@@ -375,9 +375,9 @@ class Shards:
 
     # -------------------------------------------------------------- another worker was lost
     def lost(self, worker: int) -> None:
-        """It starts again with its base tables (R19): whatever derives from its rows is evicted, as if it had evicted
-        it; full states gather again, and what differs goes on as a delta; what was asked of it is asked again, and what
-        it asked is forgotten."""
+        """Handle the restart of a worker, which has only its base tables (R19). What derives from its rows is
+        evicted; full states gather again, and the difference continues as a delta. Requests to it are sent again,
+        its own dropped."""
         self.waiting.lost(worker)
         self.marks.lost(worker)
         self.giving.lost(worker)
@@ -387,8 +387,8 @@ class Shards:
         self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
     def load(self, table: str) -> None:
-        """The table's rows of this worker changed on disk; states here that derive from them without an exchange are
-        forgotten already."""
+        """Report to all workers that this worker's rows of the table changed on disk. The caller has renewed
+        states that derive from them without an exchange."""
         for w in range(self.workers):
             if w != self.worker:
                 self._send(w, Loaded(table))
@@ -396,23 +396,22 @@ class Shards:
         self.loaded(self.worker, table)
 
     def loaded(self, worker: int, table: str) -> None:
-        """A worker's rows of the table changed on disk: what came over exchanges of what derives from it goes, as if
-        the worker had been lost (R19)."""
+        """Renew exchanges that derive from a table, whose rows at a worker changed on disk, as if it had been
+        lost (R19)."""
         self._doubt(worker, self._derived(table))
 
     def broke(self, raised: set[Node]) -> None:
-        """Operators of this worker raised in a tick: what others have of their output, and this worker by an exchange,
-        is gathered again."""
+        """After operators of this worker raised in a tick: all workers gather their output again."""
         self._gathered_again([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
                               and not raised.isdisjoint(ancestors(n))])
 
     def made_again(self, nodes: set[Node]) -> None:
-        """These were taken out of the graph and put into it again, empty; what was written meanwhile missed them."""
+        """Gather again what derives from nodes that were removed and added again, empty: they missed writes."""
         exchanges = [n for n in self._engine.graph.nodes if n.op.remote]
         self._gathered_again([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
 
     def _gathered_again(self, stale: list[Node]) -> None:
-        """What anybody has of this worker's rows of these exchanges."""
+        """Let all workers gather this worker's rows of these exchanges again."""
         for w in range(self.workers) if stale else ():
             if w != self.worker:
                 self._send(w, Broke(tuple([n.id for n in stale])))
@@ -420,17 +419,17 @@ class Shards:
         self._doubt(self.worker, stale)
 
     def broken(self, worker: int, b: Broke) -> None:
-        """See `broke`, of another worker."""
+        """Handle a `Broke` of another worker (see `broke`)."""
         stale = [self._values.node(number) for number in b.exchanges]
         self._doubt(worker, [n for n in stale if n is not None])
 
     def _derived(self, table: str) -> list[Node]:
-        """The exchanges of what derives from a table."""
+        """The exchanges that derive from a table."""
         bases = set(self._engine.bases.get(table, ()))
         return [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))]
 
     def _doubt(self, worker: int, exchanges: Sequence[Node]) -> None:
-        """What these exchanges have of a worker's rows may be stale."""
+        """Gather or evict a worker's rows of these exchanges, which may be stale."""
         stale = set(exchanges)
         self._asks = {number: ask for number, ask in self._asks.items()
                       if ask.worker != worker or ask.gather.node not in stale}
@@ -453,7 +452,7 @@ class Shards:
                     self._evict_below(n)
 
     def lost_nothing(self) -> bool:
-        """Has no full state rows of a worker that lost some?"""
+        """Whether no full state lacks rows of a worker that was lost or loaded rows."""
         return not any(g.lost for g in self._gathers.of_all_rows())
 
     def _gather_again(self, node: Node, worker: int) -> None:
@@ -462,14 +461,14 @@ class Shards:
         self._begin(node, (), NO_KEY).lost.add(worker)
 
     def _evict_below(self, node: Node) -> None:
-        """All keys that were pulled through an exchange."""
+        """Evict all keys below that were pulled through an exchange."""
         for cols in node.indexes:
             for below, index, _ in node.users_of(cols):
                 if not below.full:
                     evict.evict(self._engine, below, index, below.stored.present(index))
 
     def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
-        """The keys of an index whose rows come from this worker, too."""
+        """Evict the keys of an index that may have rows of this worker."""
         keys = node.stored.present(cols)
         theirs = self._asked_of(node, cols, keys).get(worker)
         if theirs is not None and keys.shape[1]:
@@ -477,14 +476,15 @@ class Shards:
 
     # -------------------------------------------------------------- what waits
     def kept_for(self, worker: int, keep: bool) -> None:
-        """What a request of the worker asks for again and again stays here for now (see `Keep`)."""
+        """Protect keys from eviction, or stop that, for a worker whose request loses them repeatedly (see
+        `Keep`)."""
         if keep:
             self.keeping.add(worker)
         else:
             self.keeping.discard(worker)
 
     def settle(self) -> None:
-        """Run again what waits no more, in the order in which it came."""
+        """Run the requests again that need not wait any more, oldest first."""
         self.waiting.settle()
         keep = self.waiting.goes_round() or bool(self._void_often)
         if keep != (self.worker in self.keeping):

@@ -1,11 +1,12 @@
-"""When has a worker all that the others had committed?  Reads that must see their session's own writes ask for it.
+"""Determines when a worker has received everything that others had committed, for reads of a session's own
+writes.
 
-A mark is a message like any other, so whoever answers one has sent all that came of its ticks before, and whoever gets
-the answer has it.  Rows pass as many exchanges as a path of the graph has: so a worker asked by a mark of depth d first
-catches up with depth d itself.
+A `Mark` is a message in the same channels as updates. So the worker that answers one has sent all results of its
+earlier ticks, and whoever receives the answer has them. Rows pass as many exchanges as their path through the
+graph has. So a worker that receives a mark of depth d first catches up with depth d itself.
 
-Keeps true: what a change that was committed before `catch_up(d)` makes of this worker's states beyond at most d
-exchanges is there when it is answered; a state that lost a worker's rows is then whole again.
+Keeps true: let a change be committed before `catch_up(d)`. When that is answered, this worker's states have every
+effect of the change beyond at most d exchanges. A state that lost a worker's rows is whole again by then.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from noria.dataflow.messages.peer_messages import Mark, Marked, Message
 
 @dataclass(frozen=True)
 class _Round:
-    """Marks that were sent: their depth, who has not answered, and for whom it is (-1: a request of this worker's
-    own)."""
+    """Marks under way: their depth, the workers that have not answered, and the worker they are for (-1: this
+    one)."""
 
     depth: int
     missing: set[int]
@@ -30,9 +31,12 @@ class _Round:
 
 
 class Marks:
-    """send: puts a message last into the channel to a worker; park: has the second called, between ticks, when the
-    first says so; first: marks of this life of the worker have greater numbers; whole: is there no state that lost
-    rows?"""
+    """The marks that this worker has sent and answers.
+
+    `send`: appends a message to the channel to a worker. `park`: calls its second argument, between ticks, once
+    the first returns True. `first`: marks of this life have greater numbers. `whole`: whether no state lacks rows
+    of a lost worker.
+    """
 
     def __init__(self, others: list[int], send: Callable[[int, Message], None],
                  park: Callable[[Callable[[], bool], Callable[[], None], int], None], first: int,
@@ -41,8 +45,8 @@ class Marks:
         self._rounds: dict[int, _Round] = {}
 
     def catch_up(self, depth: int, then: Callable[[], None], asker: int = -1, of: Collection[int] = ()) -> None:
-        """`then` is called, between ticks, when this worker has caught up.  of: with whom, beyond one exchange; none
-        given: with all."""
+        """Call `then`, between ticks, when this worker has caught up. `of`: the workers to catch up with; empty:
+        all."""
         others = [w for w in self._others if not of or w in of]
         if not depth or not others:
             self._park(self._whole, then, asker)
@@ -57,7 +61,7 @@ class Marks:
 
     def answered(self, sender: int, answer: Marked) -> None:
         found = self._rounds.get(answer.ask)
-        if found is None:  # of another life of this worker
+        if found is None:  # sent in another life of this worker
             return
         found.missing.discard(sender)
         if not found.missing:
@@ -65,7 +69,8 @@ class Marks:
             self._park(self._whole, found.then, found.asker)
 
     def lost(self, worker: int) -> None:
-        """It starts again, and knows of no mark; what it asked is forgotten."""
+        """Handle a restart of a worker, which has forgotten all marks: send it those it has not answered again,
+        and drop its own requests."""
         self._rounds = {n: r for n, r in self._rounds.items() if r.asker != worker}
         for number, r in self._rounds.items():
             if worker in r.missing:
@@ -79,7 +84,7 @@ class Marks:
 
 
 def exchanges_above(node: Node) -> int:
-    """How many exchanges rows may pass on their way to a node."""
+    """The largest number of exchanges on a path to the node."""
     @cache
     def above(n: Node) -> int:
         return max(map(above, n.parents), default=0) + n.op.remote

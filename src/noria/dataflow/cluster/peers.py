@@ -1,8 +1,11 @@
-"""A worker's channels to the others: what came from them becomes ticks and answers, and what is for them is collected.
+"""The channels of a worker to its peers: makes ticks and answers of received messages, and collects messages to
+send.
 
-Keeps true: messages of one worker are handled in the order in which it sent them; neighbouring updates are one tick,
-anything else is handled alone (rule R1).  A message of a later version of the program waits, with all that follow it
-from the same worker, until this one has that version (DESIGN section 7); one for a node that is gone is dropped.
+Keeps true: the messages of one worker are handled in the order in which it sent them. Adjacent updates become one
+tick; every other message is handled alone (rule R1).
+
+A message of a later program version waits until this worker has that version, and so do all later messages of its
+sender (DESIGN section 7). A message for a dropped node is ignored.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ from noria.dataflow.messages.peer_messages import (
     Update,
 )
 
-NOBODY = 0  # asked: an answer to nobody
+NOBODY = 0  # the request number of a `Marked` that answers no mark
 
 
 class Peers:
-    """version: of the program that this worker has; sent: messages to others so far, which are
-    numbered through all lives of a worker."""
+    """This worker's end of all channels. `version`: of the program here. `sent`: the number of messages sent in
+    this life; message numbers increase through all lives."""
 
     def __init__(self, engine: Engine, epoch: int, worker: int, workers: int, incarnation: int):
         self.version = self.sent = 0
@@ -69,37 +72,38 @@ class Peers:
         self._outbox.append((to, Envelope(self._epoch, self._worker, number, Between(message, self.version))))
 
     def outgoing(self) -> list[tuple[int, Envelope]]:
-        """What is to be sent, to whom, in order; it is not told again."""
+        """Return the messages to send, in order, with their receivers, and clear the outbox."""
         sent, self._outbox = self._outbox, []
         return sent
 
     def told(self, sent: int) -> tuple[tuple[int, int], ...]:
-        """Which workers have got messages since so many were sent, and the number of the last to each; -1: all."""
+        """The workers that were sent messages after the first `sent` ones, with the number of the last message to
+        each. -1: all workers."""
         return tuple((w, max(last, self._life + 1)) for w, last in self._last.items() if last > self._life + sent)
 
     def heard(self) -> tuple[int, ...]:
-        """By worker, up to which of its messages all that came of them is in the states here; zeros while rows of a
-        lost one are not."""
+        """The frontier: for each peer, the number of the last message whose effects are in the states here. Zeros
+        while rows of a lost worker are missing."""
         return tuple(self._heard) if self.shards.lost_nothing() else (0,) * len(self._heard)
 
     def take(self, envelopes: Sequence[Envelope]) -> None:
-        """Messages of other workers, in order of arrival."""
+        """Handle messages of other workers, in order of arrival."""
         self._handle([(e.sender, e.seq, e.body) for e in envelopes if isinstance(e.body, Between)])
 
     def reached(self, version: int) -> None:
-        """The program is of this version here."""
+        """Set the program's version, and handle the messages that waited for it."""
         self.version = version
         waited, self.ahead = self.ahead, defaultdict(list)
         self._handle([(sender, number, b) for sender, bodies in waited.items() for number, b in bodies])
 
     def stayed(self, version: int) -> None:
-        """The program is of this version after all: so is what was sent on the way to another."""
+        """Return to the program's former version after a failed change. Unsent messages are marked with it too."""
         self.version = version
         self._outbox = [(to, replace(e, body=replace(e.body, version=version)) if isinstance(e.body, Between) else e)
                         for to, e in self._outbox]
 
     def routes(self, steps: Iterable[MigrationStep]) -> Iterator[tuple[str, tuple[int, ...], int]]:
-        """Of the views that these steps name and that are there (`Migrated.routes`)."""
+        """The routes (`Migrated.routes`) of the views that these steps name and that exist."""
         named = [name for s in steps for name in _views(s)]
         for name in dict.fromkeys(named):
             if (node := self._engine.readers.get(name)) is not None:
@@ -107,8 +111,8 @@ class Peers:
                 yield name, tuple(map(key.index, node.parts[0])), exchanges_above(node)
 
     def number_from(self, first: int) -> int:
-        """The number of the next node of the graph.  first: it is this (0: as it was); a node that has it already was
-        made by this very change, which was sent again."""
+        """Set and return the number of the graph's next node. `first`: that number (0: unchanged). If a node has
+        it already, this change was sent twice, and the number is not set."""
         graph = self._engine.graph
         if all(n.id < first for n in graph.nodes):
             graph.next_id = first or graph.next_id
@@ -118,7 +122,7 @@ class Peers:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
             if isinstance(body.message, Lost):
-                self.ahead.pop(sender, None)  # of another life of it
+                self.ahead.pop(sender, None)  # sent in another life of it
             if body.version > self.version or sender in self.ahead:
                 self.ahead[sender].append((number, body))
                 continue
@@ -160,7 +164,7 @@ class Peers:
         elif isinstance(message, Lost):
             self.shards.lost(sender)
             self.elsewhere.lost(sender)
-            self._send(sender, Marked(NOBODY))  # so it learns how far what it was sent goes
+            self._send(sender, Marked(NOBODY))  # so that its frontier advances to the last message sent to it
         elif isinstance(message, Loaded):
             self.shards.loaded(sender, message.table)
         elif isinstance(message, Broke):
@@ -170,8 +174,10 @@ class Peers:
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:
-    """What became of a change of the program, with where the views are that it names.  Nodes have the same numbers at
-    all workers, also after one could not follow."""
+    """Run a change of the program and add the routes of its views to the reply.
+
+    New nodes have the same numbers at all workers, even after a worker failed to apply an earlier change.
+    """
     if peers is None:
         return migrate()
     first = peers.number_from(body.first_node)

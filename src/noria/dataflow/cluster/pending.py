@@ -1,7 +1,8 @@
-"""What is gathered of other workers, and who waits for it (`exchanges.py`).
+"""Gatherings of rows from other workers, and the requests that wait for them (used by `exchanges.py`).
 
-Keeps true: what waits goes on between ticks, in the order in which it came of what can; nobody waits for what will not
-come, nor for ever for what comes and goes (`Waiting.goes_round`); a step costs what it brings, however many wait.
+Keeps true: waiting requests continue between ticks, oldest first among those that can. A request does not wait
+for rows that will not arrive. A request whose keys are evicted again and again is recognised
+(`Waiting.goes_round`). The cost of a step does not depend on the number of waiting requests.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from noria.dataflow.graph.partition import owners
 
 Mask = npt.NDArray[np.bool_]
 Held = Callable[[], Iterable[Codes]]
-LOOKED_AT = 64  # of those who wait, at each step, whether anybody still wants it
+LOOKED_AT = 64  # waiting requests checked for cancellation at each step
 MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
 
 
 @dataclass(eq=False)
 class Gather:
-    """Distinct missing keys of one index, folded, shape (key columns, keys).  wanted: of each worker that is asked,
-    which keys; answered: which of them it has given, in `pieces`.  Of all rows (no cols) pieces go into the state as
-    they come; but lost: of a full state that is there already, workers whose rows in it may be stale.  voids: how often
-    some of what came was evicted where it came from, before the rest was here.  error: why the rows cannot be had.
-    then: is called when it is over."""
+    """One gathering: distinct missing keys of one index of an exchange, folded, of shape (key columns, keys).
+
+    `wanted`: for each worker asked, which keys. `answered`: which of these it has sent, in `pieces`. `voids`: how
+    often an eviction at the sender made an answer void before the others arrived. `error`: why the rows cannot be
+    had. `then`: called when it is over.
+
+    Without `cols` all rows are gathered, and pieces are added to the state on arrival. `lost`: then, for an
+    existing full state, the workers whose rows in it may be stale.
+    """
 
     node: Node
     cols: Columns
@@ -48,7 +53,7 @@ class Gather:
     then: list[Callable[[], None]] = field(default_factory=list)
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that it has, and other numbers."""
+        """Every text id in use; other numbers may be among them."""
         yield from self.keys
         for rows in (rows for pieces in self.pieces.values() for rows in pieces):
             yield from rows.columns
@@ -58,34 +63,35 @@ class Gather:
 
 
 class Awaited(Protocol):
-    """A `Gather`, or what has its end likewise."""
+    """A `Gather`, or another request that ends likewise."""
 
     over: bool
     then: list[Callable[[], None]]
 
 
 def end(awaited: Awaited) -> None:
-    """Nobody waits for it any more; its error, if it has one, is there already."""
+    """End a gathering and call everybody who waits for it. Its error, if any, must be set before."""
     awaited.over = True
     for told in awaited.then:
         told()
     awaited.then = []
 
 
-At = tuple[Gather, int]  # a key of a gathering, by its place there
+At = tuple[Gather, int]  # a key of a gathering, by its position
 
 
 @dataclass(eq=False)
 class _Index:
-    """of: each key that is gathered by it; not of all rows, which more than one may gather."""
+    """The gatherings of one index. `of`: for each key, the gathering that has it. Empty for gatherings of all
+    rows, which may overlap."""
 
     gathers: dict[Gather, None] = field(default_factory=dict)
     of: dict[tuple[int, ...], At] = field(default_factory=dict)
 
 
 class Gathers:
-    """All that is under way, in one order.  No key of an index is gathered twice, so that the costs of an update or a
-    read are those of its own keys, however many others are waited for."""
+    """All gatherings under way, in one order. No key of an index is in two of them, so the cost of an update or a
+    read depends on its own keys only."""
 
     def __init__(self) -> None:
         self._at: defaultdict[Node, dict[Columns, _Index]] = defaultdict(dict)
@@ -119,11 +125,11 @@ class Gathers:
         return [g for node in self._at for g in self.of(node, ())]
 
     def indexes(self, node: Node) -> list[Columns]:
-        """By which keys of it are gathered."""
+        """The indexes of the node whose keys are being gathered."""
         return [cols for cols in self._at.get(node, ()) if cols]
 
     def find(self, node: Node, cols: Columns, keys: Codes) -> list[At | None]:
-        """Of each key (folded)."""
+        """For each folded key, its gathering and its position there, or None."""
         index = self._at.get(node, {}).get(cols)
         if index is None:
             return [None] * keys.shape[1]
@@ -131,13 +137,13 @@ class Gathers:
 
 
 def _tuples(keys: Codes) -> Iterator[tuple[int, ...]]:
-    """None of no columns."""
+    """Keys as tuples; empty if there are no columns."""
     return zip(*keys.tolist(), strict=True)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request under way: for which keys of a gathering."""
+    """A request to one worker for some keys of a gathering."""
 
     gather: Gather
     worker: int
@@ -150,8 +156,8 @@ def nothing() -> Iterable[Codes]:
 
 @dataclass(frozen=True)
 class _Parked:
-    """What goes on between ticks when it can.  asker: the worker on whose behalf; whose: the request that waits;
-    held: every text id that it has, and other numbers."""
+    """A continuation that runs between ticks. `asker`: the worker it serves. `whose`: the waiting request.
+    `held`: its text ids; other numbers may be among them."""
 
     run: Callable[[], None]
     asker: int
@@ -160,15 +166,15 @@ class _Parked:
 
 
 class Waiting:
-    """All that waits, by numbers in the order in which it came.  Who waits for what is gathered is called when that is
-    over; all others, few, are asked at each step whether they can go on."""
+    """All waiting requests, numbered in order of arrival. The end of a gathering wakes the requests that wait for
+    it; the few others are polled at each step."""
 
     def __init__(self) -> None:
         self._parked: dict[int, _Parked] = {}
         self._last = 0
-        self._asked: dict[int, Callable[[], bool]] = {}  # those that are asked
-        self._can: list[int] = []  # a heap of those that can go on
-        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # whom nobody may want any more
+        self._asked: dict[int, Callable[[], bool]] = {}  # those that are polled
+        self._can: list[int] = []  # a heap of those that can continue
+        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # those that may be cancelled
         self._waits: Counter[Hashable] = Counter()  # how often each request has waited until now
         self._rounds: set[Hashable] = set()  # those that have waited too often
 
@@ -177,9 +183,11 @@ class Waiting:
 
     def wait(self, remote: Remote, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
              asker: int = -1, unwanted: Callable[[], bool] | None = None, held: Held = nothing) -> None:
-        """`run` is called, between ticks, when what is missing is there, or nobody wants it any more, which is noticed
-        some steps later if many wait; `fail`, when it cannot be had.  whose: the request that it is, each time that it
-        waits; held: text ids that it has."""
+        """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they cannot be had.
+
+        `run` is also called if the request is cancelled, some steps later if many wait. `whose`: identifies the
+        request each time it waits. `held`: its text ids.
+        """
         def error() -> SqlError | None:
             return next((g.error for g in remote.gathers if g.error is not None), None)
 
@@ -189,7 +197,7 @@ class Waiting:
                 run()
             else:
                 fail(wrong)
-            if self._waits[whose] == before:  # it does not wait again
+            if self._waits[whose] == before:  # the request does not wait again
                 self._forget(whose)
 
         def look() -> None:
@@ -208,7 +216,8 @@ class Waiting:
         look()
 
     def goes_round(self) -> bool:
-        """Has a request waited so often that what it gathers must go again before it has all?"""
+        """Whether a request has waited more than MOST_WAITS times: its keys are evicted before it has all of
+        them."""
         return bool(self._rounds)
 
     def _forget(self, whose: Hashable) -> None:
@@ -217,7 +226,8 @@ class Waiting:
 
     def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None,
              held: Held = nothing) -> None:
-        """asker: the worker on whose behalf; held: text ids that `run` has."""
+        """Call `run`, between ticks, when `ready` returns True. `asker`: the worker it serves. `held`: the text
+        ids of `run`."""
         self._asked[self._park(run, asker, whose, held)] = ready
 
     def _park(self, run: Callable[[], None], asker: int, whose: Hashable, held: Held) -> int:
@@ -226,7 +236,7 @@ class Waiting:
         return self._last
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that something has which waits, and other numbers."""
+        """Every text id of waiting requests; other numbers may be among them."""
         for p in self._parked.values():
             yield from p.held()
 
@@ -234,14 +244,14 @@ class Waiting:
         return (p.asker for p in self._parked.values())
 
     def lost(self, worker: int) -> None:
-        """What it asked is forgotten."""
+        """Drop the requests of a lost worker."""
         for number, p in list(self._parked.items()):
             if p.asker == worker:
                 self._taken(number)
                 self._forget(p.whose)
 
     def settle(self) -> None:
-        """Run what waits no more."""
+        """Run every request that can continue."""
         self._look()
         while (number := self._next()) is not None:
             self._taken(number).run()
@@ -251,7 +261,7 @@ class Waiting:
         return self._parked.pop(number)
 
     def _next(self) -> int | None:
-        """The first that can go on."""
+        """The number of the oldest request that can continue."""
         while self._can and self._can[0] not in self._parked:
             heapq.heappop(self._can)
         first = self._can[0] if self._can else self._last + 1
@@ -259,7 +269,7 @@ class Waiting:
         return None if asked > self._last else asked
 
     def _look(self) -> None:
-        """Whether somebody still wants them: some in turn."""
+        """Check some of the requests, in turn, for cancellation."""
         for _ in range(min(len(self._unwanted), LOOKED_AT)):
             number, unwanted = self._unwanted.popleft()
             if number not in self._parked:
@@ -271,8 +281,8 @@ class Waiting:
 
 
 def asked_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
-    """Of an exchange's missing keys, who has rows of which: one worker for each if the key determines it (narrow), else
-    all (broad: R3)."""
+    """Which workers have rows of which missing keys of an exchange: one worker per key if the key determines it
+    (narrow), otherwise all (broad: R3)."""
     if node.elsewhere:
         return {}
     (parent,) = node.parents

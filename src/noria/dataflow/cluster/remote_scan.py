@@ -1,12 +1,13 @@
-"""One-shots over several workers: what the others have of the base tables (section 4.4's pulls, over sections 6.2's
-shards).
+"""One-shots over several workers: reads the other workers' rows of base tables (section 4.4's pulls over section
+6.2's shards).
 
-Such a one-shot is one worker's.  It takes the others' rows of a table as it takes its own: under keys where an index
-has them, else all.  It asks for what it misses and ends with `Remote`; once that is here it is run again from the
-start, with what it has got.
+Such a one-shot runs on one worker. It reads the others' rows of a table as it reads its own: under keys if an
+index exists, otherwise all rows. It asks for missing rows and ends with `Remote`. When they have arrived, it runs
+again from the start with all rows received so far.
 
-Keeps true: nothing that came is kept longer than the one-shot; nobody sends more rows than it may still read; what a
-lost worker was asked is asked again.  Each worker's rows are of one moment, not all workers' of the same one.
+Keeps true: received rows are dropped with the one-shot. No worker sends more rows than the one-shot may still
+read. Requests to a lost worker are sent again. The rows of one worker are as of one moment; different workers'
+moments may differ.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Piece:
-    """What one worker is asked of a table, and what it had.  over, error, then: as a `Gather` has them."""
+    """A request to one worker for rows of a table, and its answer. `over`, `error` and `then` are as in `Gather`."""
 
     table: TableDef
     worker: int
@@ -49,8 +50,8 @@ class Piece:
 
 
 class Elsewhere:
-    """A worker's side of all of them.  send: puts a message last into the channel to a worker; first: its numbers of
-    what it asks are greater."""
+    """This worker's requests to others, and its answers to theirs. `send`: appends a message to the channel to a
+    worker. `first`: its requests have greater numbers."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Callable[[int, Message], None], first: int):
         self.worker, self.workers = worker, workers
@@ -79,14 +80,14 @@ class Elsewhere:
         end(piece)
 
     def lost(self, worker: int) -> None:
-        """It was started again, and knows of nothing that it was asked."""
+        """Send requests again to a worker that was restarted and has forgotten them."""
         for piece in self._under_way.values():
             if piece.worker == worker:
                 self._send(worker, piece.asked)
 
     # ------------------------------------------------------------ whoever has rows
     def serve(self, asker: int, asked: LookUp) -> None:
-        """An error is that of whoever asked."""
+        """Answer a request for rows. An error in it is sent to the asker."""
         found, error = None, None
         try:
             table = self._engine.store.tables().get(asked.table)
@@ -109,7 +110,7 @@ class Elsewhere:
         if not cols:
             return self._scanned(table, asked)
         keys = self._folded(table, cols, unpacked(asked.keys, [table.fields[c] for c in cols], self.symbols).columns)
-        if not store.finds(table.name, cols):  # the asker's index is not there yet
+        if not store.finds(table.name, cols):  # this worker lacks the asker's index
             rows = self._scanned(table, asked)
             return rows.take(probe.pairs(keys, self._folded(table, cols, rows.columns[list(cols)]))[1])
         if store.row_count(table.name) > asked.rows and not store.within(table.name, cols, keys, asked.rows):
@@ -121,7 +122,7 @@ class Elsewhere:
         return np.ascontiguousarray(folded_keys(self.symbols, folds, values))
 
     def _cut(self, table: TableDef, asked: LookUp, rows: Batch) -> Batch:
-        """The columns that were asked for; of texts those that somebody looks at."""
+        """Keep the requested columns. Texts that the asker does not read become NULL."""
         columns = rows.columns[: asked.width].copy()
         if asked.texts is not None:
             for at, f in enumerate(table.fields[: asked.width]):
@@ -143,14 +144,14 @@ class Elsewhere:
 
 
 class Pieces:
-    """What one one-shot has asked, and got, of other workers."""
+    """The requests of one one-shot to other workers, with the answers so far."""
 
     def __init__(self, elsewhere: Elsewhere):
         self._elsewhere = elsewhere
         self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
 
     def held(self) -> Iterator[Codes]:
-        """Every text id of keys and rows, and other numbers."""
+        """Every text id of keys and rows; other numbers may be among them."""
         for (*_, keys), piece in self._pieces.items():
             yield np.frombuffer(keys, np.int64)
             if piece.rows is not None:
@@ -162,8 +163,11 @@ class Pieces:
 
     def under(self, table: TableDef, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
               ) -> list[Batch]:
-        """Rows of the others under distinct folded keys, (columns, keys); cols empty: all rows.  rows: no more than so
-        many of each.  Raises `Remote` until they are here, and the error of whoever cannot give them."""
+        """The other workers' rows under distinct folded keys of shape (columns, keys); without `cols` all rows.
+
+        `rows`: the limit for each worker. Raises `Remote` until all have arrived, or the error of a worker that
+        failed.
+        """
         found = [self._piece(table, w, cols, mine, rows, texts)
                  for w, mine in self._whose(table, cols, keys) if w != self._elsewhere.worker]
         for piece in found:
@@ -175,13 +179,14 @@ class Pieces:
 
     def _piece(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
                ) -> Piece:
-        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have got columns meanwhile
+        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
         if place not in self._pieces:
             self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts)
         return self._pieces[place]
 
     def _whose(self, table: TableDef, cols: Columns, keys: Codes) -> Iterator[tuple[int, Codes]]:
-        """Who may have rows of which keys: one worker for each if the key tells (narrow), else all (broad: R3)."""
+        """Which workers may have rows of which keys: one worker per key if the key determines it (narrow),
+        otherwise all (broad: R3)."""
         by = table.sharded_by
         if by == ():
             yield 0, keys
@@ -194,7 +199,8 @@ class Pieces:
 
 
 class SpreadOneShot(OneShot):
-    """A one-shot that has rows of all workers.  No state of this one is used: it has this worker's part."""
+    """A one-shot over the rows of all workers. It uses no state of this worker, since states hold only this
+    worker's part."""
 
     def __init__(self, engine: Engine, rows: int, texts: Mapping[Node, Collection[int]], pieces: Pieces):
         super().__init__(engine, {}, rows, texts=texts)
@@ -202,11 +208,11 @@ class SpreadOneShot(OneShot):
 
     def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
                      descending: bool = False) -> tuple[Batch, Codes]:
-        """All rows between, whatever is enough."""
+        """Return all rows between, even if fewer would suffice."""
         return self.between(top, key, low, high)
 
     def _in_order(self, node: Node, op: Top) -> None:
-        """Indexes here have this worker's rows only."""
+        """Nothing to do: indexes here have this worker's rows only."""
 
     def _count(self, table: str) -> int:
         return self.store.row_count(table) * self._pieces.workers

@@ -1,5 +1,5 @@
 """Ticks, upqueries, eviction and re-layout of one worker's graph.
 
-Deltas and keys come in; changed states and rows go out.
-Synchronous: nothing is concurrent in here.
+`Engine.tick` applies deltas, `Engine.fetch` reads rows by key. All code here is synchronous: nothing runs
+concurrently.
 """

@@ -1,7 +1,8 @@
-"""One worker's engine: ticks, reads, migrations of its graph.  Synchronous; inside it nothing is concurrent.
+"""The engine of one worker: ticks, reads and migrations of its graph. Synchronous: nothing runs concurrently in
+it.
 
-Keeps true: between two calls every invariant of DESIGN section 6 holds.  A tick walks the graph once in
-topological order, so a read of upstream state during it sees states after the tick (rule R2).
+Keeps true: between two calls every invariant of DESIGN section 6 holds. A tick walks the graph once in
+topological order, so a read of upstream state during the tick sees states after the tick (rule R2).
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the
 
 
 class Engine:
-    """`store`: the base tables; `views`: makes the states that readers publish.  `trace`, when set, is told of every
-    delta, miss, fill and eviction (golden scripts); else `story` is, of base tables' deltas only.  `clock`, in
-    nanoseconds, when set, times some ticks; `profile`, when set, is before every fetch; `work`, when set, bounds the
-    request under way."""
+    """A graph with its states. Call `tick` with deltas, `read` for rows of a view, `relayout` after a change of
+    the graph.
+
+    `store`: the base tables. `views`: creates the states that readers publish. `trace`, if set, receives every
+    delta, miss, fill and eviction (golden scripts); otherwise `story` does, with deltas of base tables only.
+    `clock`, in nanoseconds, if set, times some ticks. `profile`, if set, measures every fetch. `work`, if set,
+    bounds the current request.
+    """
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
@@ -64,7 +69,7 @@ class Engine:
         self.outages = Outages(self)
         self.lookups = Lookups(self)
         self.scans: list[Scan | Lookup] = []  # what reads a table in slices
-        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns that is read of it
+        self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
@@ -72,23 +77,23 @@ class Engine:
         self.story = Story(self)
         self.trace: Trace | None = None
         self.clock: Clock | None = None
-        self.processor: Clock | None = None  # of what this thread has computed
+        self.processor: Clock | None = None  # time that this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
         self.saved: Saved | None = None  # states of an earlier life, until rows are written
-        self.restored, self.refill = 0, cast("Refill | None", None)  # of them, in use; keys that partial views had
-        self.shards: Shards | None = None  # of several workers: what connects this one with the others
+        self.restored, self.refill = 0, cast("Refill | None", None)  # number restored; keys of partial views
+        self.shards: Shards | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
-        self.settle: Callable[[], None] = lambda: None  # whoever plans the graph: makes the nodes that are wanted
-        self.large: int | None = None  # as `relayout` was told
-        self._filling = 0  # states being filled, each for the sake of the one before
+        self.settle: Callable[[], None] = lambda: None  # set by the planner: makes the planned nodes
+        self.large: int | None = None  # the last argument of `relayout`
+        self._filling = 0  # states being filled, each for the one before
         self._deepest = 0
         self._pulled: set[int] = set()  # numbers of nodes through which an exception left a pull
 
     # -------------------------------------------------------------- ticks
     def tick(self, inputs: Mapping[str, Batch], arrived: Mapping[Node, Batch] | None = None) -> None:
-        """Run the deltas of base tables (already in the store), and what came from other workers to exchanges, through
-        the graph as one tick."""
+        """Apply deltas to the graph in one tick. `inputs`: deltas of base tables, which the store has already.
+        `arrived`: rows that exchanges received from other workers."""
         self.tick_number += 1
         self.saved = None if inputs else self.saved
         for scan in self.scans:
@@ -107,7 +112,7 @@ class Engine:
         self.outages.settle()
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
-        """The graph once in topological order; pending: input deltas of nodes, by their numbers and ports."""
+        """Visit the graph once in topological order. `pending`: input deltas by node number and port."""
         wanted = self.builds.sources() if self.builds.states or self.builds.served else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
@@ -121,7 +126,7 @@ class Engine:
             if node.ranges:
                 ranges.admit(self, node, deltas)
             if not node.parents and node in wanted and deltas[0] is not None:
-                watched[node] = deltas[0]  # all of it, whatever memory covers
+                watched[node] = deltas[0]  # all rows, even those of missing keys
             try:
                 out = tick(node, deltas)
             except Exception as bug:
@@ -150,13 +155,14 @@ class Engine:
             self.builds.tick(watched)
 
     def _raised(self, node: Node, bug: Exception) -> None:
-        """Its output is not known.  What it pulled may be filled in part, and is derived again."""
+        """Handle an operator that raised in a tick. Its output is unknown; states that it pulled from forget
+        their keys."""
         self.outages.begin(node, bug)
         pulled, self._pulled = self._pulled, set()
         self.forget_partial([n for n in ancestors(node) if n.id in pulled])
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
-        """An event for whoever follows them."""
+        """Report an event to the trace, or to the story if there is none."""
         (self.trace or self.story)(kind, node.id, node.fields, cols, rows, more)
 
     def _plain_tick(self, node: Node, deltas: list[Batch | None]) -> Batch | None:
@@ -171,7 +177,8 @@ class Engine:
         return out
 
     def advance(self) -> None:
-        """Let time pass for those who only read: stamps of reads are tick numbers."""
+        """Count a tick without deltas. Reads are stamped with tick numbers, so time must pass while nobody
+        writes."""
         self.tick_number += 1
         for node in self.readers.values():
             if node.state is not None:
@@ -183,12 +190,12 @@ class Engine:
     def texts_of(self, base: Node) -> None: ...  # all: states hold whole rows
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """Rows of a base table from the store, or those that were read of it in slices."""
+        """Look up rows of a base table in the store, or in what a long lookup has read in slices."""
         return self.lookups.rows(table, base, cols, keys)
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL.  Where a
-        column is asked for twice, keys of two values have no rows."""
+        """Return the node's rows whose cols equal a key, with the ordinal of the key. Keys may repeat; NULL
+        equals NULL. If a column occurs twice in `cols`, keys with two different values for it have no rows."""
         once = tuple(dict.fromkeys(cols))
         if len(once) < len(cols):
             at = np.flatnonzero(self._agree(node, cols, keys))
@@ -200,7 +207,7 @@ class Engine:
         return self.answer(node, cols, keys, mode)
 
     def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """`fetch`, whoever looks on."""
+        """`fetch` without the profile."""
         if self.work is not None:
             self.work.check()
         if node.elsewhere:
@@ -219,7 +226,7 @@ class Engine:
         return agree
 
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
-        """Make the keys present in node's index by cols: one upquery for all that are missing."""
+        """Make the keys present in the node's index by cols, with one upquery for all missing keys."""
         miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
         if mode is Mode.CHECK and cols in node.ranges:
@@ -241,7 +248,7 @@ class Engine:
             self._deepest = max(outer, self._deepest)
 
     def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
-        """Pull distinct missing keys from the parent and fill them."""
+        """Pull distinct missing keys from the parent and store them. An exchange gathers them from other workers."""
         if node.op.remote and self.shards is not None:
             self.shards.gather(node, cols, keys)
             return
@@ -252,8 +259,8 @@ class Engine:
         self.note("fills", node, cols, keys, lambda: f" from {found} rows")
 
     def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
-        """Rows of an external view under its key, filled where missing; ordinals say whose.  A key with a NULL
-        has no rows, unless `nulls` are looked up like any value."""
+        """Return rows of a view by key with the ordinals of their keys; fills missing keys. A key with a NULL has
+        no rows, unless `nulls`: then NULL is looked up like any value."""
         node = self.readers[view]
         key = self.reads[node]
         if nulls:
@@ -267,8 +274,8 @@ class Engine:
 
     def read_between(self, view: str, low: int, high: int, rows: int | None = None, descending: bool = False
                      ) -> tuple[Batch, Codes]:
-        """Rows of an external view whose key is a code from low to high, filled where missing.  rows: of the least keys
-        (descending: the greatest) that have so many, if not all are wanted."""
+        """Return rows of a view whose key code is from low to high; fills missing keys. `rows`: stop at this
+        many, counted from the least key (`descending`: the greatest). None: all."""
         node = self.readers[view]
         if rows is not None:
             return ranges.read_first(self, node, self.reads[node], low, high, rows, descending)
@@ -276,8 +283,8 @@ class Engine:
 
     # -------------------------------------------------------------- migrations
     def relayout(self, large: int | None = None) -> None:
-        """Plan all pulls anew and make every state fit: indexes added or dropped, full nodes built, except new
-        ones over more than `large` base rows, which wait for `bootstrap`."""
+        """Plan all pulls again and adapt every state: add and drop indexes, build full states. New full states
+        over more than `large` base rows are not built here; they wait for `bootstrap`."""
         self.settle()
         nodes = self.graph.nodes
         self.large = large if large is not None else self.large
@@ -308,11 +315,11 @@ class Engine:
             raise
         finally:
             for n, indexes in rested.items():
-                if indexes - n.pulled:  # something was answered by an index whose keys nobody asks for any more
+                if indexes - n.pulled:  # keys rested on an index that is no longer pulled
                     self._forget_below(n)
 
     def _planned(self) -> layout.Layout:
-        """The layout of what can be had now: a view that needs a partial state in use to be full waits until it is."""
+        """The layout of what can be served now. A view waits if it needs a partial state in use to become full."""
         builds, full = self.builds, [n for n in self.graph.nodes if n.full]
 
         def plan(readers: Iterable[Node]) -> layout.Layout:
@@ -327,20 +334,19 @@ class Engine:
                 if not r.live:
                     late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
             planned = plan(now)
-        if late and self._wanted(planned):  # it is not for the sake of new views
+        if late and self._wanted(planned):  # the cause is not the new views
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
         pulled = plan(self.reads).pulled if late else {}
         builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
-        # what becomes full sooner than what is below it is still looked up as now
+        # a node that becomes full before those below it keeps its present indexes
         builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
                         for n, indexes in (wanted if late else {}).items()})
         return planned
 
     def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
-        """States in use, of much, that are full in a layout and so far partial, or lack an index; with their indexes
-        there."""
+        """Large states in use, with their new indexes, that the layout makes full or gives another index."""
         return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
                 and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
 
@@ -350,28 +356,28 @@ class Engine:
         return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
-        """n's state as the layout wants it; promoted ones are noted."""
+        """Adapt n's state to the layout. `promoted` collects states in use that become full."""
         promote = n in plan.full and not n.full
         if promote and n.live:
             promoted.append(n)
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
         if not n.full and n.state is not None:
-            for cols in set(n.op.presence(n)) - n.pulled:  # rows are found by it: nothing above keeps its keys complete
+            for cols in set(n.op.presence(n)) - n.pulled:  # only finds rows: its keys are not kept complete
                 n.stored.evict(cols, n.stored.present(cols))
         ranges.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
                 self.first_state(n, n.live, large)
             except BaseException:
-                n.op.forget(self, n)  # what it has is a part
+                n.op.forget(self, n)  # its rows are incomplete
                 raise
 
     def _demote(self, promoted: list[Node]) -> None:
-        """A layout was given up: states that were to become full are partial again and empty, and so is what rests
-        on them."""
+        """Undo a failed layout: states that were to become full are partial and empty, as are partial states
+        below."""
         for n in promoted:
-            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # unless all that it derives from is there
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until `settle` finds its inputs whole
             self.builds.drop(n)
         for n in promoted:
             n.op.forget(self, n)
@@ -384,14 +390,14 @@ class Engine:
                 self.forget(n)
 
     def forget(self, node: Node) -> None:
-        """All keys of a partial node; of several workers, with what hangs on them elsewhere."""
+        """Make all keys of a partial node missing, with everything at other workers that depends on them."""
         if self.shards is not None:
             self.shards.forget(node)
         node.op.forget(self, node)
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
-        """Build a full node now where that is little or it is in use; else in the background, or keep its deltas back
-        until Spark has computed its input."""
+        """Give a full node its first state. It is built at once if its input is small or the node is in use.
+        Otherwise it is built in slices, or its deltas are kept back until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
         if node.op.remote and self.shards is not None:
@@ -401,7 +407,7 @@ class Engine:
             return
         if in_use:
             self.builds.finish_indexes(node)
-        waits = self.builds.waits(node)  # also a node in use, where a load has what is above it built again
+        waits = self.builds.waits(node)  # also a node in use whose inputs a load rebuilds
         if in_use and not waits:
             self.build(node)
             return
@@ -419,13 +425,14 @@ class Engine:
         if large is not None and sum(rows for m, rows in above.items() if not m.parents) > large and not waits:
             node.stash = []
         elif waits or not at_once or sum(above.values()) > self.builds.at_once_rows:
-            node.inert = True  # so that what is below waits
+            node.inert = True  # so that the nodes below wait
             self.builds.state(FirstState(node))
         else:
             self.build(node)
 
     def build(self, node: Node) -> None:
-        """SqlError where the request under way may not take that long or that much; the state is then of no use."""
+        """Build a full state at once. SqlError if the request exceeds its time or memory; the state is incomplete
+        then."""
         parent = node.parents[0]
         node.op.begin(self, node, 0, 0)
         for rows in self.stream(parent):
@@ -435,7 +442,7 @@ class Engine:
         node.op.finish(self, node)
 
     def stream(self, node: Node) -> Iterator[Batch]:
-        """All rows of a node, as its operator streams them."""
+        """Yield all rows of a node in slices."""
         return iter(()) if node.elsewhere else node.op.stream(self, node)
 
     def everything(self, node: Node) -> Batch:
@@ -448,45 +455,42 @@ class Engine:
         return concat(parts, node.width)
 
     def driver(self, node: Node) -> int:
-        """The left side of a join, whichever is larger: what is known here is no guide; on the way to a state that is
-        being built, the side that comes in slices."""
+        """The side of a join that is streamed: the left one, or the side that passes the gate of a first state."""
         return node.driver
 
     def forget_partial(self, nodes: Sequence[Node]) -> None:
-        """Every key of these that is partial, and of what is below, is missing."""
+        """Make all keys missing in the partial ones of these nodes, and in the partial states below them."""
         for n in nodes:
             if n.op.stateful and not n.full and n.state is not None:
                 self.forget(n)
                 self._forget_below(n)
 
     def snapshot_for(self, number: int) -> None:
-        """A snapshot of the base tables is taken for the first state of the node with this number (none: of no node):
-        deltas until now are in it."""
+        """Drop the deltas kept back for the first state of this node (none: no node): the snapshot includes them."""
         for n in self.graph.nodes:
             if n.id == number and n.stash is not None and n not in self.builds.states:
                 n.stash = []
 
     def bootstrap(self, node: Node, rows: Iterator[Batch]) -> None:
-        """Begin the first state from input rows as of the snapshot for it, then the deltas since."""
+        """Begin the first state from the input rows of a snapshot; the deltas kept back since then follow."""
         if node.stash is None:
             raise ValueError(f"{node} does not wait for a first state")
         self.builds.state(Delivered(node, rows))
 
     def waiting(self, view: str) -> list[Node]:
-        """The view's nodes that wait for a first state."""
+        """The nodes of the view that wait for input rows from Spark."""
         return [n for n in ancestors(self.readers[view]) if n.stash is not None]
 
     def reload(self, table: str) -> None:
-        """The table's rows changed on disk, beside any delta.  Partial states that derive from it forget everything.
-        Full ones are built again: of much, in slices; their views wait for that, and nobody else does.  What came over
-        exchanges goes as if this worker had been lost (R19)."""
+        """Renew all states that derive from the table, whose rows changed on disk without a delta (see
+        `renewal`)."""
         renewal.reload(self, table)
 
     def shrink(self) -> None:
-        """Give slack of emptied states back."""
+        """Return the unused memory of states to the system."""
         for n in (n for n in self.graph.nodes if n.op.stateful and n.state is not None):
             n.stored.shrink()
 
     def ready(self, view: str) -> bool:
-        """Has the view its first state?"""
+        """Whether the view has its first state."""
         return not any(n.inert or n.stash is not None for n in here(self.readers[view]))

@@ -1,7 +1,7 @@
-"""Eviction and its cascade (section 4.2; rules R7 to R9): what derives from an evicted key is evicted too.
+"""Eviction with its cascade: whatever derives from an evicted key is evicted too (section 4.2; rules R7 to R9).
 
-Keeps true: HOLE-CLOSED.  What hangs on a key is found before anything is dropped, along the dependencies that
-the layout noted, index by index.  Victims are the least recently read keys; an internal key is a candidate
+Keeps true: HOLE-CLOSED. Dependent keys are found before any key is dropped, along the dependencies that the
+layout recorded for each index. The least recently read keys are evicted first. An internal key is a candidate
 only after the view keys derived from it (DESIGN section 6).
 """
 
@@ -19,15 +19,15 @@ from noria.dataflow.graph.nodes import Columns, Node, Pattern, User, ancestors, 
 from noria.state.mapped import leaving
 
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
-LEAST_PARTIAL = 0.1  # of the limit: what partial state may keep whatever else there is
-SAMPLE = 1024  # keys looked at per index and round: least recent among a sample is nearly least recent
+LEAST_PARTIAL = 0.1  # share of the limit that partial states may always keep
+SAMPLE = 1024  # keys per index and round: the oldest of a sample is nearly the oldest of all
 
 
 def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
-    """Make keys of one index missing, and whatever was pulled through them."""
+    """Make keys of one index missing, and all keys below that were pulled through them."""
     if node.full or not keys.shape[1]:
         return
-    if node.thin:  # nothing that comes is dropped for it, so nothing below goes stale
+    if node.thin:  # no delta is dropped for a missing key here, so nothing below becomes stale
         node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
         return
     present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)
@@ -46,7 +46,8 @@ def evict(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
 
 
 def pass_on(engine: Engine, node: Node, cols: Columns, p: Pattern) -> None:
-    """What was pulled through an index goes below, whatever is there itself."""
+    """Evict the keys below that were pulled through an index and match the pattern; the index itself is not
+    changed."""
     for user in node.users_of(cols):
         _evict_user(engine, user, _carry(engine, p, user))
 
@@ -63,7 +64,8 @@ def _evict_user(engine: Engine, user: User, patterns: list[Pattern]) -> None:
 
 
 def unfill(engine: Engine, node: Node, cols: Columns) -> None:
-    """No range is filled any more, here and below; present keys stay, but for those that rest on nothing else."""
+    """Mark every range of the index as not filled, here and below. Present keys remain, except those below whose
+    value is not present here."""
     ranges = node.ranges[cols]
     if not len(ranges.starts):
         return
@@ -84,7 +86,7 @@ def _pattern(cols: Columns, keys: Codes) -> Pattern:
 
 
 def _carry(engine: Engine, pattern: Pattern, user: User) -> list[Pattern]:
-    """The pattern carried along the path to the user, in the user's own output columns."""
+    """Carry the pattern along the path to the user. The results are in the user's output columns."""
     below, _, path = user
     patterns = [pattern]
     for node, port, primary in path:
@@ -93,7 +95,8 @@ def _carry(engine: Engine, pattern: Pattern, user: User) -> list[Pattern]:
 
 
 def matching(engine: Engine, node: Node, index: Columns, p: Pattern) -> Codes:
-    """The keys of an index that agree with a pattern on the columns they share; present ones if some are open."""
+    """The keys of an index that agree with a pattern on the columns they share. If the pattern lacks a column of
+    the index, only present keys."""
     folds = [node.fields[c].type.folds for c in index]
     if all(c in p.cols for c in index):
         keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
@@ -113,32 +116,36 @@ def agreeing(engine: Engine, node: Node, index: Columns, keys: Codes, p: Pattern
 
 
 def evict_through(engine: Engine, node: Node, port: int, rows: Batch) -> None:
-    """Whatever was pulled through a join's input and hangs on these rows of it (rule R14)."""
+    """Evict the keys below that were pulled through this input of a join and depend on these rows (rule R14)."""
     pattern = Pattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
     for user in node.through.get(port, ()):
         _evict_user(engine, user, _carry(engine, pattern, user))
 
 
 def memory(engine: Engine) -> int:
-    """Bytes of symbols, states and views."""
+    """Bytes of the symbol table, states and views."""
     ranges = sum(r.memory() for n in engine.graph.nodes for r in n.ranges.values())
     return engine.symbols.memory() + ranges + _apart(engine) + sum(
         n.state.memory() for n in engine.graph.nodes if n.state is not None)
 
 
 def _apart(engine: Engine) -> int:
-    """Bytes that are in no node: states that are built beside one, and what one-shots under way keep."""
+    """Bytes outside nodes: states that are built beside a node's state, and rows that one-shots hold."""
     return sum(state.memory() for _, state in engine.builds.apart()) + sum(scan.memory() for scan in engine.scans)
 
 
 def essential(engine: Engine) -> int:
-    """Bytes of full states: never evicted, since nothing above could give them back key by key."""
+    """Bytes of full states and of states outside nodes. They are never evicted: no upquery could restore single
+    keys."""
     return _apart(engine) + sum(n.state.memory() for n in engine.graph.nodes if n.state is not None and n.full)
 
 
 def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
-    """Of full states that only ad-hoc views need, the bytes that are too many; and of each such view, what it needs of
-    them.  They may have what all else leaves of the limit (0: none), and a share of it in any case."""
+    """How far full states that only ad-hoc views need exceed their share, in bytes, and how much each such view
+    needs.
+
+    They may use what all other states leave of the limit (0: no limit), and ADHOC_SHARE of the limit in any case.
+    """
     fixed = essential(engine) + engine.symbols.memory()
     if not limit or fixed <= limit:
         return 0, {}
@@ -164,9 +171,12 @@ def evictable(engine: Engine) -> list[tuple[Node, Columns]]:
 
 
 def hold_limit(engine: Engine, limit: int) -> None:
-    """Free strings that nobody holds; evict least recently read keys while memory is over the limit (bytes; 0: none).
-    A part of the limit stays for what is partial even if essential state and strings leave none: a read would miss each
-    time.  While requests of several workers need what goes again and again, a little more stays."""
+    """Free texts that no state holds, and evict least recently read keys while memory exceeds the limit (bytes;
+    0: none).
+
+    Partial states keep a share of the limit even if full states and texts use all of it: otherwise every read
+    would miss. While requests among workers lose the same keys repeatedly, the goal is KEPT_BYTES higher.
+    """
     waits = engine.saved is not None and engine.saved.waits
     if engine.symbols.wants_sweep() and not waits:
         sweep(engine)
@@ -182,16 +192,18 @@ def hold_limit(engine: Engine, limit: int) -> None:
     if engine.shards is not None and engine.shards.keeping:
         goal += KEPT_BYTES
     if held > goal:
-        engine.refill = None  # what it would bring would have to go again
+        engine.refill = None  # its keys would be evicted again
         evict_bytes(engine, held - goal)
         engine.shrink()
         leaving.give_back()
 
 
 def evict_bytes(engine: Engine, nbytes: int) -> int:
-    """Free nbytes by evicting least recently read keys: what no view needs any more, then the coldest view keys,
-    in turns; needed internal keys only when nothing else is left.  Returns the bytes freed: less than asked when
-    nothing partial is left."""
+    """Free nbytes by evicting least recently read keys. Returns the bytes freed, fewer if no partial key is left.
+
+    First, in turns: internal keys that no view needs any more, then the coldest view keys. Needed internal keys
+    follow when nothing else is left.
+    """
     before = memory(engine)
     goal = before - nbytes
     for force in (False, True):
@@ -202,7 +214,7 @@ def evict_bytes(engine: Engine, nbytes: int) -> int:
 
 
 def _round(engine: Engine, goal: int, force: bool) -> bool:
-    """One turn of internal states, then one of views; says whether anything went."""
+    """Evict once from internal states, then once from views. Returns whether any key was evicted."""
     progress = False
     for leaf in (False, True):
         for n, cols in evictable(engine):
@@ -223,7 +235,7 @@ def _round(engine: Engine, goal: int, force: bool) -> bool:
 
 
 def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-    """Which keys have something present derived from them below."""
+    """Which keys have present keys below that derive from them."""
     out = np.zeros(keys.shape[1], np.bool_)
     if not keys.shape[1]:
         return out
@@ -234,20 +246,21 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
                 found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
                 out[p.source[~below.stored.missing(index, found)]] = True
                 continue
-            for i in range(p.values.shape[1]):  # a straddled key: looked for among the present ones
+            for i in range(p.values.shape[1]):  # a straddled key: searched among the present keys
                 one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
                 out[p.source[i]] |= matching(engine, below, index, one).shape[1] > 0
     return out
 
 
 def sweep(engine: Engine) -> int:
-    """Free the strings that no state holds; the bytes freed.  Between ticks only."""
-    engine.saved = engine.refill = None  # nothing holds the strings of states that nobody wanted
+    """Free the texts that no state holds. Returns the bytes freed. Call it between ticks only."""
+    engine.saved = engine.refill = None  # the texts of unrestored states are not held
     return engine.symbols.sweep(held(engine))
 
 
 def held(engine: Engine) -> Iterator[Codes]:
-    """Every text id that a state, a delta kept back or whoever waits for other workers holds, and other numbers."""
+    """Every text id that a state, a delta kept back, a one-shot or a request to other workers holds; other
+    numbers may be among them."""
     for n in engine.graph.nodes:
         if n.state is not None:
             yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])

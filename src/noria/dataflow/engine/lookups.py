@@ -1,14 +1,13 @@
-"""Lookups in base tables of keys that have very many rows: they come in slices, between packets, and the read that
-asked for them is run again when they are there (section 4.3's upqueries, a popular key's).
+"""Long lookups: reads of keys with very many rows in a base table, done in slices between packets (section 4.3).
 
-    a read      looks up more than so many rows of a table (`LongLookup`): it waits
-    a slice     the next rows under its keys, in the order of the index
-    meanwhile   what is written under these keys is added where the slices have been, and left to them elsewhere
-    at the end  the read runs again, and finds the rows here
+    a read      looks up more rows of a table than LONG_LOOKUP_ROWS: it raises LongLookup and waits
+    a slice     reads the next rows under its keys, in the order of the index
+    meanwhile   a write under these keys is added if the slices have passed its place; otherwise a slice will read it
+    at the end  the read runs again and finds the rows here
 
-Keeps true: what is held of a lookup that is over is what the table has under its keys, after every tick.  Rows that
-differ only in columns that nobody looks at are one.  What is held is bounded in bytes, and goes with the last read that
-waits for it.
+Keeps true: after every tick, a finished lookup holds exactly the table's rows under its keys. Rows that differ
+only in unused columns are merged. The rows held are bounded in bytes, and are dropped with the last read that
+waits for them.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
-ROUNDS = 16  # after so many lookups a read takes the next ones at once: what it has read is being evicted
+ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted
 
 
 class LongLookup(Exception):
-    """A read looks up more rows of a base table at once than it may: it is run again when they have been read."""
+    """A read looks up more rows of a base table than it may at once. It runs again when the rows have been read
+    in slices."""
 
     def __init__(self, base: Node, cols: Columns, keys: Codes):
         super().__init__()
@@ -49,9 +49,12 @@ class LongLookup(Exception):
 
 
 class Lookup:
-    """The rows of a base table under distinct keys, (key columns, keys) folded codes, as far as they have been read.
-    rows: of the next slice; done: how many came; spent_ns: how long it took the worker; over: have all been read?
-    stale: the table, or what is looked at of it, is not what it was."""
+    """One long lookup: the rows of a base table under distinct keys, as far as they have been read.
+
+    The keys are folded codes of shape (key columns, keys). `rows`: size of the next slice. `done`: rows read.
+    `spent_ns`: the worker's time spent. `over`: whether all rows have been read. `stale`: the table, or the set
+    of its columns in use, has changed.
+    """
 
     def __init__(self, engine: Engine, wanted: LongLookup):
         self._engine = engine
@@ -61,14 +64,14 @@ class Lookup:
         self.again()
 
     def again(self) -> None:
-        """From the beginning: rows may have come to the table beside all deltas."""
+        """Restart at the first row: a bulk load may have added rows without a delta."""
         self._scan: KeyedScan = self._engine.store.begin_lookup(self._table, self.cols, self.keys)
-        self._parts: list[Batch] = []  # rows, and behind each the ordinal of its key
+        self._parts: list[Batch] = []  # rows, each followed by the ordinal of its key
         self._nets, self._signed, self.done = self._looked_at is not None, False, 0
 
     @property
     def _table(self) -> str:
-        """Its name, whatever it is called by now; empty where it went."""
+        """The table's present name; empty if it was dropped."""
         return next((table for table, bases in self._engine.bases.items() if self.base in bases), "")
 
     @property
@@ -76,11 +79,11 @@ class Lookup:
         return self._scan.over
 
     def of(self, wanted: LongLookup) -> bool:
-        """Is it what this read waits for?"""
+        """Whether this read waits for this lookup."""
         return (self.base, self.cols) == (wanted.base, wanted.cols) and np.array_equal(self.keys, wanted.keys)
 
     def look(self) -> None:
-        """After a change of the program."""
+        """After a change of the program, determine whether the lookup is stale."""
         self.stale |= (self.base not in self._engine.bases.get(self._table, ()) or not self._scan.same()
                        or _kept(self.base) != self._looked_at)
 
@@ -88,7 +91,7 @@ class Lookup:
         return self._table == table
 
     def step(self) -> None:
-        """One slice.  SqlError 3024 where too much is held."""
+        """Read one slice. SqlError 3024 if the lookup holds too many bytes."""
         rows, ordinals = self._scan.next(self.rows)
         self.done += len(rows)
         self._add(rows, ordinals)
@@ -96,7 +99,7 @@ class Lookup:
             raise too_much_at_once(self.done, REQUEST_BYTES)
 
     def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """What is written where the slices have been."""
+        """Add written rows whose place the slices have passed."""
         delta = inputs.get(self._table)
         if delta is None or not len(delta) or self.stale:
             return
@@ -121,11 +124,12 @@ class Lookup:
         self._parts.append(part)
 
     def has_any(self, keys: Codes) -> bool:
-        """Are some of these folded keys its own?"""
+        """Whether the lookup covers some of these folded keys."""
         return len(probe.pairs(np.ascontiguousarray(keys), self.keys)[0]) > 0
 
     def found(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
-        """Its rows under some of these folded keys, the ordinals of theirs, and which keys are not its own."""
+        """Its rows under these folded keys, the ordinals of their keys, and the ordinals of keys that it does not
+        cover."""
         at, own = probe.pairs(keys, self.keys)
         rest = np.setdiff1d(np.arange(keys.shape[1]), at)
         every = concat(self._parts, self.base.width + 1)
@@ -142,11 +146,11 @@ class Lookup:
         return folded(self._engine, self.base, cols, keys)
 
     def memory(self) -> int:
-        """Bytes of what is held."""
+        """Bytes of the rows held."""
         return sum(p.columns.nbytes + p.weights.nbytes for p in self._parts)
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that is held, and other numbers."""
+        """Every text id in use; other numbers may be among them."""
         yield from self.keys
         for part in self._parts:
             yield from part.columns
@@ -157,14 +161,14 @@ def folded(engine: Engine, base: Node, cols: Columns, keys: Codes) -> Codes:
 
 
 def _kept(base: Node) -> frozenset[int] | None:
-    """The columns of a base table that anybody looks at; None: all, also where its rows are kept."""
+    """The columns of a base table that nodes below use. None: all, also if its rows are kept in memory."""
     return None if base.state is not None else looked_at(base)
 
 
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
 class _Reader:
-    """A read that waits.  lookups: what it has read so far, the last of which it waits for."""
+    """A waiting read. `lookups`: all it has needed so far; it waits for the last one."""
 
     envelope: Envelope
     number: int
@@ -173,7 +177,8 @@ class _Reader:
 
 @dataclass
 class Lookups:
-    """All long lookups, taking turns.  most: rows that the read under way may look up at once (0: any)."""
+    """All long lookups, which take turns. `most`: the rows that the current read may look up at once (0:
+    unlimited)."""
 
     engine: Engine
     most: int = field(default=0, init=False)
@@ -185,8 +190,8 @@ class Lookups:
 
     # -------------------------------------------------------------- what operators look up
     def rows(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """The rows of a base table under keys, which may repeat, and the ordinals of their keys.  LongLookup: they are
-        too many."""
+        """The rows of a base table under keys, which may repeat, with the ordinals of their keys. Raises
+        LongLookup if there are too many."""
         known = [k for k in self._under_way if k.base is base and k.cols == cols and not k.stale]
         if not known or not self.most:
             return self._from_store(table, base, cols, keys)
@@ -216,7 +221,7 @@ class Lookups:
 
     # -------------------------------------------------------------- who waits
     def wait(self, e: Envelope, wanted: LongLookup) -> None:
-        """The read waits for these rows, too."""
+        """Let the read wait for these rows; begins the lookup if none reads them yet."""
         lookup = next((k for k in self._under_way if k.of(wanted) and not k.stale), None)
         if lookup is None:
             lookup = Lookup(self.engine, wanted)
@@ -230,7 +235,8 @@ class Lookups:
 
     @contextmanager
     def bounded(self, e: Envelope | None = None) -> Iterator[None]:
-        """While a read runs that can wait, unless this one was run again and again."""
+        """Limit the lookups of a read that can wait. A read that has waited for ROUNDS lookups is not limited any
+        more."""
         tired = any(r.envelope is e and len(r.lookups) >= ROUNDS for r in self._readers)
         self.most = 0 if tired else LONG_LOOKUP_ROWS
         try:
@@ -239,12 +245,12 @@ class Lookups:
             self.most = 0
 
     def look(self) -> None:
-        """After a change of the program."""
+        """After a change of the program, find the stale lookups."""
         for lookup in self._under_way:
             lookup.look()
 
     def again(self, table: str) -> None:
-        """Rows came to the table beside all deltas."""
+        """Restart the lookups in a table after a bulk load."""
         for lookup in self._under_way:
             if lookup.reads(table) and not lookup.stale:
                 lookup.again()
@@ -252,9 +258,11 @@ class Lookups:
     # -------------------------------------------------------------- slices
     def step(self, around: Surroundings, run: Callable[[Envelope], None],
              unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
-        """One slice of the first in turn: how many rows it read, and the reply to a read that cannot have what it waits
-        for.  run: runs a read again, which has all it waits for; unforeseen: notes a defect of a request, and gives the
-        error to answer with."""
+        """Read one slice for the first waiting read.
+
+        Returns the number of rows read, and replies to reads that failed. `run`: runs a read again whose rows are
+        complete. `unforeseen`: records a defect of a request and returns the error to answer with.
+        """
         replies: list[tuple[Envelope, Packet]] = []
         if not self._readers:
             return 0, replies
@@ -298,7 +306,7 @@ class Lookups:
         lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 
     def _go_on(self, reader: _Reader, run: Callable[[Envelope], None]) -> None:
-        """The next one's turn; or this one has what it waits for, and runs."""
+        """Run the read again if its lookup is complete; otherwise let the next read have its turn."""
         lookup = reader.lookups[-1]
         if not lookup.over and not lookup.stale:
             turn = min(len(self._readers), LONG_LOOKUPS)  # the others have not begun
@@ -306,7 +314,7 @@ class Lookups:
             return
         waited = len(reader.lookups)
         run(reader.envelope)
-        if len(reader.lookups) == waited:  # it does not wait for more
+        if len(reader.lookups) == waited:  # it needs no further lookup
             self._leave(reader)
 
     def _leave(self, reader: _Reader) -> None:

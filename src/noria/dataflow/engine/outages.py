@@ -1,13 +1,15 @@
-"""Operators that raised: their nodes and what is below them are out of service until they are built again.
+"""Operators that raised: their nodes, and everything below, are out of service until they are built again.
 
-What a row is evaluated to never comes here (`core/expressions/failures.py`).  When an operator raises in a tick, its
-state may be half changed and its output is not known.  So nothing below it on this worker sees the tick, and after the
-tick every state that derives from it is dropped: a partial one forgets its keys, which the next read pulls again; a
-full one is built again in slices, and until then reads of its views are answered with the reason.  What other workers
-have of it, they gather again.
+Errors of a row's evaluation are values and are not handled here (`core/expressions/failures.py`). When an
+operator raises in a tick, its state may be half changed and its output is unknown. So the nodes below it on this
+worker take no part in the rest of the tick. After the tick every state that derives from it is dropped:
 
-Keeps true: everything else goes through the tick as ever; a broken invariant and a broken store leave as exceptions; a
-state that fails again is built again later and later, and of failures in a row the log has the first.
+* A partial state forgets its keys; the next read pulls them again.
+* A full state is built again in slices. Until it is whole, reads of its views are answered with the reason.
+* Other workers gather again what they had received from it.
+
+Keeps true: all other nodes complete the tick. Broken invariants and a broken store propagate as exceptions. After
+repeated failures a state waits longer before each build. Only the first of consecutive failures is logged.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outage:
-    """error: what readers are told; times: failures in a row; next_at: not built again before, by the clock."""
+    """`error`: the answer to reads. `times`: consecutive failures. `next_at`: the state is not built before this
+    time of the engine's clock, in nanoseconds."""
 
     error: SqlError
     times: int = 0
@@ -37,8 +40,11 @@ class Outage:
 
 
 class Outages:
-    """note: writes a line to the log; log: an exception, and gives the number of the entry (None: there is no log, so
-    exceptions leave); total: of failures."""
+    """The nodes out of service.
+
+    `note`: writes a line to the log. `log`: logs an exception and returns the number of the entry; None: there is
+    no log, so exceptions propagate. `total`: the number of failures.
+    """
 
     def __init__(self, engine: Engine):
         self._engine = engine
@@ -50,7 +56,8 @@ class Outages:
         self.log: Callable[[str, Exception], str] | None = None
 
     def of_build(self, build: Build, bug: Exception) -> SqlError:
-        """What is told of a build that did not go on.  A full state for which an operator raised is built again."""
+        """The error that a failed build reports. If an operator raised for a full state, that state is built
+        again later."""
         raised = not isinstance(bug, SqlError) or is_out_of_service(bug)
         if isinstance(build, Passing | Delivered | Gathered) and (raised or build.node in self._known):
             return self.failed(build.node, bug)
@@ -61,12 +68,12 @@ class Outages:
         return unforeseen(bug)
 
     def __len__(self) -> int:
-        """Full states that are out of service."""
+        """The number of full states that are out of service."""
         return sum(1 for n in self._known if self._is_down(n))
 
     # -------------------------------------------------------------- an operator raised
     def begin(self, node: Node, bug: Exception) -> None:
-        """It raised in a tick: what is below it on this worker takes no part in the rest of the tick."""
+        """Exclude the nodes below an operator that raised, on this worker, from the rest of the tick."""
         if isinstance(bug, FATAL):
             raise bug
         self.failed(node, bug)
@@ -84,7 +91,7 @@ class Outages:
         return found
 
     def failed(self, node: Node, bug: Exception) -> SqlError:
-        """Note the failure; what readers are told.  Of failures in a row only the first is logged."""
+        """Record a failure and return the error for reads. Only the first of consecutive failures is logged."""
         known, now = self._known.get(node), self._now()
         if known is None or now - known.next_at > REBUILD_LONGEST_MS * 1_000_000:
             known = self._known[node] = Outage(self._told(node, bug))
@@ -96,7 +103,7 @@ class Outages:
 
     def _told(self, node: Node, bug: Exception) -> SqlError:
         what = node.op.describe()
-        if isinstance(bug, SqlError) and is_out_of_service(bug):  # of another worker
+        if isinstance(bug, SqlError) and is_out_of_service(bug):  # reported by another worker
             return bug
         if self.log is None:
             raise bug
@@ -107,13 +114,13 @@ class Outages:
         return out_of_service(what, f"{type(bug).__name__}: {bug}", number)
 
     def fail(self, node: Node, error: SqlError) -> None:
-        """Between ticks: what the node keeps is stale."""
+        """Between ticks: put a node out of service whose state is stale."""
         self.begin(node, error)
         self.settle()
 
     # -------------------------------------------------------------- after the tick
     def settle(self) -> None:
-        """Whatever derives from what raised in this tick is dropped, and is built again when it may."""
+        """After a tick: drop every state that derives from a node that raised, and schedule its next build."""
         if not self._raised:
             return
         raised, self._raised = self._raised, []
@@ -128,7 +135,7 @@ class Outages:
                 engine.builds.states[n].error = waits.error
 
     def retry(self) -> None:
-        """Begin again to build what may be built again."""
+        """Build the states again whose waiting time is over."""
         if not self._known:
             return
         for node in list(self._known):

@@ -1,7 +1,7 @@
-"""What one read did, node by node: for EXPLAIN ANALYZE.
+"""Measures one read, node by node, for EXPLAIN ANALYZE.
 
-A profile stands in front of `Engine.fetch` while one read runs, and is given the clock: the core has none.  A node's
-time is its own, without that of the nodes that it asked.
+While the read runs, `Engine.fetch` calls the profile, which has a clock; the core has none. The time of a node
+excludes that of the nodes it reads from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Clock = Callable[[], int]
 
 @dataclass
 class Visits:
-    """Reads of one node: how often, of how many keys, what they gave."""
+    """The reads of one node: calls, keys asked, rows returned, misses, nanoseconds."""
 
     calls: int = 0
     keys: int = 0
@@ -35,13 +35,16 @@ class Visits:
 
 @dataclass
 class Profile:
+    """The visits of one read by node number, and the depth of its upquery."""
+
     clock: Clock
     visits: dict[int, Visits] = field(default_factory=dict)
-    depth: int = 0  # states that were filled, one for the sake of the other
+    depth: int = 0  # the longest chain of states that were filled
     _inner: list[int] = field(default_factory=lambda: [0])  # time of the nodes below, by level
     _filling: int = 0
 
     def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        """`Engine.fetch`, measured."""
         visit = self.visits.setdefault(node.id, Visits())
         misses, start = node.stats.misses, self.clock()
         self._inner.append(0)

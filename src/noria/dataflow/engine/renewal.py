@@ -1,7 +1,8 @@
-"""States whose input changed beside all deltas: by a bulk load, or because an operator raised in a tick.
+"""Renews states whose input changed without a delta: by a bulk load, or because an operator raised in a tick.
 
-Partial states that derive from it forget everything.  Full ones are built again, of much in slices; their views wait
-for that, and nobody else does.  What came over exchanges goes as if this worker had been lost (R19).
+Partial states that derive from the changed rows forget all keys. Full states are built again, large ones in
+slices. Only reads of their views wait. Rows that other workers received over exchanges are renewed as if this
+worker had been lost (R19).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FATAL = (InvariantViolation, StoreBroken)
 
 
 def reload(engine: Engine, table: str) -> None:
-    """The table's rows changed on disk."""
+    """Renew all states that derive from the table: its rows changed on disk."""
     engine.saved = None
     _renew(engine, set(engine.bases.get(table, ())), at_once=True)
     if engine.shards is not None:
@@ -29,7 +30,10 @@ def reload(engine: Engine, table: str) -> None:
 
 
 def restart(engine: Engine, raised: set[Node]) -> list[Node]:
-    """What these put out in a tick is lost.  The full nodes of this worker that are built again, in the background."""
+    """Renew all states that derive from nodes that raised in a tick, whose output is lost.
+
+    Returns the full nodes of this worker that are built again, in the background.
+    """
     engine.builds.anew(raised)
     again = _renew(engine, raised, at_once=False)
     if engine.shards is not None:
@@ -38,7 +42,7 @@ def restart(engine: Engine, raised: set[Node]) -> list[Node]:
 
 
 def once_more(engine: Engine, node: Node) -> None:
-    """A full state that failed."""
+    """Build a full state again whose build failed."""
     build = engine.builds.states[node]
     engine.builds.drop(node)
     if isinstance(build, Promotion | Gathered) and build.indexes is not None:
@@ -48,8 +52,11 @@ def once_more(engine: Engine, node: Node) -> None:
 
 
 def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = None) -> None:
-    """A full node from no rows.  An operator that raises on the way keeps nobody from anything else.  large: as of
-    `relayout`."""
+    """Empty a full node and build its first state again.
+
+    If an operator raises meanwhile, the node is built in the background, and the caller continues. `large`: as in
+    `relayout`.
+    """
     node.op.forget(engine, node)
     try:
         engine.first_state(node, False, large, at_once)
@@ -62,7 +69,8 @@ def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = N
 
 
 def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
-    """What derives from these forgets everything, or is built again; the full ones."""
+    """Forget every partial state that derives from these nodes, and build every full one again. Returns the full
+    ones."""
     above = ancestors if engine.shards is None else here
     below = [n for n in engine.graph.nodes if n.op.stateful and changed & set(above(n))
              and n not in engine.builds.dormant]
@@ -74,6 +82,6 @@ def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
         if n in again:
             begin_again(engine, n, at_once)
         elif not n.full and n.parents:
-            n.inert = True  # unless all that it derives from is there: `settle`
+            n.inert = True  # until `settle` finds its inputs whole
     engine.builds.settle()
     return again

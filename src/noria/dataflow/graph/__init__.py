@@ -1,5 +1,5 @@
-"""The graph as data: nodes and edges, what the layout decides for each node, ranges of keys, protocols of the world.
+"""The graph as data: nodes and edges, the layout of states and indexes, ranges of keys, protocols of store and
+views.
 
-Planned views come in; a layout goes out.
-Nothing here runs a tick.
+`layout.plan` maps a graph to its layout. No module here runs a tick; `engine/` does.
 """

@@ -1,8 +1,11 @@
-"""Partial or full, index obligations, dependencies: a pure function of the graph (sections 4.2, 4.5; rule R17).
+"""Decides which states are full or partial, which indexes they have, and who depends on which key.
 
-A stateful node is partial when every pull of its keys can be planned through the operators above it; else it is
-full, with everything above it.  Planning a pull notes, index by index, who depends on whom: evictions follow
-these notes only (rule R7).  Run again after every change of the program.
+`plan` is a pure function of the graph (sections 4.2, 4.5; rule R17). The engine calls it after every change of
+the program.
+
+A stateful node is partial if every pull of its keys can be planned through the operators above it. Otherwise it
+is full, and so is every stateful node above it. While it plans a pull, `plan` records for each index which nodes
+depend on its keys. Evictions follow only these records (rule R7).
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from noria.dataflow.graph.ranges import sources
 
 
 class _MustBeFull(Untraceable):
-    """A node's own pulls cannot be planned: once it is full, whoever pulls from it may still be partial."""
+    """The pulls of a node itself cannot be planned. Once the node is full, the nodes that pull from it may still
+    be partial."""
 
 
 @dataclass
 class Layout:
-    """What the plan of all pulls asks for, by node."""
+    """The result of `plan`: for each node, what the pulls of all readers require."""
 
     full: dict[Node, str] = field(default_factory=dict)  # full nodes and why
     indexes: defaultdict[Node, dict[Columns, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -39,9 +43,12 @@ class Layout:
 
 def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
          ranged: Container[Node] = ()) -> Layout:
-    """The layout of a graph whose leaves are read by the columns in `wants`; nodes that are full already and
-    stay so are given, for a full state is never turned partial under its users.  ranged: leaves that are read by
-    ranges of their only key column."""
+    """Return the layout of a graph whose leaves are read by the columns in `wants`.
+
+    `stay_full`: nodes that are full already and remain so, since a full state never becomes partial under its
+    users. `ranged`: leaves that are read by ranges of their only key column. Raises ValueError if a lookup cannot
+    be planned at all.
+    """
     nodes, wants = list(nodes), list(wants)
     full: dict[Node, str] = {}
     for n in stay_full:
@@ -62,8 +69,11 @@ def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full
 
 
 def is_thin(n: Node) -> bool:
-    """Needs an exchange keep nothing (rule R16)?  Below a thin one every path meets, before any lookup, a partial state
-    that never pulls again what it holds."""
+    """Whether an exchange may store no rows (rule R16).
+
+    It may if, on every path below it and before any lookup, there is a partial state which never pulls a key
+    twice that it holds.
+    """
     return n.op.remote and not n.full and _ends_in_states(n)
 
 
@@ -72,7 +82,8 @@ def _ends_in_states(n: Node) -> bool:
 
 
 def coarser(n: Node) -> dict[Columns, list[Columns]]:
-    """For each index whose keys are pulled, the others over some of its columns: their keys answer for it."""
+    """For each index whose keys are pulled, list the indexes over a proper subset of its columns: their keys
+    answer for its keys."""
     pulled = [i for i in n.indexes if i in n.pulled]
     found = {i: [few for few in pulled if len(few) < len(i) and set(few) < set(i)] for i in pulled}
     return {i: few for i, few in found.items() if few}
@@ -86,7 +97,7 @@ def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
 
 
 def _want(out: Layout, n: Node, cols: Columns) -> None:
-    """n's state must have an index by cols whose keys can be made present."""
+    """Require that n's state has an index by cols whose keys can be made present."""
     if cols in out.pulled[n]:
         return
     if not n.op.finds(cols):
@@ -108,7 +119,8 @@ def _want(out: Layout, n: Node, cols: Columns) -> None:
 
 
 def _ranged(out: Layout, n: Node, cols: Columns) -> None:
-    """Ranges of the column are read of n, so of whatever it comes from."""
+    """Require that ranges of the column can be read from n, and hence from the nodes that the column derives
+    from."""
     if n.op.remote and n not in out.full:
         raise Untraceable(n, f"ranges of {n.fields[cols[0]].name} come from several workers")
     if n.op.stateful:
@@ -124,8 +136,9 @@ def _ranged(out: Layout, n: Node, cols: Columns) -> None:
 
 
 def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
-    """`user` pulls cols through n; path: the stateless nodes between, nearest the user last."""
-    cols = tuple(dict.fromkeys(cols))  # asked for twice: keys of two values are not pulled
+    """Plan that `user` pulls cols through n. `path`: the stateless nodes between n and the user, nearest the user
+    last."""
+    cols = tuple(dict.fromkeys(cols))  # a repeated column: keys with two values for it have no rows
     if n.op.stateful:
         _want(out, n, cols)
         if any(primary is not None for _, _, primary in path):
@@ -144,7 +157,8 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
-    """Stored rows of n must be found by cols, present or not; the ways to n may be many, and end alike."""
+    """Require that stored rows of n can be found by cols, whether their keys are present or not. A node that
+    several paths reach is planned once."""
     cols = tuple(dict.fromkeys(cols))
     if (n, cols) in out.found:
         return
@@ -160,7 +174,7 @@ def _find(out: Layout, n: Node, cols: Columns) -> None:
 
 
 def _full_lookups(out: Layout, nodes: list[Node]) -> None:
-    """Nodes with full state below look up complete rows on every side."""
+    """Plan the lookups of nodes that have a full state below: they need complete rows on every side."""
     for n in reversed(nodes):
         below = any(c in out.full or (c in out.full_below and not c.op.stateful) for c, _ in n.children)
         if below or n in out.full:

@@ -1,7 +1,8 @@
-"""The joint data-flow graph: nodes, edges, and what the layout decided for each node.
+"""The joint data-flow graph: nodes, edges, and the layout's decisions for each node.
 
-Keeps true: `nodes` is in topological order (parents before children); an edge stands in both its ends.  What a
-node does is its operator (`ops/`, one file each); what it keeps is decided by `layout.py` for the whole graph.
+Keeps true: `Graph.nodes` is in topological order, parents before children; both ends of an edge record it. The
+operator of a node (`ops/`, one file each) computes its rows. `layout.py` decides for the whole graph which nodes
+store them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Untraceable(Exception):
-    """No index above can answer these columns: the node that wanted them must be full (section 4.5)."""
+    """No index above can answer these columns, so the node that requires them must be full (section 4.5)."""
 
     def __init__(self, node: Node, why: str):
         super().__init__(why)
@@ -41,7 +42,8 @@ class Untraceable(Exception):
 
 
 class Remote(Exception):
-    """Rows of other workers are missing here, and are being gathered: the request is run again when these are over."""
+    """A request needs rows of other workers. They are being gathered, and the request runs again when all
+    `gathers` are over."""
 
     def __init__(self, gathers: tuple[Gather | Piece, ...]):
         super().__init__()
@@ -51,15 +53,15 @@ class Remote(Exception):
 class Mode(Enum):
     """How a read of upstream state treats missing keys."""
 
-    STORED = "stored"  # what is stored is all that matters
+    STORED = "stored"  # only stored rows matter
     FILL = "fill"  # the key must be complete: pull it
     CHECK = "check"  # it must be complete already: a missing key breaks HOLE-CLOSED
 
 
 @dataclass(frozen=True)
 class Need:
-    """A pull by some columns asks parent `port` for `cols`.  primary: the port the pull comes from (joins), or
-    None; find: also find stored rows of that parent by these columns."""
+    """A pull by some columns asks parent `port` for `cols`. `primary`: of a join, the port that the pull reads
+    first; None for other operators. `find`: stored rows of that parent must also be found by these columns."""
 
     port: int
     cols: Columns
@@ -69,8 +71,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Rows that agree with one of n value tuples in some columns: what an eviction carries (rule R7).  source:
-    for each tuple, the ordinal of the key it came from."""
+    """Rows that agree with one of n value tuples in some columns; evictions carry patterns downwards (rule R7).
+    `source`: for each tuple, the ordinal of the evicted key it derives from."""
 
     cols: Columns
     values: Codes  # shape (len(cols), n)
@@ -78,8 +80,11 @@ class Pattern:
 
 
 class Puller(Protocol):
-    """On whose behalf operators read what is above them: the engine, which fills what its states miss, or a one-shot
-    query (`oneshot.py`), whose operators keep nothing."""
+    """The reader of upstream rows that operators call back.
+
+    The engine fills the keys that its states miss. A one-shot (`oneshot.py`) reads through operators that keep
+    nothing.
+    """
 
     work: Work | None
 
@@ -93,16 +98,17 @@ class Puller(Protocol):
     def tick_number(self) -> int: ...
 
     def texts_of(self, base: Node) -> Collection[int] | None:
-        """The columns of a base table whose texts are looked at; None: all."""
+        """The columns of a base table whose texts the caller reads. None: all."""
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """node's rows whose cols equal a key, with the key's ordinal; keys may repeat, NULL equals NULL."""
+        """Return the node's rows whose cols equal a key, with the ordinal of the key. Keys may repeat; NULL
+        equals NULL."""
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """`fetch` of a base table, from the store."""
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
-        """An event for whoever follows them."""
+        """Report an event to the trace or the story."""
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, in slices."""
@@ -111,35 +117,35 @@ class Puller(Protocol):
         """All rows of a node."""
 
     def driver(self, node: Node) -> int:
-        """The side of an inner join that is read, the other being looked up, where all its rows are wanted."""
+        """The side of an inner join that is streamed when all its rows are needed; the other side is looked up."""
 
 
 class Gathered(Protocol):
-    """What an operator keeps of rows that come in slices."""
+    """The state of an operator that receives its input in slices."""
 
     def add(self, rows: Batch) -> None: ...
 
     def rows(self) -> Batch:
-        """The operator's rows of all that came; nothing is added any more."""
+        """The operator's output for all added rows. Call it last: no rows are added afterwards."""
 
     def __len__(self) -> int: ...
 
     def memory(self) -> int:
-        """Bytes."""
+        """Bytes in use."""
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that is kept, and other numbers."""
+        """Every text id in use; other numbers may be among them."""
 
 
 class Operator:
-    """What a node does.  Subclasses state their algebra: outputs accumulate to the relational operator applied
-    to the accumulated inputs (DELTA-SUM)."""
+    """The contract of an operator. Subclasses state their algebra: the outputs of all ticks add up to the
+    relational operator applied to the sum of all inputs (DELTA-SUM)."""
 
     stateful = False
-    remote = False  # do its rows come from other workers, too?
-    adhoc = False  # is it the reader of an ad-hoc view?
-    saves = False  # can its full state outlast an orderly end (`saving.py`)?
-    drops = False  # base tables: are deltas that memory does not cover dropped?
+    remote = False  # whether it receives rows of other workers
+    adhoc = False  # whether it is the reader of an ad-hoc view
+    saves = False  # whether its full state is saved at an orderly end (`saving.py`)
+    drops = False  # base tables: whether delta rows of missing keys are dropped
 
     def fields(self) -> tuple[Field, ...]:
         raise NotImplementedError
@@ -148,41 +154,45 @@ class Operator:
         raise NotImplementedError
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
-        """What a pull by output columns asks of the parents; raises Untraceable."""
+        """What a pull by output columns asks of the parents. Raises Untraceable if it cannot be planned."""
         raise NotImplementedError
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
-        """Where the rows of the inputs must be, and where those of the output are then."""
+        """By which columns the inputs must be hashed over the workers, and by which the output is hashed then."""
         return alike(inputs)
 
     def in_parts(self) -> tuple[Operator, Operator] | None:
-        """Of several workers: one over each worker's rows, whose output rows stay there, and one over all of these,
-        which together do what this does; None where they do not, or nothing is gained."""
+        """Split the operator in two for several workers: one over each worker's own rows, one over the outputs of
+        all of these.
+
+        None if the two do not compute the same rows or nothing is gained.
+        """
         return None
 
     def lookups(self) -> list[Columns | None]:
-        """By which columns ticks look each input up (None: not at all); empty: none of them."""
+        """For each input, the columns by which ticks look it up, or None. An empty list: ticks look up no input."""
         return []
 
     def finds(self, cols: Columns) -> bool:
-        """Can an index over the stored rows have these output columns?  Stateful operators only."""
+        """Whether an index over the stored rows can have these output columns. Stateful operators only."""
         return True
 
     def drivers(self) -> tuple[int, ...]:
-        """The inputs of which any may be read in slices, the others being looked up; empty: all are read."""
+        """The inputs of which any one may be read in slices while the others are looked up. Empty: all inputs are
+        read."""
         return (0,) if self.lookups() else ()
 
     def full_needs(self, node: Node) -> list[Need]:
-        """What ticks pull when something below is full."""
+        """The pulls that a tick makes if a state below is full."""
         primary = 0 if len(node.parents) > 1 else None
         return [Need(port, cols, primary) for port, cols in enumerate(self.lookups()) if cols is not None]
 
     def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
-        """A pattern on input `port` as patterns on the output (rules R8, R9)."""
+        """Translate a pattern on input `port` into patterns on the output (rules R8, R9)."""
         raise NotImplementedError
 
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
-        """One tick: input deltas by port to the output delta; state is updated on the way."""
+        """Run one tick: input deltas by port to the output delta. Updates the state."""
         raise NotImplementedError
 
     def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
@@ -190,53 +200,55 @@ class Operator:
         raise NotImplementedError
 
     def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
-        """All output rows, in slices; everything above is full."""
+        """Yield all output rows in slices. Every state above must be full."""
         raise NotImplementedError
 
     def size(self, engine: Engine, node: Node) -> int:
-        """Rows on disk of a base table, those stored of a full state; nothing for all others."""
+        """Rows on disk of a base table, stored rows of a full state, 0 for other nodes."""
         return 0
 
     def gate(self, node: Node) -> Gate:
-        """What lets the node's rows pass in slices.  Stateful operators only."""
+        """The gate that lets the node's rows pass in slices. Stateful operators only."""
         raise NotImplementedError
 
     def saved(self, node: Node) -> Batch:
-        """What `restore` makes the full state of."""
+        """The rows from which `restore` makes the full state again."""
         raise NotImplementedError
 
     def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
-        """Make an empty full state what it was when its rows were saved."""
+        """Restore an empty full state from the rows that `saved` returned."""
         raise NotImplementedError
 
     def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
-        """Fill a full state with rows of its input, `source`, from the end of an index of the tables, if that is enough
-        for it and little."""
+        """Fill a full state from the end of an index of the tables, if few rows of its input `source` suffice.
+        Returns whether it did."""
         return False
 
     def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
-        """What reads the node's rows through once, for many lookups by these columns; None but for base tables."""
+        """A sequential read of the node's rows that replaces many lookups by these columns. None unless the node
+        is a base table."""
         return None
 
     def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
-        """The distinct values of one column on disk, ascending.  Base tables only."""
+        """The distinct values of one column on disk between low and high, ascending. Base tables only."""
         raise NotImplementedError
 
     def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
-        """`BaseStore.reach`.  Base tables only."""
+        """See `BaseStore.reach`. Base tables only."""
         raise NotImplementedError
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
-        """The operator on whole relations, without any state: what `validate` compares with."""
+        """The operator applied to whole relations, without state. `validate` compares states with it."""
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful.py`)
     def gathered(self, engine: Puller, node: Node) -> Gathered:
-        """`recompute` of the only input, which comes in slices; of what a plan has, so not of a `Keep` or a reader."""
+        """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
+        `Keep` or a reader."""
         raise NotImplementedError
 
     def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
-        """The same at once."""
+        """`recompute` of an input that arrives in slices."""
         gathered = self.gathered(engine, node)
         for rows in slices:
             gathered.add(rows)
@@ -245,26 +257,26 @@ class Operator:
         return gathered.rows()
 
     def presence(self, node: Node) -> list[Columns]:
-        """The indexes whose keys are present or missing."""
+        """The indexes that record for each key whether it is present or missing."""
         return node.indexes
 
     def make_state(self, engine: Engine, node: Node) -> None:
-        """Make, change or drop node.state so that it fits node.full and node.indexes."""
+        """Create, change or drop node.state so that it agrees with node.full and node.indexes."""
         raise NotImplementedError
 
     def looks_at(self, node: Node) -> frozenset[int] | None:
-        """The columns of its input on which its rows depend, as far as anybody below looks at them; None: all."""
+        """The input columns on which the rows depend that nodes below use. None: all."""
         return None
 
     def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
-        """Before the first slice of a full node's first state.  rows: about so many will come; keys: at least so many
-        different ones, as far as is known."""
+        """Prepare for the slices of a full node's first state. `rows`: about how many rows will arrive. `keys`: a
+        lower bound of the distinct keys among them, as far as is known."""
 
     def finish(self, engine: Engine, node: Node) -> None:
-        """After the last one."""
+        """Complete the first state after its last slice."""
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Make keys present; `rows` are what the parent has for them."""
+        """Make keys present; `rows` are the parent's rows for these keys."""
         raise NotImplementedError
 
     def everything(self, engine: Puller, node: Node) -> Batch:
@@ -272,12 +284,13 @@ class Operator:
         raise NotImplementedError
 
     def forget(self, engine: Engine, node: Node) -> None:
-        """Drop the whole state: every key missing, or a full state to be built again."""
+        """Drop the whole state: all keys of a partial one are missing then, and a full one must be built again."""
         raise NotImplementedError
 
 
 class Step(NamedTuple):
-    """A stateless node that a pull passes, the port it leaves by, and the port that a join pulls first."""
+    """A stateless node on the path of a pull, the port by which the pull leaves it, and the port that a join
+    pulls first."""
 
     node: Node
     port: int
@@ -285,7 +298,7 @@ class Step(NamedTuple):
 
 
 class User(NamedTuple):
-    """Who depends on keys of an index: the keys of an index of a node below, by a path of stateless ones, nearest to
+    """An index of a node below that depends on keys of an index. `path`: the stateless nodes between, nearest to
     the user last."""
 
     node: Node
@@ -295,8 +308,8 @@ class User(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """One operator in the graph.  full, indexes, users, primaries, full_below, through are the layout's.
-    parts: where its rows are, of those of all workers."""
+    """One operator in the graph. The layout sets full, indexes, users, primaries, full_below and through.
+    `parts`: by which columns the node's rows are hashed over the workers."""
 
     id: int
     op: Operator
@@ -309,21 +322,21 @@ class Node:
     users: dict[Columns, list[User]] = field(default_factory=dict)
     primaries: frozenset[int] = frozenset()
     full_below: bool = False
-    driver: int = 0  # of a join: the side that is read where all its rows are wanted
+    driver: int = 0  # of a join: the side that is streamed
     kept: bool = False  # a base table that joins look up in
     pulled: frozenset[Columns] = frozenset()
     coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns
     state: State | None = None
     live: bool = False
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
-    inert: bool = False  # below such a node: no deltas until it can be built
-    ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of indexes that ranges are read by
+    inert: bool = False  # takes part in no tick until it can be built
+    ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
     parts: Parts = ONE
-    thin: bool = False  # of an exchange: does it keep what it asked for only until that is used?
-    elsewhere: bool = False  # are all its rows at another worker?
-    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: who pulls through it
-    reuse: str = ""  # what a node that several plans share stands for
-    stands_for: tuple[float, ...] = ()  # each of these alone: which part of the columns it would have
+    thin: bool = False  # of an exchange: whether it stores answers only until they are used
+    elsewhere: bool = False  # whether all its rows are at another worker
+    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: nodes that pull through it
+    reuse: str = ""  # description of a node that several plans share
+    stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
     stats: NodeStats = field(default_factory=lambda: NodeStats())
 
     @property
@@ -340,8 +353,8 @@ class Node:
         return [f.type.folds for f in self.fields]
 
     def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-        """Keys that are not complete here.  A key (a, b) is where its a is present (the thesis' "Partial Key
-        Subsumption"); of the ranges of a single column see `ranged`."""
+        """Which keys are not complete here. A key (a, b) is complete if a is present (the thesis' "Partial Key
+        Subsumption"). For ranges of a single column see `ranges`."""
         state = self.stored
         out = state.missing(cols, keys)
         for few in self.coarser.get(cols, ()):
@@ -352,18 +365,19 @@ class Node:
         return out
 
     def users_of(self, cols: Columns) -> list[User]:
-        """Who depends on keys of an index: also those that rest on it for keys of more columns."""
+        """The users of keys of an index, including those of finer indexes whose keys it answers for."""
         finer = [c for c, few in self.coarser.items() if cols in few]
         return [u for c in (cols, *finer) for u in self.users.get(c, ())]
 
     def narrowed(self, rows: Batch) -> Batch:
-        """Rows of a base table with this node's columns, the first ones: others were added since."""
+        """Cut rows of a base table to this node's columns, the first ones: the table may have more columns by
+        now."""
         if rows.width == self.width:
             return rows
         return Batch(np.ascontiguousarray(rows.columns[: self.width]), rows.weights)
 
     def clear_ranges(self) -> None:
-        """No interval is filled."""
+        """Mark every interval as not filled."""
         for r in self.ranges.values():
             r.clear()
 
@@ -373,8 +387,11 @@ class Node:
 
 @dataclass
 class NodeStats:
-    """Counters since the node was made.  asked: keys that pulls and reads asked its partial state for; pull_depth:
-    the most states that one of its misses filled, each for the sake of the one below; timed_*: of some ticks."""
+    """Counters since the node was created.
+
+    `asked`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
+    of states that one of its misses filled. `timed_*`: of the ticks that were timed.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
@@ -387,7 +404,7 @@ class NodeStats:
     timed_ns: int = 0
 
     def tick_ms(self) -> float:
-        """Time of all ticks, from those that were timed."""
+        """Estimate of the time of all ticks, from those that were timed."""
         return self.timed_ns * self.ticks / max(self.timed_ticks, 1) / 1e6
 
 
@@ -407,7 +424,7 @@ class Graph:
         return node
 
     def move(self, leaf: Node, parents: Sequence[Node]) -> None:
-        """Put a leaf under other parents: it stands last then."""
+        """Give a leaf other parents. It is the last node afterwards."""
         self.remove(leaf)
         leaf.parents = tuple(parents)
         self.nodes.append(leaf)
@@ -415,12 +432,12 @@ class Graph:
             p.children.append((leaf, port))
 
     def remove(self, node: Node) -> None:
-        """Take a node without children out."""
+        """Remove a node that has no children."""
         assert not node.children, f"{node} still has children"
         for p in set(node.parents):
             p.children = [(c, port) for c, port in p.children if c is not node]
         self.nodes.remove(node)
-        node.users, node.through = {}, {}  # they refer to it in turn: a cycle, whose memory would wait for a collection
+        node.users, node.through = {}, {}  # breaks a cycle, so that memory is freed without a collection
 
 
 def ancestors(n: Node) -> list[Node]:
@@ -431,7 +448,7 @@ def ancestors(n: Node) -> list[Node]:
 
 
 def here(n: Node) -> list[Node]:
-    """n and everything above it as far as this worker goes: exchanges, and nothing above them."""
+    """n and its ancestors on this worker: the search ends at exchanges, which are included."""
     found: dict[Node, None] = {}
     _with_ancestors(n, found, across=False)
     return list(found)
@@ -444,7 +461,7 @@ def _with_ancestors(n: Node, found: dict[Node, None], across: bool = True) -> No
 
 
 def nearest(n: Node) -> set[Node]:
-    """The closest nodes above that have a state or rows on disk."""
+    """The closest ancestors that have a state or rows on disk."""
     found: set[Node] = set()
     for p in n.parents:
         found |= {p} if p.op.stateful else nearest(p)
@@ -452,7 +469,7 @@ def nearest(n: Node) -> set[Node]:
 
 
 def looked_at(node: Node) -> frozenset[int] | None:
-    """The columns of a node that anybody below looks at; None: all."""
+    """The columns of a node that its children use. None: all."""
     wanted = [child.op.looks_at(child) for child, _ in node.children]
     return None if None in wanted else frozenset(c for w in wanted if w is not None for c in w)
 
@@ -474,7 +491,7 @@ def distinct(keys: Codes) -> Codes:
 
 
 def under_each(rows: Batch, keys: int, work: Work | None) -> tuple[Batch, Codes]:
-    """All rows under each of so many empty keys, with the ordinal of the key."""
+    """Repeat all rows for each of `keys` empty keys. Returns them with the ordinal of the key."""
     n = len(rows)
     if work is not None:
         work.product(n * keys, rows.width)

@@ -1,8 +1,10 @@
-"""Where the rows of a node are: by which of its columns they are hashed over the workers (DESIGN section 7).
+"""How the rows of a node are distributed: by which of its columns they are hashed over the workers (DESIGN
+section 7).
 
-`Parts` are alternatives, each of which tells the worker of a row: in an inner join's rows either side's key does.
-`ONE`: all rows are at worker 0.  `SPREAD`: no columns tell.  Keeps true: equal values of an alternative's columns are
-at one worker, the one that `owners` says.
+`Parts` lists alternatives, each of which determines the worker of a row; the rows of an inner join have one for
+either side's key. `ONE`: all rows are at worker 0. `SPREAD`: no columns determine the worker.
+
+Keeps true: rows with equal values in an alternative's columns are at one worker, the one that `owners` returns.
 """
 
 from __future__ import annotations
@@ -25,24 +27,26 @@ SPREAD: Parts = ()
 
 
 class Partition(NamedTuple):
-    """inputs: by which columns each input must be hashed; None: as it is.  output: where its own rows are then."""
+    """`inputs`: the columns by which each input must be hashed; None: it stays as it is. `output`: how the output
+    is hashed then."""
 
     inputs: tuple[Columns | None, ...]
     output: Parts
 
 
 def alike(inputs: Sequence[Parts]) -> Partition:
-    """Rows stay where they are."""
+    """The partition of an operator whose output rows stay at the worker of their input rows."""
     return Partition((None,), inputs[0])
 
 
 def placed(parts: Parts, places: Mapping[int, int]) -> Parts:
-    """The alternatives in the columns that copies of theirs have, where all have one."""
+    """Rename the columns of the alternatives by `places`; alternatives with a column that has no place are
+    dropped."""
     return tuple(tuple(places[c] for c in p) for p in parts if all(c in places for c in p))
 
 
 def by_groups(parts: Parts, group: Columns, places: Mapping[int, int]) -> Partition:
-    """Every group at one worker.  places: output columns of the group's."""
+    """The partition in which each group is at one worker. `places`: the output column of each group column."""
     if not group:
         return Partition((None if parts == ONE else (),), ONE)
     fitting = tuple(p for p in parts if p and set(p) <= set(group))
@@ -52,8 +56,11 @@ def by_groups(parts: Parts, group: Columns, places: Mapping[int, int]) -> Partit
 
 
 def by_pairs(left: Parts, right: Parts, pairs: Sequence[tuple[int, int]]) -> tuple[Columns | None, Columns | None]:
-    """Rows of two inputs that are equal in all pairs (left column, right column) at one worker: as one of the inputs is
-    hashed, if its columns are among them."""
+    """How to hash two inputs so that rows which are equal in all pairs (left column, right column) are at one
+    worker.
+
+    An input stays as it is if its hash columns are among the pairs.
+    """
     if left == right == ONE:
         return None, None
     if not pairs:
@@ -70,7 +77,7 @@ def by_pairs(left: Parts, right: Parts, pairs: Sequence[tuple[int, int]]) -> tup
 
 
 def owners(columns: Codes, fields: Sequence[Field], workers: int, symbols: Symbols) -> Codes:
-    """The worker of each row of some columns, shape (columns, rows).  No columns: worker 0."""
+    """The worker of each row, given hash columns of shape (columns, rows). Without columns: worker 0."""
     if not fields:
         return np.zeros(columns.shape[1], np.int64)
     plain = [np.where(c == ERROR_CODE, NULL_CODE, c) for c in columns]

@@ -1,7 +1,7 @@
-"""What the pure data-flow needs of the world, as protocols: base tables on disk, published views.
+"""Protocols by which the pure data-flow uses the world: base tables on disk and published views.
 
-Implementations: `storage/` (RocksDB) and `views/` (shared memory); tests bring dictionaries.
-Key arrays have shape (key columns, keys) and hold raw codes; implementations fold CI text themselves.
+`storage/` (RocksDB) and `views/` (shared memory) implement them; tests use dictionaries. Key arrays have shape
+(key columns, keys) and hold raw codes. Implementations fold CI text themselves.
 """
 
 from __future__ import annotations
@@ -22,49 +22,53 @@ from noria.state.table import Cold, Columns
 
 
 class StoreBroken(Exception):
-    """The base tables cannot go on in this process: the worker ends, and says this."""
+    """The base tables cannot be used in this process any more. The worker ends and reports the message."""
 
 
 class IndexBuild(Protocol):
-    """An index in the making: rows done, rows of the table."""
+    """An index under construction. `done`: rows indexed so far; `total`: rows of the table."""
 
     done: int
 
     @property
     def declared(self) -> bool:
-        """Is it declared, or made for a view only?"""
+        """Whether the table declares the index; otherwise a view needs it."""
 
     @property
     def total(self) -> int: ...
 
     @property
     def over(self) -> bool:
-        """Is it whole, or given up?"""
+        """Whether it is complete or abandoned."""
 
     def step(self, rows: int) -> bool:
-        """Index the next rows; True when it is whole and in use.  SqlError: it can go on, or be given up."""
+        """Index the next rows. Returns True when the index is complete and in use. After an SqlError the caller
+        may continue or give up."""
 
     @property
     def awaits(self) -> bool:
-        """Does it wait for files of Spark's tasks?"""
+        """Whether it waits for files of Spark's tasks."""
 
     def deliver(self, files: Sequence[str]) -> None:
-        """Take these files over, made from a checkpoint since it awaits them.  SqlError: it cannot, and awaits them
-        still."""
+        """Ingest files that were made from a checkpoint taken since it began to wait. After an SqlError it still
+        waits for files."""
 
     def in_slices(self) -> None:
-        """No file will come: go on without."""
+        """Stop waiting for files and index the rows in slices."""
 
     def again(self) -> None:
-        """Rows came beside all writes: begin at the first one again."""
+        """Restart at the first row: a bulk load added rows without writes."""
 
     def give_up(self) -> None:
-        """Without a trace."""
+        """Abandon the index and remove everything that was built."""
 
 
 class Fitting(Protocol):
-    """A look at whether rows fit another definition of their table: rows looked at, rows of the table, and what
-    does not fit.  Writes are looked at, too, until the table is defined so or it is given up."""
+    """A check whether the rows of a table satisfy another definition of it.
+
+    Writes are checked too, until the table has the new definition or the check is abandoned. `done`: rows
+    checked. `error`: the first violation.
+    """
 
     done: int
     over: bool
@@ -74,178 +78,195 @@ class Fitting(Protocol):
     def total(self) -> int: ...
 
     def step(self, rows: int) -> bool:
-        """Look at the next rows; True when there is nothing left to look at."""
+        """Check the next rows. Returns True when no row is left."""
 
     def give_up(self) -> None: ...
 
 
 class TooManyRows(Exception):
-    """A lookup has more rows than it may have at once."""
+    """A lookup has more rows than its limit."""
 
 
 class KeyedScan(Protocol):
-    """The rows of a table under keys, in slices.  over: has it come to the end?"""
+    """The rows of a table under keys, read in slices. `over`: whether all have been read."""
 
     @property
     def over(self) -> bool: ...
 
     def next(self, rows: int) -> tuple[Batch, Codes]:
-        """About so many rows more, as they are now, and the ordinals of their keys."""
+        """Read about `rows` more rows in their present version. Returns them with the ordinals of their keys."""
 
     def passed(self, rows: Batch, ordinals: Codes) -> npt.NDArray[np.bool_]:
-        """Which rows of the table, under the keys of these ordinals, it has passed or would have."""
+        """Which of these rows, under the keys of these ordinals, are in the part that the scan has read already."""
 
     def same(self) -> bool:
-        """Is the table what it was, and what it is looked up by?"""
+        """Whether the table and the index that the scan uses are unchanged."""
 
 
 class BaseStore(Protocol):
-    """The durable base tables of one worker's shard.  Codes of text are ids of the worker's symbol table."""
+    """The durable base tables of one worker's shard. Text codes are ids in the worker's symbol table."""
 
     def tables(self) -> dict[str, TableDef]: ...
 
     def create_table(self, table: TableDef) -> None: ...
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
-        """Another definition, and name, for the table of this id; durable with the next `set_recipe`.  Indexes that are
-        declared are kept from now on, and made by `begin_index`.  fits: the rows are known to fit; else `begin_fitting`
-        must have found so where types are others: SqlError 1412."""
+        """Give the table of this id another definition and name; the next `set_recipe` makes it durable.
+
+        Declared indexes are maintained from now on, and `begin_index` builds them. `fits`: the rows are known to
+        fit. Otherwise, if types change, `begin_fitting` must have confirmed it: else SqlError 1412.
+        """
 
     def begin_fitting(self, table: TableDef) -> Fitting:
-        """Begin to look at whether the rows of the table of this id fit this definition."""
+        """Begin to check whether the rows of the table of this id fit this definition."""
 
     def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Table and columns of the indexes that are declared, that no key or index serves, and that nobody builds."""
+        """Table and columns of each declared index that no key or other index serves and that nobody builds."""
 
     def drop_table(self, name: str) -> None: ...
 
     def keep_table(self, name: str) -> None:
-        """Take the last `drop_table` back, before a `set_recipe` makes it durable."""
+        """Undo the last `drop_table`, before a `set_recipe` makes it durable."""
 
     def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
-        """Store the program's statements and what create_table/drop_table changed in one synced commit, with a note
-        of the change."""
+        """Store the program's statements, and the effects of create_table and drop_table, in one synced commit.
+        `note`: a record of the change for `history`."""
 
     def recipe(self) -> tuple[str, ...]: ...
 
     def history(self) -> tuple[Noted, ...]:
-        """The last changes of the program that were noted, the oldest first."""
+        """The last recorded changes of the program, the oldest first."""
 
     def applied(self) -> tuple[int, int]:
         """(epoch, seq) of the last commit."""
 
     def tidy(self) -> bool:
-        """Some milliseconds of work on what was dropped; is there more?"""
+        """Spend some milliseconds on removing dropped data. Returns whether more is left."""
 
     def close(self) -> None: ...
 
     def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
-        """Make lookups by these columns possible; existing rows are indexed before it returns, unless `work` gives
-        up: then there is no index."""
+        """Make lookups by these columns possible. Existing rows are indexed before it returns. If `work` raises,
+        there is no index."""
 
     def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
-        """`add_index` in slices, while the table is written; None where there is nothing to do.  awaited: from files
-        that Spark's tasks make."""
+        """`add_index` in slices, while the table accepts writes. None if the index exists. `awaited`: Spark's
+        tasks make its files."""
 
     def flush_ahead(self, least_bytes: int) -> bool:
-        """Write what is in memory of a table, where that is so many bytes, to files in the background: so the next
-        checkpoint takes no time.  Is it done?"""
+        """Flush each memtable of at least `least_bytes` in the background, so that the next checkpoint is fast.
+        Returns whether all are flushed."""
 
     def positions(self, table: str, rows: Batch) -> list[bytes] | None:
-        """Where rows lie in the order of `scan`, by their primary keys; None of a table without one."""
+        """The position of each row in the order of `scan`, from its primary key. None for a table without a
+        primary key."""
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
-        """Of the indexes that were made by `add_index` and that lookups by these columns do not use, drop the longest
-        there beyond so many."""
+        """Drop indexes of `add_index` that lookups by the `needed` columns do not use, the oldest first, until at
+        most `most` are left."""
 
     def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
               forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult], dict[str, Batch]]:
-        """Run statements in order, each wholly or (on its SqlError) not at all, in ONE synced commit together
-        with (epoch, seq) and the results.  Later statements see earlier ones.  Returns a result for each and
-        the net delta of each table.  A repeated (epoch, seq) changes nothing, returns its first results and
-        no deltas.  work: asked between slices of a scan, before the commit.  group: the statements are whole or not
-        at all together, and that they are done is remembered under this name until a later write says `forget`.
-        once: another name that is remembered, likewise."""
+        """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
+
+        Each statement takes effect wholly or, on its SqlError, not at all. Later statements see earlier ones.
+        Returns a result for each statement and the net delta of each table. A repeated (epoch, seq) changes
+        nothing, and returns its first results without deltas.
+
+        `work`: checked between slices of a scan, before the commit. `group`: all statements take effect or none
+        does. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
+        name that it remembers likewise.
+        """
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
                 work: Work | None = None) -> list[WriteResult]:
-        """See what the statements would do, and keep them, synced, until `decide`; if one fails nothing is kept, and
-        its error is each one's result.  Until then nothing else is written.  Repeated: as `write`."""
+        """First phase of a two-phase commit: compute the statements' results and keep the statements, synced,
+        until `decide`.
+
+        If a statement fails, nothing is kept; its result has the error, and the other results are empty. Until
+        `decide` no other write runs. A repeated call behaves as in `write`.
+        """
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
-        """Do what was prepared, as `write` would, or forget it; of a group that is unknown nothing.  Without space
-        nothing happens, and every result says so."""
+        """Second phase: commit the prepared group as `write` would, or discard it. An unknown group has no
+        effect. Without disk space nothing changes, and every result has the error."""
 
     def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
                  ) -> WorkedOut:
-        """What the statement would do, by worker; nothing is done.  rows: packed rows of other workers, which are
-        looked at as if they were here."""
+        """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
+        other workers, treated as rows of this one."""
 
     def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
-        """The rows, packed, that the rows of an INSERT meet, by a key."""
+        """The stored rows, packed, that share a key with a row of the INSERT."""
 
     def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
-        """SqlError 1062 where rows that come (packed) are not kept apart by UNIQUE indexes, from each other and from
-        the rows that are here, without those that go (by key)."""
+        """Raise SqlError 1062 if the rows `came` (packed) would violate a UNIQUE index, among each other or with
+        stored rows. Rows whose keys are in `gone` do not count."""
 
     def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
-        """The answer to a question about a UNIQUE index that `begin_fitting` has filled for this definition.  SqlError
-        1412 where nobody has looked at the rows."""
+        """Answer a question about a UNIQUE index that `begin_fitting` has filled for this definition. SqlError
+        1412 if no such check ran."""
 
     def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
-        """What is prepared, (group, coordinator), and the groups that are remembered as done."""
+        """The prepared groups as (group, coordinator), and the groups that are remembered as committed."""
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
                ) -> tuple[Batch, Codes]:
-        """Rows whose columns equal a key, NULL equal to NULL as in GROUP BY, and for each row the ordinal of its
-        key.  (Joins and clients never ask for NULL.)  texts: columns whose texts are looked at, None: all; in the
-        place of others there may be NULL.  most: TooManyRows where there are more (0: any), of a table with a primary
-        key."""
+        """Rows whose columns equal a key, and for each row the ordinal of its key.
+
+        NULL equals NULL as in GROUP BY; joins and clients never ask for NULL. `texts`: the columns whose texts
+        the caller reads; others may be NULL. None: all. `most`: the limit for a table with a primary key, beyond
+        which TooManyRows is raised; 0: no limit.
+        """
 
     def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> KeyedScan:
-        """The rows of a table with a primary key under distinct keys, in slices."""
+        """Begin to read, in slices, the rows under distinct keys of a table with a primary key."""
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
-        """Can rows be looked up by these columns?"""
+        """Whether rows can be looked up by these columns."""
 
     def serves(self, table: str, columns: tuple[int, ...]) -> bool:
-        """Likewise, and as fast as by an index of them?"""
+        """Whether rows can be looked up by these columns as fast as by an index of them."""
 
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
-        """Has a lookup of these keys no more than so many rows?  Reads no more index entries than that."""
+        """Whether a lookup of these keys has at most `rows` rows. Reads no more index entries than that."""
 
     def scan(self, table: str, after: bytes | None, rows: int, texts: Texts = None
              ) -> tuple[Batch, bytes | None]:
-        """About `rows` rows in primary-key order from a position (None: the start) and the next position
-        (None: the end).  Bags give each row with its multiplicity.  texts: as `lookup` has it."""
+        """About `rows` rows in primary-key order from a position, and the next position.
+
+        `after` None: from the start. Next position None: the end. A table without a primary key yields each row
+        with its multiplicity. `texts`: as in `lookup`.
+        """
 
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
-        """The distinct codes of an indexed column (no text) from low to high, ascending."""
+        """The distinct codes of an indexed column from low to high, ascending. Not for text columns."""
 
     def reach(self, table: str, column: int, low: int, high: int, rows: int, descending: bool) -> int:
-        """The code up to which so many rows lie, counted from low (descending: from high); the other end if there are
-        fewer."""
+        """The code at which `rows` rows are reached, counted from low (`descending`: from high). The other end if
+        there are fewer."""
 
     def row_count(self, table: str) -> int:
-        """Rows in the table (exact after a clean start, else an estimate good to a few per cent)."""
+        """Rows in the table: exact after a clean start, otherwise an estimate within a few per cent."""
 
     def damage_of(self, name: str) -> SqlError | None:
-        """Why no statement can use the table: a file of it cannot be read.  Its other methods raise this then."""
+        """The error of a damaged table, one of whose files cannot be read; None otherwise. Other methods raise
+        this error for it."""
 
     def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
-        """What a bulk load must bring files for: (columns, unique) of every index that is kept; and the
-        AUTO_INCREMENT high-water mark."""
+        """What a bulk load must bring: (columns, unique) for each maintained index, and the AUTO_INCREMENT
+        high-water mark."""
 
     def memory(self) -> int:
-        """Bytes of memory that the store takes now: caches and buffers."""
+        """Bytes of memory that the store uses now, in caches and buffers."""
 
     def hold_memory(self, limit: int) -> None:
-        """Take no more than the store's part of a memory limit for everything (0: none), from now on."""
+        """From now on, keep within the store's share of the memory limit of the worker (bytes; 0: no limit)."""
 
     def checkpoint(self, path: str) -> None: ...
 
     def loads(self, group: str) -> tuple[str, ...]:
-        """The tables for which files are staged under this name (`statements.Load`), until it is decided."""
+        """The tables for which files are staged under this name (`statements.Load`) until the group is decided."""
 
     def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
                      others: dict[str, list[str]] | None = None) -> None: ...
@@ -255,23 +276,23 @@ class BaseStore(Protocol):
 
 
 class State(Protocol):
-    """What keeps the rows of a stateful node (`state.table.Table`, `state.groups.Groups`, `published.Published`).
+    """The stored rows of a stateful node (`state.table.Table`, `state.groups.Groups`, `published.Published`).
 
-    By each of its indexes a key is present (its rows are complete, perhaps none) or missing; in a full state every key
-    is present.  Key arrays have shape (key columns, keys), raw codes.
+    In each index a key is present (its rows are complete, perhaps none) or missing. In a full state every key is
+    present. Key arrays have shape (key columns, keys) and hold raw codes.
     """
 
     @property
     def full(self) -> bool: ...
 
     def fits(self, indexes: Sequence[Columns]) -> bool:
-        """Are these indexes there?"""
+        """Whether the state has these indexes."""
 
     def fit(self, indexes: Sequence[Columns]) -> None:
-        """These indexes and no others; the keys of a new one are missing."""
+        """Make these the state's indexes and drop others. The keys of a new index are missing."""
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Make distinct missing keys present with what `rows` give them."""
+        """Make distinct missing keys present, with their rows among `rows`."""
 
     def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]: ...
 
@@ -282,30 +303,31 @@ class State(Protocol):
         """All present keys, folded."""
 
     def present_count(self, cols: Columns) -> int:
-        """How many there are."""
+        """The number of present keys."""
 
     def coldest(self, cols: Columns, most: int) -> Cold:
-        """A sample of the present keys, in which old ones are."""
+        """A sample of the present keys that includes old ones."""
 
     def lookup(self, cols: Columns, keys: Codes, tick: int) -> tuple[Batch, Codes]:
-        """Stored rows under each key, in the node's columns, and the ordinal of the key.  tick: when it is read."""
+        """Stored rows under each key, in the node's columns, with the ordinal of the key. `tick`: the stamp of
+        this read."""
 
     def rows(self) -> Batch:
-        """All of them, in the node's columns."""
+        """All stored rows, in the node's columns."""
 
     def part(self, parts: int, low: int, high: int) -> Batch:
-        """The rows of parts low..high-1 of so many (a power of two), in the node's columns.  Which part a row is in
+        """The rows of parts low..high-1 out of `parts` (a power of two), in the node's columns. The part of a row
         depends on the row alone."""
 
     def part_of(self, rows: Batch, parts: int) -> Codes:
-        """The part that each row, in the node's columns, is in or would be."""
+        """The part of each row, in the node's columns, whether it is stored or not."""
 
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
-        """Every text id that is held (any other numbers do no harm): strings beside these are swept.  texts: the node's
-        columns of texts."""
+        """Every text id in use; other numbers may be among them. Texts that no state holds are swept. `texts`:
+        the node's text columns."""
 
     def shrink(self) -> None:
-        """Give slack back."""
+        """Return unused memory."""
 
     def memory(self) -> int:
         """Bytes in use, indexes and rows."""
@@ -326,8 +348,8 @@ class ViewState(Protocol):
     def missing(self, keys: Codes) -> npt.NDArray[np.bool_]: ...
 
     def apply(self, delta: Batch) -> None:
-        """Add the delta's rows to their keys; rows of missing keys are dropped.  A row's weight never goes
-        below zero: that raises InvariantViolation NO-SPURIOUS."""
+        """Add the delta's rows to their keys; rows of missing keys are dropped. A weight below zero raises
+        InvariantViolation NO-SPURIOUS."""
 
     def fill(self, keys: Codes, rows: Batch) -> None:
         """Make distinct missing keys present with exactly these rows (rows of every key, in any order)."""
@@ -342,7 +364,7 @@ class ViewState(Protocol):
         """All present keys (for a full view: keys that have rows), folded."""
 
     def present_count(self) -> int:
-        """How many there are."""
+        """The number of present keys."""
 
     def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
         """About that many least recently read present keys (sampled), their stamps (ticks) and sizes in bytes."""
@@ -352,7 +374,7 @@ class ViewState(Protocol):
     def end_tick(self, tick: int) -> None: ...
 
     def activate(self) -> None:
-        """A full view has its first rows: until then readers find every key missing and ask the worker."""
+        """Publish the first rows of a full view. Until then readers find every key missing and ask the worker."""
 
     def memory(self) -> int:
         """Bytes in use, index and rows."""
@@ -361,33 +383,33 @@ class ViewState(Protocol):
         """Rows stored, weights not counted."""
 
     def held(self) -> Iterator[Codes]:
-        """Every text id of rows and keys."""
+        """Every text id in rows and keys."""
 
     def expect(self, rows: int, keys: int) -> None:
-        """So many rows will come, of at least so many keys: growing then would hold everybody up."""
+        """Reserve space for `rows` rows of at least `keys` keys: to grow later would stall the worker."""
 
     def rename(self, name: str) -> None:
-        """Readers find it by another name.  SqlError where there is no room to tell them."""
+        """Publish the view under another name. SqlError if its record cannot be written for lack of space."""
 
     def drop(self) -> None:
-        """The view is no more: readers find it dead."""
+        """Drop the view; readers find it marked as dead."""
 
 
 class ViewFactory(Protocol):
     def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool,
                definition: int = 0) -> ViewState:
-        """The state of a new view, instead of one that has its name.  SqlError where there is no room for it.
-        definition: what readers tell it by from others of its name."""
+        """Create the state of a view, in place of one that has its name. SqlError if there is no space.
+        `definition`: the number by which readers distinguish it from other definitions of the name."""
         ...
 
     def feed(self, name: str, fields: Sequence[Field]) -> ViewState:
-        """The state of a feed, full and without a key, whose changes are told; it goes on where one of its name ended.
-        SqlError where there is no room for it."""
+        """Create the state of a feed: full, without a key, its changes recorded. It continues where a feed of
+        this name ended. SqlError if there is no space."""
         ...
 
     def tidy(self) -> bool:
-        """Some milliseconds of work on feeds that can wait; is there more?"""
+        """Spend some milliseconds on deferred work for feeds. Returns whether more is left."""
         ...
 
     def take_over(self) -> None:
-        """What earlier lives of this worker published is dead, if it is not so yet."""
+        """Mark everything that earlier lives of this worker published as dead."""

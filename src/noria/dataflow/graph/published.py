@@ -1,4 +1,4 @@
-"""A view in shared memory as the state of its reader: one index, by the view's key."""
+"""The state of a reader: a view in shared memory, with one index by the view's key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noria.state.table import Cold
 
 
 class Published:
-    """Implements `protocols.State`; `cols` is the key wherever it is given."""
+    """Implements `protocols.State`. The argument `cols` is always the view's key."""
 
     def __init__(self, view: ViewState):
         self.view = view
@@ -27,7 +27,7 @@ class Published:
         return True
 
     def fit(self, indexes: Sequence[Columns]) -> None:
-        """It has the one that readers know."""
+        """Nothing to do: the only index is the one that readers use."""
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
         self.view.fill(keys, rows)
@@ -63,7 +63,7 @@ class Published:
         return self.view.held()
 
     def shrink(self) -> None:
-        """Views recycle their space themselves."""
+        """Nothing to do: views reuse their space themselves."""
 
     def memory(self) -> int:
         return self.view.memory()

@@ -1,16 +1,17 @@
-"""Ranges of a key column: filled by upqueries for the gaps, kept by deltas that fall into them, split by evictions
-(the thesis' "Ranged Upqueries").
+"""Reads by ranges of a key column: upqueries fill gaps, deltas keep intervals filled, evictions split them (the
+thesis' "Ranged Upqueries").
 
-A gap is filled as points: the values that base tables have there, each pulled as any key is.  So operators know of no
-ranges; a state on the way remembers, for its index by the column, which intervals were asked for
-(`state.ranges.Ranges`).  Keeps true, for each such index:
+A gap is filled key by key: the values that base tables have in it are pulled like any other keys. So operators
+need no code for ranges. A state on the path remembers which intervals were read by an index
+(`state.ranges.Ranges`). Keeps true, for each such index:
 
-* RANGE-WHOLE: a value in a filled interval is present, or no row has it.  A delta that brings the first row of such a
-  value finds it made present, without rows, before the operator sees it
-* what is filled below is filled above, as with keys: an eviction cuts its values out of every interval below.  A key
-  that is present below may be only filled above: another side of a union brought its first row
+* RANGE-WHOLE: a value in a filled interval is present, or no row has it. If a delta has the first row of such a
+  value, `admit` makes the value present, without rows, before the operator sees the delta.
+* An interval that is filled below is filled above, as with keys: an eviction cuts its values out of every
+  interval below. One exception: a key may be present below and only filled above, if another side of a union has
+  its first row.
 
-A full state has every value; they are listed when a range is read for the first time.
+A full state has every value. They are listed when a range is first read.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 
 def read(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
-    """The reader's rows whose key lies in [low, high], and for each the ordinal of its key."""
+    """The reader's rows whose key is in [low, high], and for each row the ordinal of its key."""
     keys = _filled(engine, node, cols, low, high)[None, :]
     return node.op.fetch(engine, node, cols, keys, Mode.STORED)
 
 
 def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
                ) -> tuple[Batch, Codes]:
-    """As `read`, but only the keys next to low (descending: to high) until they have so many rows: what lies beyond is
+    """As `read`, but stop when `rows` rows are found, counted from low (`descending`: from high). Keys beyond are
     neither pulled nor filled."""
     parts: list[tuple[Batch, Codes]] = []
     have, ask, keys = 0, rows, 0
@@ -53,14 +54,14 @@ def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, r
         keys += 1 + int(ordinal.max(initial=-1))
         have += int(part.weights.sum())
         low, high = (low, end - 1) if descending else (end + 1, high)
-        ask *= 2  # rows on disk that gave none here were filtered or joined away
+        ask *= 2  # rows on disk may be filtered or joined away
     if not parts:
         return Batch.empty(node.width), np.empty(0, np.int64)
     return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
 
 
 def _reach(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
-    """A value up to which base tables have about so many rows, or a full state so many values."""
+    """A value up to which base tables have about `rows` rows, or a full state has `rows` values."""
     if not node.parents:
         return node.op.reach(engine, cols, low, high, rows, descending)
     if node.full:
@@ -73,12 +74,12 @@ def _reach(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows:
 
 
 def sources(node: Node, cols: Columns) -> list[Need]:
-    """What a pull by the column asks of those parents that the column comes from."""
+    """What a pull by the column asks of the parents that the column derives from."""
     return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
 
 
 def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
-    """The values from low to high that rows of the node may have; filled, where it has a state."""
+    """The values from low to high that rows of the node may have. Fills the gaps if the node has a state."""
     if not node.op.stateful or (not node.parents and node.state is None):
         return _above(engine, node, cols, low, high)
     ranges = node.ranges[cols]
@@ -96,7 +97,7 @@ def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> C
 
 
 def _above(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
-    """The values that the parents may have, or the disk."""
+    """The values that the parents, or the table on disk, may have from low to high."""
     if not node.parents:
         return node.op.values_between(engine, cols, low, high)
     parts = [_filled(engine, node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
@@ -116,7 +117,8 @@ def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
 
 
 def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
-    """Before a tick of the node: values of its deltas that lie in filled intervals are kept."""
+    """Before a tick of the node, make the values of its deltas present that are in filled intervals
+    (RANGE-WHOLE)."""
     for cols, ranges in node.ranges.items():
         if not len(ranges.starts):
             continue
@@ -133,7 +135,8 @@ def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
 
 
 def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -> bool:
-    """Make keys that no row had present.  False: a view has no room to publish them; nothing is below it."""
+    """Make keys present that no row had so far. False if a view has no space to publish them; no state is below a
+    view."""
     try:
         node.op.fill(engine, node, cols, keys, Batch.empty(width))
     except SqlError:
@@ -143,7 +146,7 @@ def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -
 
 
 def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Iterator[tuple[Batch, int]]:
-    """The deltas that bring the column's values, and where they have them."""
+    """The deltas that contain the column, and its position in each."""
     places = [(0, cols[0])] if not node.parents else [(n.port, n.cols[0]) for n in sources(node, cols)]
     for port, column in places:
         delta = deltas[port]
@@ -153,12 +156,12 @@ def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Itera
 
 # ------------------------------------------------------------------ eviction, layout
 def relaid(node: Node, wanted: set[Columns], promoted: bool) -> None:
-    """The indexes that ranges are read by are these now; promoted: the node was partial and is full."""
+    """After a layout, set the indexes by which ranges are read. `promoted`: the node was partial and is full now."""
     node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(wanted)}
 
 
 def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
-    """Nodes above whose state does not have the interval filled (for `validate`)."""
+    """Ancestors whose state does not have the interval filled; `validate` reports them."""
     out = []
     for need in sources(node, cols) if node.parents else []:
         parent = node.parents[need.port]
@@ -179,11 +182,15 @@ def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
 
 
 def are_few(store: BaseStore, argument: str) -> bool:
-    """Are fewer than WRITTEN_RANGE_ROWS rows between two codes of a column, by an index?  argument: of `Ask`."""
+    """Whether fewer than WRITTEN_RANGE_ROWS rows have a code of the column between low and high, according to an
+    index.
+
+    `argument`: that of the `Ask`, "column low high table".
+    """
     numbers, table = argument.split(" ", 3)[:3], argument.split(" ", 3)[3]
     column, low, high = map(int, numbers)
     if low > high or not store.finds(table, (column,)):
         return low > high
-    if high < MAX_INT:  # one code more than is asked for is only reached where all of these are few
+    if high < MAX_INT:  # the next code beyond is reached only if the rows are few
         return store.reach(table, column, low, high + 1, WRITTEN_RANGE_ROWS, False) == high + 1
     return store.reach(table, column, low - 1, high, WRITTEN_RANGE_ROWS, True) == low - 1

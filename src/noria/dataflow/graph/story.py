@@ -1,8 +1,10 @@
-"""The story before a violation: what happened lately, request by request, base delta by base delta, miss by miss.
+"""The story of a violation: the last requests, base deltas and misses before it.
 
-An engine's story keeps the last events as they come, and makes text of them only when somebody reads it; what the other
-nodes emit, which follows from these, it has where it is the engine's `trace` too (tests).  Keeps true: an event holds
-on to no more than a few rows, whatever came by, and to no node: a view that is dropped is gone.
+An engine's story stores events as they happen and formats them only when it is read. Deltas of other nodes follow
+from these events. The story has them too if it is the engine's `trace`, as in tests.
+
+Keeps true: an event refers to a few rows at most, however large the delta was. It refers to no node, so the
+memory of a dropped view is freed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ More = Callable[[], str]
 
 
 class Story:
-    """Call it with each event (`told` has the parts); `tell` gives them back as text."""
+    """Records events: call it with the arguments of `told`. `tell` returns them as text."""
 
     def __init__(self, engine: Engine, events: int = STORY_EVENTS):
         self._engine = engine
@@ -44,12 +46,12 @@ class Story:
         self._note((kind, node, fields, cols, kept, more))
 
     def request(self, number: int, what: str) -> None:
-        """The worker begins with a request."""
+        """Record that the worker begins a request."""
         self._note((what, number))
 
     def tell(self, key: str = "") -> str:
-        """The events that mention the key as it is shown, such as "(7, 'a')"; all of them for "".  A composite row that
-        starts with the key's values counts too."""
+        """The events that mention a key, written as it is shown, such as "(7, 'a')". All events for "". A
+        composite row that starts with the key's values counts too."""
         inner = key.strip("()")
         lines = map(self._line, list(self._events))
         return "\n".join(e for e in lines if not key or f"({inner})" in e or f"({inner}," in e)
@@ -66,15 +68,18 @@ class Story:
             kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
             return told(self._engine, kind, node, fields, cols, kept, more)
-        except Exception as e:  # strings that were swept since
+        except Exception as e:  # its texts were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 
 def told(engine: Engine, kind: str, node: int, fields: Sequence[Field], cols: Columns,
          rows: Batch | Codes | int | None, more: More | None = None) -> str:
-    """An event in people's terms.  node: its number; fields: its columns; kind: emits (rows: the
-    delta); misses, fills, reads, pulls, evicts, keeps (rows: keys by `cols`); a number stands for as many rows.  more:
-    what else is to be said."""
+    """Format an event.
+
+    `node`: its number. `fields`: its columns. `kind`: emits (`rows` is the delta), or misses, fills, reads,
+    pulls, evicts, keeps (`rows` are keys by `cols`). A number for `rows` means that many rows. `more`: appended
+    text.
+    """
     if isinstance(rows, Batch):
         shown = text.of_delta(engine.symbols, fields, rows)
     elif rows is None or isinstance(rows, int):

@@ -1,4 +1,4 @@
-"""What a worker is told of the world around it, and tells it: the core itself knows no clock, file or log."""
+"""The clock, log and cancellation checks of a worker. The core uses no clock, file or log of its own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 @dataclass
 class Surroundings:
-    """What a worker is told of the world, and tells it.  clock: nanoseconds (None: nothing is bounded in time);
-    processor: nanoseconds that this thread has computed (None: the clock counts);
-    began: called with the number of the request that is begun, 0 for none; unwanted: has the request of this number
-    been cancelled?  note: a line for the log.  state_bytes: the most that one full state may take (0: any)."""
+    """What the process provides to a worker.
+
+    `clock`: nanoseconds; None: nothing is bounded in time. `processor`: nanoseconds that this thread has
+    computed; None: the clock counts. `began`: called with the number of the request that begins, 0 for none.
+    `unwanted`: whether the request of this number was cancelled. `note`: writes a line to the log. `state_bytes`:
+    the limit of one full state; 0: none.
+    """
 
     clock: Callable[[], int] | None = None
     began: Callable[[int], object] = lambda number: None

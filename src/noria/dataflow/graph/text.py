@@ -1,4 +1,4 @@
-"""Rows and keys in people's terms, for traces and stories."""
+"""Formats rows and keys for traces and stories."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from noria.core.values import decode
 
 
 def of_delta(symbols: Symbols, fields: Sequence[Field], batch: Batch) -> str:
-    """A delta: sorted signed rows."""
+    """Format a delta as sorted signed rows."""
     rows = [f"{w:+d}({', '.join(of_value(symbols, f, c) for f, c in zip(fields, r, strict=True))})"
             for r, w in zip(batch.rows(), batch.weights.tolist(), strict=True)]
     return " ".join(sorted(rows))
 
 
 def of_keys(symbols: Symbols, fields: Sequence[Field], cols: Sequence[int], keys: Codes) -> str:
-    """Keys of an index by these columns of the fields."""
+    """Format keys of an index by these columns."""
     shown = [fields[c] for c in cols]
     return " ".join(sorted("(" + ", ".join(of_value(symbols, f, c) for f, c in zip(shown, k, strict=True)) + ")"
                            for k in keys.T.tolist()))

@@ -1,9 +1,11 @@
-"""What one request may take of its worker: time, memory, and whether anybody still wants it.
+"""The limits of one request on its worker: time, memory, cancellation.
 
-An engine with a `work` asks it on the way of an upquery or of a first state, before each pull and before each
-product of rows.  Keeps true: it is asked only where every state is whole (between two fills, two slices of a first
-state, two slices of a scan before the commit), so whoever gives up leaves nothing half done.  Ticks of committed
-writes have no `work`: they go to their end.
+An engine with a `work` checks it during an upquery or a first state: before each pull and before each product of
+rows.
+
+Keeps true: it is checked only while every state is whole. This is so between two fills, between two slices of a
+first state, and between two slices of a scan before the commit. So an abandoned request leaves nothing half done.
+Ticks of committed writes have no `work`: they always finish.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ Clock = Callable[[], int]
 
 
 class Work:
-    """limit_ms: the time that it may take (0: any), of `processor` where that is given, so that a busy machine counts
-    for nothing; of `clock` WAITING_TIMES as much then, for what waits for a disk.  Both tell nanoseconds.
+    """The limits of one request.
 
-    unwanted: has it been cancelled?  nbytes: of one intermediate result; state_bytes: of a full state that it makes
-    (0: any).  unforeseen: notes a defect in a part of the request and gives the error to answer with."""
+    `limit_ms`: its time; 0: unlimited. If there is a `processor` clock, the limit is on computed time, so that a
+    busy machine does not count. Then `clock` allows WAITING_TIMES as much, for waits on a disk. Both clocks
+    return nanoseconds.
+
+    `unwanted`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
+    of a full state that it builds; 0: none. `unforeseen`: records a defect in a part of the request and returns
+    the error to answer with.
+    """
 
     __slots__ = (
         "_clock",
@@ -47,7 +54,7 @@ class Work:
         self._ends = 0 if self._clock is None else self._clock() + times * limit_ns
 
     def check(self) -> None:
-        """SqlError 1317 if it was cancelled, 3024 if its time is over."""
+        """Raise SqlError 1317 if the request was cancelled, 3024 if its time is over."""
         if self._unwanted is not None and self._unwanted():
             raise interrupted()
         if self._clock is not None and self._clock() > self._ends:
@@ -56,13 +63,14 @@ class Work:
             raise self.late()
 
     def product(self, rows: int, width: int) -> None:
-        """Before so many rows are made: SqlError 3024 if they are more than one request may hold."""
+        """Call it before `rows` rows are made. SqlError 3024 if they exceed the memory of one request."""
         self.check()
         if 8 * rows * (width + 1) > self._nbytes:
             raise too_much_at_once(rows, self._nbytes)
 
     def grown(self, nbytes: int, what: str) -> None:
-        """Between two slices of a first state: SqlError 1114 if it is more than this machine can hold."""
+        """Call it between two slices of a first state. SqlError 1114 if the state exceeds its limit on this
+        machine."""
         self.check()
         if self._state_bytes and nbytes > self._state_bytes:
             raise SqlError(1114, "HY000", f"The table '{what}' is full: its state passes the "
@@ -70,7 +78,7 @@ class Work:
                                           "`column = ?` to be read by")
 
     def defect(self, bug: Exception) -> SqlError:
-        """The error for a part of the request; the defect itself where nobody takes note of it."""
+        """Return the error for a defect in a part of the request; raise the defect itself if nobody records it."""
         if self._unforeseen is None:
             raise bug
         return self._unforeseen(bug)

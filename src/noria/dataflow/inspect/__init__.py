@@ -1,5 +1,4 @@
-"""What a worker's graph is and does, for people and for checks: rendering, validation, rehearsal, export.
+"""Descriptions and checks of a worker's graph: rendering, validation, rehearsal, export.
 
-A graph comes in; data and text go out.
-Nothing here changes a state.
+The functions read an engine and return data or text. None of them changes a state.
 """

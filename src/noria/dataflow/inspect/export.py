@@ -1,7 +1,8 @@
-"""Rows that leave or enter a worker in bulk, as Arrow: views for `verify`, first states computed by Spark.
+"""Bulk rows as Arrow: the contents of views for `verify`, and first states computed by Spark.
 
-The form: columns c0, c1, … in order, e<i> (boolean) for a column that holds an evaluation error somewhere, where
-c<i> is then NULL, and `weight`; present keys as k0, k1, … in the order of the view's key.
+The form has columns c0, c1, … in order and `weight`. A column with an evaluation error somewhere has a boolean
+column e<i>, and c<i> is NULL in the rows with the error. Present keys are columns k0, k1, … in the order of the
+view's key.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from noria.dataflow.engine.engine import Engine
 
 
 def view_tables(engine: Engine, view: str, symbols: Symbols) -> tuple[pa.Table, pa.Table | None]:
-    """All stored rows of a view, and for a partial one its present keys."""
+    """All stored rows of a view and, for a partial one, its present keys."""
     node = engine.readers[view]
     key = engine.reads[node]
     present = node.stored.present(key)
@@ -33,7 +34,7 @@ def view_tables(engine: Engine, view: str, symbols: Symbols) -> tuple[pa.Table, 
 
 
 def table_of(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> pa.Table:
-    """A batch as columns c<i>, e<i>, weight."""
+    """Convert a batch to columns c<i>, e<i> and weight."""
     columns: dict[str, pa.Array] = {}
     for i, f in enumerate(fields):
         codes = rows.columns[i]
@@ -45,7 +46,7 @@ def table_of(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> pa.Table
 
 
 def batches_of(parts: Iterable[pa.RecordBatch], fields: Sequence[Field], symbols: Symbols) -> Iterator[Batch]:
-    """Batches of codes from record batches in this form."""
+    """Convert record batches of this form to batches of codes."""
     for part in parts:
         if not part.num_rows:
             continue

@@ -1,12 +1,12 @@
-"""What a change of the program would do to one worker's graph, found out without doing it (section 5).
+"""Describes what a change of the program would do to one worker's graph, without doing it (section 5).
 
-The views are lowered onto the graph as it is, a layout is planned for what would stay and what would come, described,
-and the new nodes are taken out again.  Keeps true: no state, no index and no build of the running graph is touched: a
-layout is a pure function of the graph, and new nodes never get a state.
+The new views are lowered onto the present graph, a layout is planned for the nodes that would exist, and the new
+nodes are removed again. Keeps true: no state, index or build changes. A layout is a pure function of the graph,
+and the new nodes get no state.
 
-Bytes are estimates: a state is taken to have as many rows as the largest table that it derives from (groups are fewer,
-joins may be more), at 8 bytes for each column and what the row's identity and its indexes take; strings, which are
-stored once, are not counted.  Partial states begin empty.
+Bytes are estimates. A state is assumed to have as many rows as the largest table that it derives from: groups
+have fewer, joins may have more. Each row counts 8 bytes a column, its identity and its index entries. Texts are
+stored once and not counted. Partial states begin empty.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ _NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """state: none | disk | partial | full; filled: a full state has to be made, from so many rows of tables; nbytes: of
-    a state that is there what it takes, of one that is to be filled the estimate."""
+    """One node after the change.
+
+    `state`: none | disk | partial | full. `filled`: whether a full state must be built, from `rows` rows of
+    tables. `nbytes`: the size of an existing state, or the estimate for one that must be built.
+    """
 
     does: str
     new: bool
@@ -51,7 +54,7 @@ class ViewPlan:
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """An index of a table on disk that lookups of the views need."""
+    """An index on disk that the views' lookups need and the table lacks."""
 
     table: str
     columns: tuple[str, ...]
@@ -60,7 +63,8 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """freed: nodes that nothing needs any more, and the bytes of their states; rows: of each table."""
+    """The effects of a change. `freed_nodes`, `freed_bytes`: nodes that no view needs any more, and their states.
+    `rows`: of each table."""
 
     views: tuple[ViewPlan, ...]
     indexes: tuple[IndexPlan, ...]
@@ -70,21 +74,21 @@ class Rehearsal:
 
 
 class Planner(Protocol):
-    """What of the planner (`changes.Planner`) a rehearsal needs."""
+    """The part of the planner (`changes.Planner`) that a rehearsal needs."""
 
     def try_view(self, view: Any) -> None: ...
 
     def take_out(self, name: str) -> None: ...
 
     def top(self, view: str) -> Node | None:
-        """The node of a view's rows, if it is there."""
+        """The node of a view's rows, or None."""
 
     def names(self) -> Iterable[str]:
         """The views in the graph."""
 
 
 def rehearse(engine: Engine, planner: Planner, views: Sequence[Any], dropped: Iterable[str]) -> Rehearsal:
-    """These views come, under names that are free; those go."""
+    """Describe a change that adds `views`, whose names must be free, and drops `dropped`."""
     before, first_id = set(engine.graph.nodes), engine.graph.next_id
     tried: list[str] = []
     try:
@@ -144,7 +148,8 @@ def _rows(engine: Engine, base: Node) -> int:
 
 
 def _estimate(n: Node, rows: int, indexes: Sequence[tuple[int, ...]]) -> int:
-    """A row has its columns, its weight, two slots of a hash, and in each index an entry, two slots and two links."""
+    """Estimate bytes: a row has its columns, its weight and two hash slots, and in each index an entry, two slots
+    and two links."""
     words = n.width + 3 + sum(ENTRY + len(cols) + 4 for cols in indexes)
     return WORD * words * rows
 

@@ -1,5 +1,7 @@
-"""The graph as inert data, then as text, DOT or JSON: one rendering behind EXPLAIN, SHOW NORIA, /graph, /metrics and
-the stories.  `nodes` looks at the engine; everything else at what `nodes` gave, in whatever process."""
+"""Renders the graph as data, then as text, DOT or JSON, for EXPLAIN, SHOW NORIA, /graph, /metrics and stories.
+
+`nodes` reads the engine. All other functions work on its result, in any process.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from noria.dataflow.graph.ranges import sources
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
-    """Every node: id, what it does, parents, how it is kept and why, indexes, rows, bytes, what sharing it saves,
+    """Every node: id, operator, parents, kind of state and why, indexes, rows, bytes, bytes saved by sharing,
     counters."""
     return [_node(engine, n) for n in engine.graph.nodes]
 
@@ -54,7 +56,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
 
 
 def _building(engine: Engine, n: Node) -> str:
-    """How far its first state is, or that it waits for another one or for an index."""
+    """The progress of a node's first state, or that it waits for another state or an index."""
     build = engine.builds.states.get(n)
     if build is None:
         return "waits for what it derives from" if n.inert and n.op.stateful else ""
@@ -63,20 +65,20 @@ def _building(engine: Engine, n: Node) -> str:
 
 
 def _failed(engine: Engine, n: Node) -> str:
-    """Why its state was not built."""
+    """Why the node's state could not be built."""
     build = engine.builds.states.get(n)
     return "" if build is None or build.error is None else build.error.message
 
 
 def _spread(n: Node) -> str:
-    """Of several workers: which of them has which rows."""
+    """How the node's rows are distributed among several workers."""
     if not n.parts:
         return "rows at any worker"
     return "at worker 0" if n.parts == ONE else "spread by " + " or ".join(_names(n, p) for p in dict.fromkeys(n.parts))
 
 
 def _pulls(n: Node) -> str:
-    """Whom an exchange asks for the rows of a key, and why."""
+    """Which workers an exchange asks for the rows of a key, and why."""
     if n.full:
         return "asks all workers once, for all rows"
     (above,) = n.parents
@@ -94,12 +96,12 @@ _COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
 
 
 def named(text: str, fields: Sequence[Field]) -> str:
-    """A description with the names of columns for their numbers, but in what is quoted."""
+    """Replace column numbers by names in a description, except in quoted text."""
     return _COLUMN.sub(lambda m: fields[int(m[1])].name if m[1] and int(m[1]) < len(fields) else m[0], text)
 
 
 def _why_partial(n: Node) -> str:
-    """For each key: which states above can find its rows, and by which columns."""
+    """For each key: the states above that can find its rows, and by which columns."""
     if not n.parents:
         return "its rows are on disk"
     told = []
@@ -111,7 +113,7 @@ def _why_partial(n: Node) -> str:
 
 
 def _origins(n: Node, cols: Columns) -> Iterator[tuple[Node, Columns]]:
-    """The nearest states above that a pull by the columns reads, with what it reads them by."""
+    """The nearest states above that a pull by the columns reads, with the columns it reads them by."""
     for need in sources(n, tuple(dict.fromkeys(cols))):
         parent, theirs = n.parents[need.port], tuple(dict.fromkeys(need.cols))
         if parent.op.stateful:
@@ -125,7 +127,7 @@ def _names(n: Node, cols: Columns) -> str:
 
 
 def view_names(engine: Engine, n: Node) -> set[str]:
-    """The external views that this node works for."""
+    """The views that derive from this node."""
     seen, todo, out = {n}, [n], set()
     names = {node: name for name, node in engine.readers.items()}
     while todo:
@@ -140,17 +142,18 @@ def view_names(engine: Engine, n: Node) -> set[str]:
 
 
 def explain(engine: Engine, view: str) -> str:
-    """The plan of one view as text, leaf last: what is partial or full and why, what is shared with whom."""
+    """The plan of one view as text, leaf last: which states are partial or full and why, and which views share
+    them."""
     return "\n".join(line(_node(engine, n), view) for n in ancestors(engine.readers[view]))
 
 
 def of_view(graph: Sequence[dict[str, Any]], view: str) -> list[dict[str, Any]]:
-    """The nodes that work for a view, leaf last."""
+    """The nodes that a view derives from, leaf last."""
     return [d for d in graph if view in d["views"]]
 
 
 def line(d: Mapping[str, Any], view: str) -> str:
-    """What a node does, where from, how it is kept and why, who else uses it."""
+    """One line for a node: operator, parents, kind of state and why, other views that use it."""
     parts = [f"n{d['id']}: {d['does']}"]
     if d["parents"]:
         parts.append("from " + ", ".join(f"n{p}" for p in d["parents"]))
@@ -177,7 +180,7 @@ def line(d: Mapping[str, Any], view: str) -> str:
 
 
 def figures(d: Mapping[str, Any]) -> str:
-    """How large a node's state is and how often it had what was asked; "" for a node without state."""
+    """The size of a node's state and its hit rate; "" for a node without state."""
     if d["state"] not in ("partial", "full"):
         return ""
     parts = [f"{d['rows']} row{'' if d['rows'] == 1 else 's'}, {size(d['bytes'])}"]
@@ -192,15 +195,18 @@ def figures(d: Mapping[str, Any]) -> str:
 
 
 def saved(nbytes: int, views: int, parts: Sequence[float] = ()) -> int:
-    """The bytes that states of their own would take beside a shared state of so many: one for each of the views, or for
-    each part of its columns that it stands for, if these are more.  As if each had its rows: of a partial state, in
-    which each would have the keys that are read there, it is the most."""
+    """The bytes that sharing a state of `nbytes` saves, compared with a state for each view.
+
+    If the state stands for more parts of its columns than there are views, one state for each part is assumed.
+    Each is assumed to have all rows. For a partial state this is an upper bound, since each would have only the
+    keys read there.
+    """
     states = max(views, len(parts))
     return max(0, round(nbytes * (states * (sum(parts) / len(parts) if parts else 1) - 1)))
 
 
 def size(nbytes: float) -> str:
-    """Bytes as people say them."""
+    """Format bytes with a binary unit."""
     for unit in ("bytes", "KiB", "MiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"

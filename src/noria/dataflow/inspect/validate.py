@@ -1,9 +1,10 @@
-"""`validate`: every state against a recomputation from the base tables that uses no state at all.
+"""`validate`: compares every state with a recomputation from the base tables that uses no state.
 
-It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every present key of every index, and
-HOLE-CLOSED by reading each present key through its parents with nothing allowed to miss.  Of several workers one sees
-only what derives from its own rows: the rest is compared by `noria verify`, and by the simulator.  Slow; for tests and
-for `Ask("validate")`.
+It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every present key of every index. It
+checks HOLE-CLOSED by reading each present key through its parents, where no key may be missing.
+
+One of several workers checks only states that derive from its own rows; `noria verify` and the simulator compare
+the others. It is slow: for tests and for `Ask("validate")`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Rows = Counter[tuple[int, ...]]
 
 
 def validate(engine: Engine) -> None:
-    """Raises InvariantViolation with the node and the key."""
+    """Check every state. Raises InvariantViolation with the node and the key."""
     truth = recompute(engine)
     for n in engine.graph.nodes:
         if n.op.stateful and n.state is not None and n.live and not n.inert and _is_own(engine, n):
@@ -34,12 +35,12 @@ def validate(engine: Engine) -> None:
 
 
 def _is_own(engine: Engine, n: Node) -> bool:
-    """Does it derive from this worker's rows alone?"""
+    """Whether the node derives from this worker's rows alone."""
     return engine.shards is None or not any(a.op.remote for a in ancestors(n))
 
 
 def recompute(engine: Engine) -> dict[Node, Rows]:
-    """Every node's rows from the base tables, by each operator's own algebra on whole relations."""
+    """Compute every node's rows from the base tables, by each operator's algebra on whole relations."""
     truth: dict[Node, Rows] = {}
     for n in engine.graph.nodes:
         if not n.parents:
@@ -82,7 +83,8 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
 
 
 def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
-    """RANGE-WHOLE: values in filled intervals are present if a row has them, and known; parents have them filled."""
+    """RANGE-WHOLE: values in filled intervals are present if a row has them, and are listed. The parents have the
+    intervals filled."""
     ranges = n.ranges[cols]
     values = np.unique(np.array([r[cols[0]] for r in truth], np.int64))
     values = values[ranges.covers(values)]

@@ -1,6 +1,6 @@
-"""What a worker's requests wait for, in words: for whoever looks at a worker that does not answer.
+"""Describes what a worker's requests wait for, to diagnose a worker that does not answer.
 
-Each line is something that has not come yet, and from whom.
+Each line names something that is missing and who must send or build it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def of_worker(peers: Peers | None, deferred: Deferred) -> list[str]:
-    """Of requests, of builds, and of what other workers are to send."""
+    """The lines for requests, builds and rows of other workers, at most WAITS_TOLD."""
     told = chain(_built(deferred), () if peers is None else _of_peers(peers))
     return list(islice(told, WAITS_TOLD))
 

@@ -1,5 +1,4 @@
 """Packets between a front end and a worker, and messages between workers.
 
-Every other room of the data-flow takes and returns these.
-Nothing here knows the graph.
+All other packages of the data-flow use these types. No module here knows the graph.
 """

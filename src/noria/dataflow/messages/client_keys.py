@@ -1,4 +1,4 @@
-"""Keys as they were sent, as codes of this worker."""
+"""Encodes the keys of a client's request as codes of this worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noria.core.values import encode, from_arrow
 
 
 def codes_of(keys: Any, fields: Sequence[Field], symbols: Symbols) -> Codes:
-    """Keys as sent (tuples or a RecordBatch) as codes, shape (key columns, keys)."""
+    """Encode received keys (tuples or a RecordBatch) as codes of shape (key columns, keys)."""
     if isinstance(keys, pa.RecordBatch):
         cols = [from_arrow(keys.column(i), f.type, symbols) for i, f in enumerate(fields)]
         return np.stack(cols) if cols else np.empty((0, keys.num_rows), np.int64)

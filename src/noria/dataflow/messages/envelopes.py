@@ -1,4 +1,5 @@
-"""What a worker asks of envelopes: the number of a request, the reply that is an error, which go together."""
+"""Functions of envelopes: a request's number, its reply for an error, and runs of envelopes that are handled
+together."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from noria.dataflow.messages.well_formed import wrong
 
 
 def number_of(e: Envelope) -> int:
-    """What a request is known by: its own number, or of a change its place in the order."""
+    """The number of a request; for a change its sequence number."""
     return e.seq or getattr(e.body, "request", 0)
 
 
 def refused(e: Envelope, error: SqlError) -> packets.Packet:
-    """The error as the reply that the request waits for."""
+    """The reply to the request that reports the error."""
     body = e.body
     if isinstance(body, packets.Read | packets.Query | packets.More):
         return packets.Rows(body.request, None, error)
@@ -33,7 +34,8 @@ def refused(e: Envelope, error: SqlError) -> packets.Packet:
 
 
 def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
-    """Envelopes in order, neighbouring reads of one view together, and neighbouring messages of other workers."""
+    """Split envelopes, in order, into runs: adjacent reads of one view together, and adjacent messages of other
+    workers."""
 
     def together(numbered: tuple[int, Envelope]) -> object:
         at, body = numbered[0], numbered[1].body

@@ -1,8 +1,10 @@
-"""What a worker takes and gives: frozen messages, no I/O (the wire form is `runtime/transport/wire.py`).
+"""Packets between a front end and a worker: frozen messages, no I/O (`runtime/transport/wire.py` has the wire
+form).
 
-Every packet travels in an `Envelope`: the sender's epoch (a receiver refuses an older one), a sequence number
-(per sender and epoch, for exactly-once writes) and the watermark vector of (worker, tick) applied.  The module has more
-than 500 lines because it is a list of messages.
+Every packet travels in an `Envelope`. It has the sender's epoch (a receiver rejects an older one), a sequence
+number (per sender and epoch, for exactly-once writes) and the vector of applied (worker, tick).
+
+The module has more than 500 lines because it is a list of messages.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
 
 @dataclass(frozen=True)
 class Envelope:
-    """epoch: the front end's; sender: -1 the front end, else the worker's number; seq: grows by one for each
-    packet that changes anything (Write, Migrate, Ingest); a resend has the same seq and is applied once."""
+    """A packet with its sender and position.
+
+    `epoch`: the front end's. `sender`: -1 for the front end, otherwise the worker's number. `seq`: grows by one
+    with each packet that changes data (Write, Migrate, Ingest); a resent packet has the same seq and is applied
+    once.
+    """
 
     epoch: int
     sender: int
@@ -34,9 +40,13 @@ class Envelope:
 # ---------------------------------------------------------------- to the worker
 @dataclass(frozen=True)
 class Write:
-    """Statements committed in one synced batch, each whole or not at all, acknowledged together.  group: this worker's
-    part of statements over several shards, whole or not at all together; that it is committed is the decision for all,
-    and remembered under this name until a later one says `forget`.  once: likewise (`Ask` "once"), by itself."""
+    """Statements that are committed in one synced batch and acknowledged together. Each takes effect wholly or
+    not at all. Answer: `Wrote`.
+
+    `group`: the statements are this worker's part of a group over several shards, and take effect together or not
+    at all. Their commit decides for all shards; the store remembers this name until a later write lists it in
+    `forget`. `once`: a name that is remembered likewise, for a single write (`Ask` "once").
+    """
 
     statements: tuple[Statement, ...]
     group: str = ""
@@ -46,9 +56,12 @@ class Write:
 
 @dataclass(frozen=True)
 class Prepare:
-    """See what a worker's part of a group would do, and keep it, durably, for `Decide`; until then no other change may
-    come.  coordinator: the worker whose commit decides.  Answer: `Wrote`; with an error, which those statements have
-    that it is of, nothing is kept."""
+    """First phase of a two-phase commit: compute what this worker's part of a group would do, and keep it durably
+    until `Decide`.
+
+    No other change may be sent before. `coordinator`: the worker whose commit decides. Answer: `Wrote`. If a
+    statement has an error, nothing is kept, and the other results are empty.
+    """
 
     statements: tuple[Statement, ...]
     group: str
@@ -57,7 +70,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Decide:
-    """Do what was prepared for a group, or forget it.  Answer: `Wrote`, of what was done."""
+    """Second phase: commit the prepared part of a group, or discard it. Answer: `Wrote`, with the results."""
 
     group: str
     commit: bool
@@ -65,9 +78,12 @@ class Decide:
 
 @dataclass(frozen=True)
 class WorkOut:
-    """What would this worker's part of a statement do, and at which workers?  Nothing is done.  rows: packed rows of
-    other workers, which are looked at as if they were here.  unique: the columns of its table's
-    `spread_unique` that it was placed by; error 1412 where these are others by now.  `Done`: `statements.WorkedOut`."""
+    """Ask what this worker's part of a statement would do, and at which workers. Nothing is changed.
+
+    `rows`: packed rows of other workers, treated as rows of this one. `unique`: the columns of the table's
+    `spread_unique` when the statement was routed; error 1412 if they have changed. Answer: `Done` with
+    `statements.WorkedOut`.
+    """
 
     request: int
     statement: Statement
@@ -77,8 +93,10 @@ class WorkOut:
 
 @dataclass(frozen=True)
 class Meet:
-    """Which rows of this worker do the rows of each of these INSERTs, with its `WorkOut.unique`, meet, by a key?
-    `Done`: for each a tuple of packed rows, or the SqlError of one that cannot be."""
+    """Ask which rows of this worker share a key with a row of each INSERT, given with its `WorkOut.unique`.
+
+    Answer: `Done` with, for each INSERT, a tuple of packed rows or its SqlError.
+    """
 
     request: int
     statements: tuple[tuple[Insert, Unique], ...]
@@ -86,8 +104,11 @@ class Meet:
 
 @dataclass(frozen=True)
 class CheckUnique:
-    """Are rows that come to a table, here or at other workers (packed), kept apart by its UNIQUE indexes, from each
-    other and from this worker's rows without those that go (by key)?  `Done`, with error 1062 where they are not."""
+    """Ask whether the packed rows `came`, of any worker, would violate a UNIQUE index, among each other or with
+    rows here.
+
+    Rows here whose keys are in `gone` do not count. Answer: `Done`, with error 1062 for a violation.
+    """
 
     request: int
     table: str
@@ -97,8 +118,8 @@ class CheckUnique:
 
 @dataclass(frozen=True)
 class Entries:
-    """A question about a UNIQUE index that the table is about to have and `Fit` has looked at the rows for
-    (`storage/online/comparing.py` has them)."""
+    """A question about a future UNIQUE index of the table whose entries `Fit` has collected (see
+    `storage/online/comparing.py`)."""
 
     request: int
     table: TableDef
@@ -109,8 +130,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class Page:
-    """The first rows of a table in the order of their keys, or the first behind a key (as the store has it).  `Done`: a
-    RecordBatch of the columns that are shown, and the last row's key; None where there are no more."""
+    """Ask for the first rows of a table in key order, or the first after the encoded key `after`.
+
+    Answer: `Done` with a RecordBatch of the visible columns and the last row's key, which is None at the end.
+    """
 
     request: int
     table: str
@@ -120,14 +143,19 @@ class Page:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a view for keys (tuples of Python values, or a RecordBatch of key columns); fills what is missing.
-    nulls: a NULL in a key is looked up like any value; else it finds nothing.  between: instead of keys, the least
-    and greatest code of the one key column; `__key` then numbers the values found.  first: so many rows of the least
-    keys are enough, or of the greatest (descending).  fill: the keys are to be present, and the answer has no rows:
-    whoever asks reads them from shared memory.  definition: of the view that is meant; error 1412 where another one has
-    the name by now, or none (0: whichever has it).  limit_ms: how long it may keep the worker (0: any time).
-    together: of one key, and may travel with others, in a `ReadMany`.  pieces: many rows may come in pieces, which
-    `More` asks for."""
+    """Look up rows of a view by keys (tuples of Python values, or a RecordBatch of key columns); missing keys are
+    filled. Answer: `Rows`.
+
+    * `nulls`: look a NULL in a key up like any value. Otherwise such a key has no rows.
+    * `between`: instead of keys, the least and greatest code of the only key column. `__key` then numbers the
+      values found.
+    * `first`: with `between`, this many rows of the least keys suffice, or of the greatest (`descending`).
+    * `fill`: make the keys present and answer without rows: the asker reads them from shared memory.
+    * `definition`: the view's definition; error 1412 if the name has another one or none. 0: any.
+    * `limit_ms`: the time it may use the worker; 0: unlimited.
+    * `together`: it has one key and may travel with others in a `ReadMany`.
+    * `pieces`: many rows may be sent in pieces, which `More` asks for.
+    """
 
     request: int
     view: str
@@ -145,7 +173,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Alike:
-    """Reads of one view and one key each, as of `Read`: their numbers, and their keys."""
+    """Reads of one view with one key each (see `Read`): their request numbers and their keys."""
 
     view: str
     definition: int
@@ -156,7 +184,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class ReadMany:
-    """Reads that leave together.  Answer: `Found`, at once."""
+    """Reads that travel together. Answer: `Found`, at once."""
 
     request: int
     alike: tuple[Alike, ...]
@@ -164,10 +192,13 @@ class ReadMany:
 
 @dataclass(frozen=True)
 class Query:
-    """Rows of a view (plan.view.ViewDef) that is in no program: a one-shot, of which nothing is kept (`oneshot.py`).
-    keys, nulls, between, first, descending, limit_ms: as of `Read`.  What would read more than `rows` rows
-    reads its table in slices (`slicing.py`): error 3024 where it cannot.  spread: rows of all workers matter to each
-    row, not this one's alone.  pieces: as of `Read`.  Answer: `Rows`."""
+    """A one-shot: rows of a query (plan.view.ViewDef) that is in no program. Nothing of it is kept
+    (`oneshot.py`). Answer: `Rows`.
+
+    `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `pieces`: as in `Read`. `rows`: a query that
+    would read more rows reads its table in slices (`slicing.py`); error 3024 if it cannot. `spread`: the query
+    needs the rows of all workers, not only this one's.
+    """
 
     request: int
     view: Any
@@ -184,8 +215,8 @@ class Query:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """How a Query would be answered now.  way: once | slices (a scan of its one table) | too much; rows: of tables and
-    states, that are read `once`."""
+    """How a Query would be answered now. `way`: once | slices (a scan of its only table) | too much. `rows`: the
+    rows of tables and states that `once` reads."""
 
     way: str
     rows: int
@@ -193,8 +224,8 @@ class Foreseen:
 
 @dataclass(frozen=True)
 class More:
-    """The next rows of the answer to the Query or Read `of`.  stop: nobody wants them, the worker lets go of them,
-    and does not answer.  Answer: `Rows`."""
+    """Ask for the next rows of the answer to the Query or Read `of`. Answer: `Rows`. `stop`: the worker drops the
+    remaining rows and does not answer."""
 
     request: int
     of: int
@@ -203,7 +234,7 @@ class More:
 
 @dataclass(frozen=True)
 class Between:
-    """A message of one worker to another (`between.Message`).  version: of the program that the sender had."""
+    """A message from one worker to another (`peer_messages.Message`). `version`: of the sender's program."""
 
     message: Any
     version: int
@@ -216,8 +247,8 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """The table of this id is defined, and called, like this now.  Its rows stay as they are; where types are others,
-    `Fit` has found that they fit."""
+    """Give the table of this id another definition and name. Its rows are unchanged; if types change, a `Fit` has
+    confirmed that the rows fit."""
 
     table: TableDef
 
@@ -234,15 +265,15 @@ class AddView:
 
 @dataclass(frozen=True)
 class CheckView:
-    """Nothing is made, but what could not be is refused: of a view that has no reader yet."""
+    """Report whether the view can be made, without making it: it has no reader yet."""
 
     view: Any
 
 
 @dataclass(frozen=True)
 class DropView:
-    """why: what its reads are told from now on, of a view that is in the program and could not be made.  idle: only if
-    nothing has been read of it yet."""
+    """Drop a view. `why`: the error for its reads from now on, if the view is in the program and could not be
+    made. `idle`: drop it only if it was never read."""
 
     view: str
     why: SqlError | None = None
@@ -257,8 +288,8 @@ class RenameView:
 
 @dataclass(frozen=True)
 class Note:
-    """What is remembered of a change of the program.  at: microseconds since 1970, UTC; who: user@host, or the part of
-    the server that asked; text: the statement."""
+    """The recorded origin of a change of the program. `at`: microseconds since 1970, UTC. `who`: user@host, or
+    the part of the server that asked. `text`: the statement."""
 
     at: int
     who: str
@@ -267,7 +298,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Noted:
-    """A change that was made: it led to this version of the program."""
+    """A recorded change, with the version of the program that it produced."""
 
     version: int
     note: Note
@@ -278,14 +309,20 @@ MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | Dro
 
 @dataclass(frozen=True)
 class Migrate:
-    """A change of the program.  `recipe`: the SQL statements that make the program after the change, stored in
-    the same commit; on recovery they are planned again.  durable=False: already in the catalog (recovery).
-    each: a view that cannot be made costs itself only (recovery); else the change is made whole or not at all.
-    limit_ms: how long it may take (0: any time).  note: stored in the same commit, of one that is durable.  version: of
-    the program after it, which several workers tell their messages by.  adopt: the graph that other workers have of
-    these views (`Ask` "graph plan"), to be the same here (recovery).  first_node: the number of the first new node of
-    the graph, as worker 0 has given it (0: whatever is next).  back: these steps take back what the last change did,
-    which not all workers could do."""
+    """A change of the program. Answer: `Migrated`.
+
+    * `recipe`: the SQL statements that make the program after the change. They are stored in the same commit, and
+      recovery plans them again.
+    * `durable`: False in recovery, when the catalog has the change already.
+    * `each`: in recovery, a view that cannot be made is left out. Otherwise the change is made wholly or not at
+      all.
+    * `limit_ms`: the time it may take; 0: unlimited.
+    * `note`: a record of a durable change, stored in the same commit.
+    * `version`: of the program after the change; messages between workers carry it.
+    * `adopt`: in recovery, the other workers' graph of these views (`Ask` "graph plan"), to be copied here.
+    * `first_node`: the number of the graph's first new node, as worker 0 has assigned it; 0: the next one.
+    * `back`: these steps undo the last change, which another worker could not make.
+    """
 
     steps: tuple[MigrationStep, ...]
     recipe: tuple[str, ...] = ()
@@ -301,7 +338,8 @@ class Migrate:
 
 @dataclass(frozen=True)
 class Rehearse:
-    """What would these steps do?  Nothing is done.  The answer: `dataflow/inspect/rehearsal.py`."""
+    """Ask what these steps would do; nothing is changed. Answer: `Done` with a `Rehearsal`
+    (`dataflow/inspect/rehearsal.py`)."""
 
     request: int
     steps: tuple[MigrationStep, ...]
@@ -309,10 +347,12 @@ class Rehearse:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Make a checkpoint of the base tables at `path`.  The answer: {"watermark": …, "views": …}, with `views` the
-    contents of every view at that moment, if asked for: name -> (rows, present keys or None), Arrow tables in
-    the form of `dataflow/inspect/export.py`.  node: the checkpoint is for the first state of the node with this
-    number: what was kept back for it so far is in the checkpoint."""
+    """Make a checkpoint of the base tables at `path`. Answer: `Done` with {"watermark": …, "views": …}.
+
+    `views`: also return the contents of every view at that moment: name -> (rows, present keys or None), as Arrow
+    tables in the form of `dataflow/inspect/export.py`. `node`: the checkpoint is for this node's first state, so
+    it includes the deltas kept back for the node so far.
+    """
 
     request: int
     path: str
@@ -322,10 +362,13 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Take SST files built by Spark into a table; state is brought up to date.  files: column family name ->
-    paths, keys disjoint and ascending; rows: how many; auto_increment: the high-water mark they bring.  shards: of
-    several workers, what each takes, (files, rows); files and rows are then those of all, and each worker gets its own
-    (`of`), after all have found that it fits (`CheckIngest`).  once: as of `Write`."""
+    """Ingest SST files built by Spark into a table, and renew the states that derive from it. Answer: `Done`.
+
+    `files`: column family name -> paths, keys disjoint and ascending. `rows`: their number. `auto_increment`: the
+    new high-water mark. `shards`: for each of several workers, (files, rows); `files` and `rows` are then the
+    totals. Each worker receives its own part (`of`) after all have accepted theirs (`CheckIngest`). `once`: as in
+    `Write`.
+    """
 
     table: str
     files: tuple[tuple[str, tuple[str, ...]], ...]
@@ -335,11 +378,11 @@ class Ingest:
     once: str = ""
 
     def of(self, worker: int) -> Load:
-        """What one of several workers takes: perhaps nothing but the mark."""
+        """The part of one worker, which may be the high-water mark only."""
         return Load(self.table, *self.shards[worker], self.auto_increment)
 
     def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
-        """Whether it could.  spread: families whose keys are to be there once among all workers."""
+        """The `CheckIngest` of a worker's part. `spread`: families whose keys must be unique among all workers."""
         files, rows = self.shards[worker]
         others = tuple(f for w, (some, _) in enumerate(self.shards) for f in some if w != worker and f[0] in spread)
         by_family = {name: tuple(p for n, paths in others if n == name for p in paths) for name, _ in others}
@@ -348,9 +391,11 @@ class Ingest:
 
 @dataclass(frozen=True)
 class CheckIngest:
-    """Could these files be taken into the table as it is?  `Done`, with the error that `Ingest` would have (1062: a key
-    is there already).  Nothing is changed.  others: files of other workers, with entries of UNIQUE indexes that must
-    not be here, either."""
+    """Ask whether these files could be ingested into the table now; nothing is changed. Answer: `Done`, with the
+    error of the `Ingest` (1062: a key exists already).
+
+    `others`: files of other workers, with entries of UNIQUE indexes that must not exist here.
+    """
 
     request: int
     table: str
@@ -361,8 +406,11 @@ class CheckIngest:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """First state of a full node, computed by Spark from a snapshot that was taken for it (`Snapshot.node`):
-    Parquet files of the node's input rows, in the form of `dataflow/inspect/export.py`."""
+    """Begin a full node's first state from rows that Spark computed over a snapshot made for it
+    (`Snapshot.node`). Answer: `Done`.
+
+    `files`: Parquet files of the node's input rows, in the form of `dataflow/inspect/export.py`.
+    """
 
     view: str
     node: int
@@ -372,8 +420,9 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An index that Spark is to make (the answer to `Ask` "wanted index").  Its files hold the entries of the table's
-    rows at a snapshot made after this.  ticket: names it in `IndexFiles` and in `Ask` "unwanted index"."""
+    """An index that Spark is to make: the answer to `Ask` "wanted index". The files must hold the entries of the
+    table's rows at a snapshot made after this answer. `ticket`: names the index in `IndexFiles` and in `Ask`
+    "unwanted index"."""
 
     ticket: str
     table: TableDef
@@ -382,8 +431,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class IndexFiles:
-    """Files of `storage.sst` with the entries of an index that was wanted; none: nobody can make it.  `Done` where they
-    are taken over, with an error where they are not and the worker makes the index itself."""
+    """Files of `storage.sst` with the entries of a wanted index. None: Spark cannot make them, so the worker
+    builds the index.
+
+    Answer: `Done`; with an error if the files are rejected and the worker builds the index itself.
+    """
 
     ticket: str
     files: tuple[str, ...] | None
@@ -392,7 +444,7 @@ class IndexFiles:
 
 @dataclass(frozen=True)
 class Evict:
-    """Evict least recently read keys until `nbytes` are free, or everything that is partial (None)."""
+    """Evict least recently read keys until `nbytes` are free; None: evict every partial key."""
 
     request: int
     nbytes: int | None
@@ -400,19 +452,26 @@ class Evict:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question about the worker: stats | graph | explain (argument: view name) | analyze (what `read` does) | table
-    (argument: its name; what a bulk load must bring) | validate | builds (what is being built, and for which views) |
-    built (argument: view name; answered when it has its first state, or will not have it) | indexed (argument: table;
-    answered when it has the indexes that it declares) | looked up (argument: table; when it has those that views want,
-    too) | wanted index (answered, `Wanted`, when there is one) | unwanted index (argument: ticket; answered when nobody
-    waits for its files any more) | caught up (argument: a depth, a blank, and workers "0,2" or none for all; of several
-    workers, answered when this one has what was committed at these before, beyond so many exchanges) | heard (argument:
-    workers, and of each the number of a message "0:7,2:9"; when all that came of these is in the states here) |
-    flush ahead (argument: bytes; has what tables have in memory write to files, where it is so many, and says whether
-    that is done) | history (the changes of the program, `Noted`) | graph plan (the graph as data, for `Migrate.adopt`)
-    | idle (argument: view name; has nothing been read of it yet?) | foresee (how the Query `read` would be answered:
-    `Foreseen`; nothing is kept) | few between (argument: a column's number, the least
-    and the greatest code, and the table, "0 1 10 t"; are few rows there, by an index?)."""
+    """A question about the worker. Answer: `Done`.
+
+    * stats | graph | validate | builds (the builds under way, and their views) | history (the changes of the
+      program, `Noted`) | waits (what its requests wait for, as text)
+    * graph plan: the graph as data, for `Migrate.adopt`.
+    * explain (view) | analyze (measures what `read` does) | idle (view): whether it was never read.
+    * table (table): what a bulk load must bring.
+    * built (view): answered when the view has its first state, or when that failed.
+    * indexed (table): answered when the table has its declared indexes. looked up (table): also those of views.
+    * wanted index: answered with `Wanted` when an index waits for Spark.
+    * unwanted index (ticket): answered when the index no longer waits for files.
+    * caught up (depth, a blank, and workers such as "0,2", or none for all): answered when this worker has the
+      earlier commits of these workers, beyond `depth` exchanges.
+    * heard (workers with message numbers, "0:7,2:9"): answered when all effects of these messages are in the
+      states here.
+    * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
+    * foresee: how the Query `read` would be answered (`Foreseen`); nothing is kept.
+    * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows there.
+    * once (prefix): the remembered names of groups and writes that begin so.
+    """
 
     request: int
     what: str
@@ -421,14 +480,17 @@ class Ask:
 
     @property
     def limit_ms(self) -> int:
-        """So long may it keep the worker; 0: any time."""
+        """The time it may use the worker; 0: unlimited."""
         return 0 if self.read is None else self.read.limit_ms
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Do the rows of the table of this id fit this definition?  Answered when all were looked at: `Done`, with the
-    error of one that does not.  An `AlterTable` that says the same may follow; until it comes, writes are looked at."""
+    """Ask whether the rows of the table of this id fit this definition. Answer: `Done` when all rows are checked,
+    with the error of a row that does not fit.
+
+    An `AlterTable` with the same definition may follow. Until then writes are checked too.
+    """
 
     request: int
     table: TableDef
@@ -436,7 +498,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class SetLimit:
-    """Memory limit in bytes for all that this worker keeps: symbols, states, views, the store's caches; 0 for none."""
+    """Set the memory limit, in bytes, of the worker's symbol table, states, views and store caches; 0: no limit."""
 
     nbytes: int
     request: int = 0
@@ -445,8 +507,11 @@ class SetLimit:
 # ---------------------------------------------------------------- from the worker
 @dataclass(frozen=True)
 class Hello:
-    """A worker is up: what the store holds.  seq: the last applied of the epoch that wrote it.  prepared: (group,
-    coordinator) of what is not decided; decided: groups that it has decided."""
+    """A worker has started: the content of its store.
+
+    `last_seq`: the last one applied of `last_epoch`. `prepared`: (group, coordinator) of undecided groups.
+    `decided`: groups that it has committed.
+    """
 
     worker: int
     pid: int
@@ -458,13 +523,14 @@ class Hello:
     decided: tuple[str, ...] = ()
 
 
-Told = tuple[tuple[int, int], ...] | None  # workers that a write's messages went to, and the last one's number; or any
-Own = Mapping[int, tuple[int, Told]]  # by worker that has written: which of its writes, and whom it has told
+Told = tuple[tuple[int, int], ...] | None  # (worker, last message number) of a write's messages; None: unknown
+Own = Mapping[int, tuple[int, Told]]  # by writing worker: the number of its write, and its messages
 
 
 @dataclass(frozen=True)
 class Wrote:
-    """told: of a worker, whom it has told.  own: of the front end's link to several, what a session must know."""
+    """Answer to Write, Prepare and Decide. `told`: the workers that received messages of the tick. `own`: filled
+    by the front end's link to several workers, for the session that wrote."""
 
     seq: int
     results: tuple[WriteResult, ...]
@@ -474,9 +540,12 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Rows:
-    """Answer to Read, Query and More: an Arrow table of the view's visible columns plus `__key`, the ordinal of the
-    asked key; None where the keys were only to be filled.  left: rows of the same answer that the worker still holds;
-    `More` asks for them."""
+    """Answer to Read, Query and More: an Arrow table of the view's visible columns and `__key`, the ordinal of
+    the key.
+
+    `rows` is None if the keys were only to be filled. `left`: rows of the answer that the worker still holds for
+    `More`.
+    """
 
     request: int
     rows: Any
@@ -486,8 +555,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Found:
-    """Answer to ReadMany.  parts: the numbers of reads of one view, and their rows as of `Rows`, where `__key` is the
-    place among the numbers.  Reads that it does not name are answered by `Rows` of their own, now or later."""
+    """Answer to ReadMany. `parts`: request numbers of reads of one view, with their rows as in `Rows`, where
+    `__key` is the position of the number. Reads that no part names are answered by `Rows`, now or later."""
 
     request: int
     parts: tuple[tuple[tuple[int, ...], Any], ...] = ()
@@ -496,11 +565,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Migrated:
-    """explain: (view, explanation text); filling: views that are not there yet (`Ask` built); bootstrap: (view, node
-    number, plan of the node's input) of full nodes whose first state Spark must compute; failed: (view, why) of those
-    that cannot be made, where each stands by itself; yielded: those that went as they were idle.  routes: of several
-    workers, for each view that the steps name and that is there: places within its key whose values say which worker
-    has its rows (none: worker 0), and how many exchanges rows may pass on the way to it; first_node: see `Migrate`."""
+    """Answer to Migrate.
+
+    * `explain`: (view, explanation text).
+    * `filling`: views without a first state yet (`Ask` built).
+    * `bootstrap`: (view, node number, plan of the node's input) of full nodes whose first state Spark must
+      compute.
+    * `failed`: (view, why) of views that cannot be made, if `each` was set.
+    * `yielded`: idle views that were dropped.
+    * `routes`: with several workers, (view, positions, depth) for each existing view that the steps name. The
+      values at these positions of the key determine the worker; none: worker 0. The depth is the largest number
+      of exchanges above the view.
+    * `first_node`: see `Migrate`.
+    """
 
     seq: int
     error: SqlError | None = None
@@ -515,8 +592,7 @@ class Migrated:
 
 @dataclass(frozen=True)
 class Done:
-    """Answer to Rehearse, Snapshot, CheckIngest, Bootstrap, IndexFiles, Evict, Ask, SetLimit; to Ingest with the
-    envelope's seq as `request`."""
+    """Answer to all other packets. For Ingest `request` is the envelope's seq."""
 
     request: int
     value: Any = None

@@ -1,4 +1,4 @@
-"""What the workers say to each other: messages, and rows without ids of any worker's symbol table."""
+"""Messages between workers, and the form of their rows, which is independent of a worker's symbol table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from noria.state.table import Columns
 
 @dataclass(frozen=True)
 class Parcel:
-    """Rows on their way between workers.  columns: codes, shape (columns, rows); of text, places in `texts` (NULL and
-    errors as they are)."""
+    """Rows in a message. `columns`: codes of shape (columns, rows); text columns have positions in `texts`, or
+    the codes of NULL and errors."""
 
     columns: Codes
     weights: Codes
@@ -27,7 +27,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Update:
-    """Rows for the exchange of this number."""
+    """Rows of a tick for the exchange of this number. No answer."""
 
     node: int
     rows: Parcel
@@ -35,7 +35,8 @@ class Update:
 
 @dataclass(frozen=True)
 class Request:
-    """What the input of an exchange has under these keys for whoever asks.  ask: the asker's number of it."""
+    """Ask for rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `ask`:
+    the asker's number of the request. Answer: `Answer`, for all rows `Piece`s and an `Answer`."""
 
     node: int
     cols: Columns
@@ -45,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """error: why there are no rows."""
+    """The rows asked for by a `Request`, or the last of them. `error`: why there are no rows."""
 
     node: int
     ask: int
@@ -55,8 +56,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of the answer to a request for all; an `Answer` is the last.  more: is the next one to be asked for?
-    passed: how many rows of the sender have passed, and of how many."""
+    """Some rows of the answer to a request for all rows; an `Answer` follows the last. `more`: the receiver must
+    ask for the next one (`More`). `passed`: rows that have passed at the sender, and in total."""
 
     node: int
     ask: int
@@ -67,7 +68,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class More:
-    """Of an answer in pieces: so many more, please; 0: none at all, nobody wants them."""
+    """Ask for this many more pieces of an answer. 0: the asker wants no more."""
 
     ask: int
     pieces: int
@@ -75,9 +76,12 @@ class More:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Rows of a base table for a one-shot (`remote_scan.py`): those under these keys, or all (no cols).  table_id: what
-    the asker knows it by; width: of its columns, the first ones; rows: no more than so many; texts: columns whose
-    texts are looked at (None: all)."""
+    """Ask for rows of a base table for a one-shot (`remote_scan.py`), under these keys or all (no `cols`).
+    Answer: `Found`.
+
+    `table_id`: the table's id at the asker. `width`: the number of leading columns wanted. `rows`: the limit.
+    `texts`: the columns whose texts are read; None: all.
+    """
 
     ask: int
     table: str
@@ -91,7 +95,7 @@ class LookUp:
 
 @dataclass(frozen=True)
 class Found:
-    """error: why there are no rows."""
+    """Answer to LookUp. `error`: why there are no rows."""
 
     ask: int
     rows: Parcel | None
@@ -100,7 +104,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Evict:
-    """Keys of an exchange's index that agree with one of these tuples on the columns they share are stale."""
+    """Keys of an exchange's index that agree with one of these tuples on their common columns are stale. No
+    answer."""
 
     node: int
     cols: Columns
@@ -110,31 +115,31 @@ class Evict:
 
 @dataclass(frozen=True)
 class Lost:
-    """The first message of a worker that was started again: what it had sent last may never have come, and it has its
-    base tables and nothing else.  incarnation: how often it was started."""
+    """The first message of a restarted worker. Its last messages may be lost, and it has nothing but its base
+    tables. `incarnation`: how often it was started. Answer: a `Marked` of no request."""
 
     incarnation: int
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The sender's rows of this table changed on disk, beside any update."""
+    """The sender's rows of this table changed on disk without updates. No answer."""
 
     table: str
 
 
 @dataclass(frozen=True)
 class Broke:
-    """Operators of the sender raised in a tick, so updates of these exchanges, by the numbers of their nodes, are
-    lost.  Whoever gets it asks the sender again for what it has of them."""
+    """Operators of the sender raised in a tick, so updates of these exchanges (node numbers) are lost. Receivers
+    request the rows again."""
 
     exchanges: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """To be answered when whoever gets it has caught up to this depth (`frontier.py`).  ask: the asker's number of
-    it."""
+    """Ask the receiver to answer when it has caught up to this depth (`frontier.py`). `ask`: the asker's number
+    of the mark. Answer: `Marked`."""
 
     ask: int
     depth: int
@@ -142,13 +147,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Marked:
+    """Answer to Mark: the sender has caught up, and has sent all results before this message."""
+
     ask: int
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Is what may be evicted for want of memory to stay for now?  A request of the sender was run again and again, for
-    what it had gathered went before the rest was there."""
+    """Ask the receiver to evict nothing for lack of memory, or to do so again. A request of the sender runs again
+    and again, because gathered keys are evicted before the others arrive. No answer."""
 
     keep: bool
 
@@ -158,7 +165,7 @@ Message = (Update | Request | Answer | Piece | More | LookUp | Found | Evict | L
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
-    """Rows without ids of this worker's symbol table."""
+    """Pack rows without ids of this worker's symbol table."""
     at = [i for i, f in enumerate(fields) if f.type.is_text]
     if not at:
         return Parcel(rows.columns, rows.weights, None)

@@ -1,4 +1,4 @@
-"""What a packet must be like before a worker handles it: the fields that it relies on."""
+"""Checks the fields of a packet that a worker relies on before it handles the packet."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Fit: {"request": _INT, "table": (TableDef,)},
     packets.SetLimit: {"nbytes": _INT, "request": _INT},
 }
-_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # at once: they are two and more
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
 _MOST = 2**62  # of any number in these fields
 
 
 def wrong(body: Any) -> str:
-    """What is wrong with the fields that a worker relies on before it handles a packet; empty for a good one.  No front
-    end sends such a packet: it says that the sender is broken."""
+    """What is wrong with a packet's fields; empty for a good packet. No front end sends a bad one, so it shows
+    that the sender is broken."""
     packet = type(body)
     if packet not in _NEEDS:
         return ""

@@ -1,5 +1,4 @@
-"""SELECTs that no view answers: one upquery through operators that keep nothing, or a scan in slices.
+"""SELECTs that no view answers: an upquery through operators that keep nothing, or a scan in slices.
 
-A planned query comes in; its rows go out, in pieces where they are many.
-Nothing remains in the graph.
+`OneShot` answers a planned query; large results are sent in pieces. No node is added to the graph.
 """

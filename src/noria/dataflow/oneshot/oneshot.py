@@ -1,15 +1,15 @@
-"""One-shot queries: an upquery through operators that keep nothing, for a SELECT that is no view (section 4.4's pulls,
-without the states that they fill).
+"""One-shot queries: an upquery, through operators that keep nothing, for a SELECT that no view answers (section
+4.4).
 
-A one-shot has nodes of its own, which are in no graph.  Rows come from below as a pull takes them: by key where keys
-can be traced to an index, else all of them, which are then kept for this one request.  Where the graph has an equal
-node with a state, what that has is used, and nothing is filled or made.
+A one-shot has its own nodes, outside the graph. It reads rows as a pull does: by key if the key traces to an
+index, otherwise all rows, which are kept for this request only. If the graph has an equal node with a state, the
+one-shot reads that state; it fills no keys.
 
-Keeps true: it reads the tables and states as they are between two ticks, and changes none of them; it reads no more
-than `rows` rows (a lookup counts as LOOKUP_ROWS): what would take more is given up (`TooMuch`) before it is read.
+Keeps true: it reads tables and states as they are between two ticks and changes none. It reads at most `rows`
+rows, where a lookup counts as LOOKUP_ROWS. A query that would read more raises `TooMuch` before it reads them.
 
-delta: rows that exist for this reader only, by table, with their signs.  What the graph derives from such a table is
-not used.
+`delta`: rows that exist for this reader only, by table, with their signs. States that derive from such a table
+are not used.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from noria.state.table import Table
 if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
-LOOKUP_ROWS = 8  # a lookup on disk takes as long as so many rows of a scan
+LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
 
 
 class TooMuch(Exception):
-    """The query would read more rows than it may."""
+    """The query would read more rows than its limit."""
 
 
 class OneShot:
-    """A `Puller`.  twins: the graph's equal of each of the query's nodes, where it has one; texts: of its base tables
-    the columns that it looks at."""
+    """A `Puller` for one query. `twins`: for the query's nodes, equal nodes of the graph. `texts`: for its base
+    tables, the columns whose texts it reads."""
 
     def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
                  texts: Mapping[Node, Collection[int]] | None = None):
@@ -78,8 +78,8 @@ class OneShot:
 
     # -------------------------------------------------------------- what is asked
     def read(self, top: Node, key: Columns, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
-        """Rows of the query under its key; ordinals say whose.  A key with a NULL has no rows, unless `nulls` are
-        looked up like any value."""
+        """Rows of the query by key, with the ordinals of their keys. A key with a NULL has no rows, unless
+        `nulls`: then NULL is looked up like any value."""
         at = np.arange(keys.shape[1])
         if not nulls:
             at = np.flatnonzero((keys != NULL_CODE).all(axis=0))
@@ -88,8 +88,8 @@ class OneShot:
 
     def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
                      descending: bool = False) -> tuple[Batch, Codes]:
-        """Rows of the query whose only key column has a code from low to high.  first: so many rows of the least codes
-        (descending: of the greatest) are enough."""
+        """Rows of the query whose only key column has a code from low to high. `first`: this many rows suffice,
+        of the least codes (`descending`: of the greatest)."""
         if first == 0:
             return Batch.empty(top.width), np.empty(0, np.int64)
         if first is not None and (end := self._reach(top, key, low, high, first, descending)) is not None:
@@ -100,7 +100,7 @@ class OneShot:
         return self.between(top, key, low, high)
 
     def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
-        """`read_between` of all rows."""
+        """`read_between` for all rows."""
         rows = self.everything(top)
         codes = rows.columns[key[0]]
         rows = rows.where((codes >= low) & (codes <= high))
@@ -108,18 +108,18 @@ class OneShot:
 
     # -------------------------------------------------------------- what is known beforehand
     def alone(self) -> None:
-        """Nothing of the graph is used from now on: it goes on to other ticks."""
+        """Use no state of the graph from now on, since later ticks change it."""
         self._twins = {}
         self._whole.clear()
         self._hashed.clear()
 
     def has(self, node: Node, rows: Batch) -> None:
-        """All rows of a node that matter."""
+        """Set all rows of a node that the query needs."""
         self._whole[node] = rows
 
     # -------------------------------------------------------------- by key
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """As `Puller` says."""
+        """See `Puller`."""
         most = (self._left or 1) if self.store.row_count(table) > self._left else 0
         try:
             rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base), most)
@@ -128,11 +128,11 @@ class OneShot:
         return base.narrowed(rows), ordinal
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """As `Puller` says."""
+        """See `Puller`."""
         if self.work is not None:
             self.work.check()
         once = tuple(dict.fromkeys(cols))
-        if len(once) < len(cols):  # a column that is asked for twice has one value
+        if len(once) < len(cols):  # a repeated column must have one value
             folded = self.folded(node, cols, keys)
             at = np.flatnonzero((folded == folded[[cols.index(c) for c in cols]]).all(axis=0))
             keys = np.ascontiguousarray(keys[[cols.index(c) for c in once]][:, at])
@@ -145,7 +145,7 @@ class OneShot:
         return self._stored(node, cols, keys, mode)
 
     def _stored(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """What the graph has of the keys, and the others derived."""
+        """Read keys that the graph's equal node has present; derive the others."""
         twin, index = self._usable(node), None
         if twin is not None:
             index = next((i for i in twin.op.presence(twin) if set(i) == set(cols) and len(i) == len(cols)), None)
@@ -179,7 +179,7 @@ class OneShot:
         return self._matching(node, cols, wanted, node.op.recompute(self, node, [rows]))
 
     def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """Of a base table: by an index while that is less than reading the table."""
+        """Look up rows of a base table, by an index as long as that is cheaper than a scan."""
         op, wanted = node.op, self.folded(node, cols, keys)
         assert isinstance(op, Base)
         table = op.table.name
@@ -197,11 +197,11 @@ class OneShot:
         return (rows, ordinal) if wanted.shape[1] == 1 else self._matching(node, cols, wanted, rows)
 
     def _count(self, table: str) -> int:
-        """How many rows the table has, about."""
+        """About how many rows the table has."""
         return self.store.row_count(table)
 
     def _with_others(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
-        """Looked-up rows of a base table, and those that exist for this reader only."""
+        """Add this reader's own rows to rows looked up in a base table."""
         delta = self._own(node)
         if delta is None:
             return rows, ordinal
@@ -211,7 +211,7 @@ class OneShot:
         return Batch(np.ascontiguousarray(both.columns[:-1]), both.weights), both.columns[-1]
 
     def _among(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """Of all rows of the node."""
+        """Find the keys among all rows of the node."""
         rows = self.everything(node)
         if len(rows) <= HASHED_ROWS:
             return self._matching(node, cols, self.folded(node, cols, keys), rows)
@@ -223,7 +223,7 @@ class OneShot:
         return table.lookup(cols, keys, 0)
 
     def _matching(self, node: Node, cols: Columns, wanted: Codes, rows: Batch) -> tuple[Batch, Codes]:
-        """The rows that have one of these folded keys, for each."""
+        """The rows with one of these folded keys, for each key."""
         ordinal, row = probe.pairs(wanted, self.folded(node, cols, rows.columns[list(cols)]))
         if self.work is not None:
             self.work.product(len(row), node.width)
@@ -235,8 +235,8 @@ class OneShot:
     # -------------------------------------------------------------- by range
     def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
                ) -> tuple[Batch, Codes]:
-        """From one end of the range on until there are enough rows: what lies on disk up to `end` may be filtered or
-        joined away."""
+        """Read from one end of the range until `first` rows are found: rows on disk up to `end` may be filtered
+        or joined away."""
         (low, high), ask = between, first
         parts = [Batch.empty(top.width)]
         while True:
@@ -252,14 +252,16 @@ class OneShot:
             end = reached
 
     def _in_order(self, node: Node, op: Top) -> Batch | None:
-        """A top of all rows, by `first`."""
+        """The rows of a Top without groups, by `first`."""
         rows = None if op.group else self.first(node.parents[0], op.order, op.k)
         return None if rows is None else op.shown(self, rows)
 
     def first(self, node: Node, order: Order, rows: int) -> Batch | None:
-        """So many of a node's first rows, or all that there are, and perhaps more, with all that rank among them: read
-        from the end of an index whose first column they are ordered by.  None where there is none, or a NULL could
-        come before what it has."""
+        """The node's first rows in an order, at least `rows` of them or all, with all rows that rank among them.
+
+        They are read from the end of an index by the order's first column. None if there is no such index, or a
+        NULL could rank before these rows.
+        """
         if not order or not rows:
             return None
         column, descending = order[0]
@@ -273,8 +275,8 @@ class OneShot:
         return None if field.nullable and int(found.weights.sum()) < rows else found
 
     def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
-        """A value up to which about so many rows of the tables lie, counted from low (descending: from high); the other
-        end where there are fewer; None where no index of the tables tells."""
+        """A value up to which the tables have about `rows` rows, counted from low (`descending`: from high). The
+        other end if they have fewer; None if no index shows it."""
         if not node.parents:
             table, column = _table(node), cols[0]
             if not self.store.finds(table, cols):
@@ -291,7 +293,7 @@ class OneShot:
         return max(found) if descending else min(found)
 
     def _values(self, node: Node, cols: Columns, low: int, high: int) -> Codes:
-        """The values from low to high that rows may have in a column, by the tables' indexes."""
+        """The values from low to high that rows may have in a column, according to the tables' indexes."""
         if node.parents:
             parts = [self._values(node.parents[n.port], n.cols, low, high) for n in sources(node, cols)]
             return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
@@ -304,7 +306,7 @@ class OneShot:
 
     # -------------------------------------------------------------- all rows
     def everything(self, node: Node) -> Batch:
-        """As `Puller` says; once for all who ask."""
+        """See `Puller`. The rows are computed once."""
         if node not in self._whole:
             parts: list[Batch] = []
             for rows in self.stream(node):
@@ -315,7 +317,7 @@ class OneShot:
         return self._whole[node]
 
     def stream(self, node: Node) -> Iterator[Batch]:
-        """As `Puller` says."""
+        """See `Puller`."""
         twin = self._usable(node)
         if node in self._whole:
             yield self._whole[node]
@@ -347,16 +349,16 @@ class OneShot:
         return None if delta is None else node.narrowed(delta)
 
     def texts_of(self, base: Node) -> Collection[int] | None:
-        """As `Puller` says; rows that are netted with others are whole."""
+        """See `Puller`. None (all) for a table with own rows, since netting compares whole rows."""
         return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
-        """The side of an inner join with fewer rows, as far as can be told."""
+        """The side of an inner join with fewer rows, by estimate."""
         left, right = (self._about(p) for p in node.parents)
         return 0 if left <= right else 1
 
     def _about(self, node: Node) -> float:
-        """A guess at the rows of a node."""
+        """An estimate of the rows of a node."""
         if not node.parents:
             return self.store.row_count(_table(node))
         above = [self._about(p) for p in node.parents]
@@ -364,7 +366,7 @@ class OneShot:
 
     # -------------------------------------------------------------- what may be used
     def _usable(self, node: Node) -> Node | None:
-        """The graph's equal of the node, if it has a state of rows that are this reader's too."""
+        """The graph's equal of the node, if its state has the same rows for this reader; otherwise None."""
         twin = self._twins.get(node)
         if twin is None or twin.state is None or twin.inert or not twin.live or twin.stash is not None:
             return None
@@ -378,12 +380,12 @@ class OneShot:
             raise TooMuch
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
-        """What happens here is no event of the graph."""
+        """Ignore the event: it does not concern the graph."""
 
 
 def first_rows(engine: Engine, node: Node, order: Order, rows: int) -> Batch | None:
-    """`OneShot.first` of a node in the graph, from the tables alone; None where that is more than one request may read,
-    or rows come from other workers."""
+    """`OneShot.first` for a node in the graph, from the tables alone. None if that exceeds the rows of one
+    request, or if rows of other workers are needed."""
     if any(n.op.remote for n in ancestors(node)):
         return None
     try:
@@ -399,5 +401,5 @@ def _table(node: Node) -> str:
 
 
 def _tagged(rows: Batch, ordinal: Codes) -> Batch:
-    """With the ordinal of its key behind each row."""
+    """Append the ordinal of its key to each row."""
     return Batch(np.concatenate([rows.columns, ordinal[None, :]]), rows.weights)

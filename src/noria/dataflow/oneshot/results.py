@@ -1,9 +1,9 @@
-"""Large results: they leave in pieces, the next one when the front end asks for it.
+"""Large results, sent in pieces: the worker sends the next piece when the front end asks for it.
 
     Query, Read ──► Rows, with how many are left ──► More ──► Rows ──► … ──► Rows, with none left
 
-What is held of a result is codes; Arrow is made of a piece when it is asked for.  Keeps true: a result that nobody
-wants any more is let go at the next turn; a piece has about RESULT_PIECE_BYTES.
+A result is held as codes; a piece is converted to Arrow when it is asked for. Keeps true: a cancelled result is
+dropped at the next turn; a piece has about RESULT_PIECE_BYTES.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from noria.dataflow.messages.packets import Envelope, More, Rows
 
 
 class Result:
-    """The rows of one answer that have not left.  view: whose columns they are."""
+    """The unsent rows of one answer. `view`: defines the columns."""
 
     def __init__(self, view: Any, symbols: Symbols, columns: Codes, ordinals: Codes):
         self._view, self._symbols = view, symbols
@@ -43,7 +43,7 @@ class Result:
         return len(self._ordinals) - self._at
 
     def piece(self) -> pa.Table:
-        """The next rows."""
+        """The next rows, as Arrow."""
         part = slice(self._at, self._at + self._rows)
         table = _table(self._view, self._symbols, self._columns[:, part], self._ordinals[part])
         self._at = min(part.stop, len(self._ordinals))
@@ -54,15 +54,15 @@ class Result:
         return self._columns.nbytes + self._ordinals.nbytes
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that is kept, and other numbers."""
+        """Every text id in use; other numbers may be among them."""
         yield from self._columns
 
     def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """Its rows are those of the tick at which they were found."""
+        """Nothing to do: the rows are those of the tick at which they were found."""
 
 
 def first_rows(view: Any) -> int:
-    """How many rows leave before it is known how long they are."""
+    """The number of rows in the first piece, before their size is known."""
     long = any(f.type.is_text and not 0 < f.type.length <= LONG_TEXT_CHARACTERS for f in view.fields[: view.visible])
     return RESULT_FIRST_LONG if long else RESULT_FIRST_ROWS
 
@@ -74,8 +74,8 @@ def _table(view: Any, symbols: Symbols, columns: Codes, ordinals: Codes) -> pa.T
 
 
 class Results:
-    """All of them.  engine: what its `scans` hold stays in memory; unwanted: has the request of this number been
-    cancelled?"""
+    """All results held. `engine`: its `scans` keep the texts of these results in memory. `unwanted`: whether the
+    request of this number was cancelled."""
 
     def __init__(self, engine: Any, symbols: Symbols, unwanted: Callable[[int], bool]):
         self._engine, self._symbols, self._unwanted = engine, symbols, unwanted
@@ -83,7 +83,7 @@ class Results:
         self._asked: deque[tuple[Envelope, More]] = deque()
 
     def __bool__(self) -> bool:
-        """Is a piece asked for?"""
+        """Whether a piece is asked for."""
         return bool(self._asked)
 
     def __len__(self) -> int:
@@ -93,8 +93,8 @@ class Results:
         return sum(r.memory() for r in self._held.values())
 
     def shown(self, request: int, view: Any, pieces: bool, rows: Batch, ordinals: Codes) -> Rows:
-        """Found rows as Arrow: all of them, or (pieces) the first of many; an error that is one of their values is the
-        answer."""
+        """Convert found rows to a reply: all of them or, with `pieces`, the first of many. If a value is an
+        evaluation error, the reply is that error."""
         visible = rows.columns[: view.visible]
         wrong = (visible == ERROR_CODE).any(axis=1)
         if wrong.any():
@@ -110,19 +110,19 @@ class Results:
         return Rows(request, result.piece(), left=result.left)
 
     def ask(self, more: More, e: Envelope) -> None:
-        """The next piece comes in its turn."""
+        """Queue the request for the next piece, which is sent in its turn; drop the result if it says `stop`."""
         if more.stop:
             self._let_go(more.of)
         else:
             self._asked.append((e, more))
 
     def look(self) -> None:
-        """Let go of what nobody wants."""
+        """Drop cancelled results."""
         for number in [n for n in self._held if self._unwanted(n)]:
             self._let_go(number)
 
     def next(self) -> tuple[Envelope, Rows]:
-        """The piece that was asked for first."""
+        """The piece for the oldest request."""
         e, more = self._asked.popleft()
         result = self._held.get(more.of)
         if result is None:

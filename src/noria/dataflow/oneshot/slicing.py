@@ -1,12 +1,12 @@
-"""One-shots over a table that is too large to be read at once: its rows come in slices, between packets.
+"""One-shots over a table too large to read at once: its rows are read in slices, between packets.
 
-    a slice       rows of the table in the order of its key, those that the lookup asks for → filters and projections →
-                  what the first operator above keeps of them (groups, first rows), else the rows
-    at the end    the rest of the query over that, as in any one-shot
+    a slice       rows of the table in key order, reduced to the lookup's keys → filters and projections →
+                  the state of the first stateful operator above (groups, first rows), or else the rows
+    at the end    the rest of the query over these, as in any one-shot
 
-Keeps true: all rows are those of the tick at which the scan began.  Of what is written meanwhile, rows that it has not
-reached are put back as they were when it comes to them; what it has passed does not matter to it.  Nothing is in the
-graph, and what is kept, with what is to be put back, is bounded in bytes.
+Keeps true: all rows are those of the tick at which the scan began. A write to rows that the scan has not reached
+is recorded, and undone when the scan reads them. Writes to rows that it has passed have no effect on it. No node
+is in the graph. The rows kept, and those to undo, are bounded in bytes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a query: rows under keys, (key columns, keys) codes, as `OneShot.read` takes them; or those
-    whose key column has a code from low to high."""
+    """The lookup of a query: keys as codes of shape (key columns, keys), as for `OneShot.read`, or a range of
+    codes of the only key column."""
 
     key: Columns
     keys: Codes
@@ -54,7 +54,7 @@ class Asked:
 
 
 class Scan:
-    """A query under way.  rows: of the next slice; over: has all been read?"""
+    """A query under way. `rows`: the size of the next slice. `over`: whether all rows have been read."""
 
     def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: Asked):
         self._engine, self._shot, self._top, self._asked = engine, shot, top, asked
@@ -72,7 +72,7 @@ class Scan:
 
     @staticmethod
     def can(engine: Engine, top: Node, rows: int = ONE_SHOT_SCAN_ROWS) -> bool:
-        """Does the query read one table, in the order of its primary key, and has that no more than so many rows?"""
+        """Whether the query reads a single table with a primary key that has at most `rows` rows."""
         path = _path(top)
         if path is None:
             return False
@@ -82,12 +82,12 @@ class Scan:
 
     def _begin(self) -> None:
         self._after: bytes | None = None
-        self._ahead: list[tuple[list[bytes], Batch]] = []  # places, ascending, and what puts them back
+        self._ahead: list[tuple[list[bytes], Batch]] = []  # positions, ascending; rows that undo the writes
         self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
         self._found: list[Batch] = []
 
     def again(self) -> None:
-        """Rows came to the table beside all deltas: all is read anew, as of now."""
+        """After a bulk load, read everything again as of now."""
         if not self.over:
             self._begin()
 
@@ -95,13 +95,13 @@ class Scan:
         return self._table.name == table
 
     def look(self) -> None:
-        """After a change of the program: is the table what it was?"""
+        """After a change of the program, check whether the table is unchanged."""
         was, now = self._table, self._engine.store.tables().get(self._table.name)
         self._stale |= now is None or (now.table_id, now.keyed, now.columns) != (was.table_id, was.keyed, was.columns)
 
     # -------------------------------------------------------------- one tick
     def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """What is written where the scan has not been is to be put back."""
+        """Record writes to rows that the scan has not reached, to undo them later."""
         delta = inputs.get(self._table.name)
         if self.over or delta is None or not len(delta):
             return
@@ -116,8 +116,8 @@ class Scan:
 
     # -------------------------------------------------------------- one slice
     def step(self) -> bool:
-        """One slice; whether it was the last one.  SqlError 1412 where the table is not what it was, 3024 where too
-        much is kept."""
+        """Read one slice. Returns whether it was the last. SqlError 1412 if the table has changed, 3024 if too
+        many bytes are kept."""
         name = self._table.name
         self.look()
         if self._stale:
@@ -139,7 +139,7 @@ class Scan:
         return self.over
 
     def _as_they_were(self, rows: Batch, up_to: bytes | None) -> Batch:
-        """The slice up to a place, with what was written there since the scan began put back."""
+        """Undo, in a slice that ends at `up_to`, the writes since the scan began."""
         here, ahead = [], list[tuple[list[bytes], Batch]]()
         for places, back in self._ahead:
             reached = len(places) if up_to is None else bisect_right(places, up_to)
@@ -154,7 +154,7 @@ class Scan:
         return netted(concat([self._blank(rows), *map(self._blank, here)], rows.width))
 
     def _blank(self, rows: Batch) -> Batch:
-        """Without the texts that nobody looks at, which may have been read or not."""
+        """Replace unused texts by NULL: some of them may not have been read."""
         texts = self._shot.texts_of(self._base)
         if texts is None:
             return rows
@@ -165,7 +165,7 @@ class Scan:
         return Batch(columns, rows.weights)
 
     def _asked_for(self, rows: Batch) -> Batch:
-        """Of rows of the table those that can be under the keys, where their columns tell."""
+        """The rows of the table that may have the lookup's keys, as far as their columns show it."""
         if not self._among or not len(rows):
             return rows
         columns = rows.columns[list(self._among)]
@@ -179,12 +179,12 @@ class Scan:
         return rows.take(np.sort(probe.pairs(distinct(fold(keys)), fold(columns))[1]))
 
     def memory(self) -> int:
-        """Bytes of what is kept, and of what is to be put back."""
+        """Bytes of the rows kept and of those to undo."""
         kept = 0 if self._kept is None else self._kept.memory()
         return kept + sum(b.columns.nbytes for b in self._found) + sum(b.columns.nbytes for _, b in self._ahead)
 
     def held(self) -> Iterator[Codes]:
-        """Every text id that is kept, and other numbers."""
+        """Every text id in use; other numbers may be among them."""
         for batch in (*self._found, *(b for _, b in self._ahead)):
             yield from batch.columns
         if self._kept is not None:
@@ -193,7 +193,8 @@ class Scan:
 
     # -------------------------------------------------------------- the end
     def answer(self) -> tuple[Batch, Codes]:
-        """The rows asked for, and the ordinals of their keys: as `OneShot.read` and `read_between`."""
+        """The rows of the lookup and the ordinals of their keys, as `OneShot.read` and `read_between` return
+        them."""
         node = self._keeper or (self._maps or [self._base])[-1]
         rows = concat(self._found, node.width) if self._kept is None else self._kept.rows()
         self._shot.has(node, rows)
@@ -208,7 +209,7 @@ def _table_of(base: Node) -> str:
 
 
 def _path(top: Node) -> list[Node] | None:
-    """From the only table up to the top; None where several are read."""
+    """The nodes from the only table up to the top; None if the query reads several tables."""
     path = [top]
     while path[-1].parents:
         if len(path[-1].parents) > 1:
@@ -218,7 +219,7 @@ def _path(top: Node) -> list[Node] | None:
 
 
 def _traced(top: Node, key: Columns) -> Columns:
-    """The columns of the table that the key's are copies of; none where they are not."""
+    """The table's columns that the key columns are copies of; empty if they are not copies."""
     node, cols = top, key
     while node.parents:
         try:
@@ -234,7 +235,8 @@ def _traced(top: Node, key: Columns) -> Columns:
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
 class _Asker:
-    """Who waits for a scan.  told: makes the reply of the rows and their ordinals.  nbytes: what the scan keeps."""
+    """A query that waits for its scan. `told`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
+    the scan."""
 
     envelope: Envelope
     number: int
@@ -246,16 +248,19 @@ class _Asker:
 
 @dataclass
 class Scans:
-    """All scans, taking turns.  Together they keep ONE_SHOTS_BYTES: beyond, those go on that keep little, and the
-    oldest one while there is room for its result; the others wait.  unforeseen: notes a defect of a request, and gives
-    the error to answer with; results: bytes of results that are held."""
+    """All scans, which take turns.
+
+    Together they may keep ONE_SHOTS_BYTES. Beyond that only scans that keep little continue, and the oldest one
+    while there is room for its result. `unforeseen`: records a defect of a request and returns the error to
+    answer with. `results`: bytes of results held.
+    """
 
     engine: Engine
     around: Surroundings
     unforeseen: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
     _waiting: deque[_Asker] = field(default_factory=deque)
-    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in the order of coming
+    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in order of arrival
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -263,7 +268,7 @@ class Scans:
 
     def begin(self, e: Envelope, shot: OneShot, top: Node, asked: Asked, told: Callable[[Batch, Codes], Packet]
               ) -> bool:
-        """Answer a query by a scan, if one can; then its reply comes later."""
+        """Begin a scan for a query. Returns False if a scan cannot answer it; otherwise the reply follows later."""
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
@@ -276,7 +281,7 @@ class Scans:
         return True
 
     def look(self) -> None:
-        """After a change of the program."""
+        """After a change of the program, check the tables of all scans."""
         for a in self._waiting:
             a.scan.look()
 
@@ -287,11 +292,11 @@ class Scans:
 
     # -------------------------------------------------------------- whose turn it is
     def can_go_on(self) -> bool:
-        """Has some scan a slice to do?"""
+        """Whether any scan can continue."""
         return self._next() is not None
 
     def _next(self) -> _Asker | None:
-        """The next in turn that may go on; one that nobody wants any more comes first, and ends."""
+        """The next scan that may continue. A cancelled one is first, so that it ends."""
         unwanted = self.around.unwanted
         gone = next((a for a in self._waiting if unwanted(a.number)), None)
         if gone is not None or not self._waiting:
@@ -305,7 +310,7 @@ class Scans:
         return next((a for a in self._waiting if a is oldest or a.nbytes <= little), None)
 
     def step(self) -> int:
-        """One slice of the next; how many rows it read."""
+        """Run one slice of the next scan. Returns the rows read."""
         a = self._next()
         if a is None:
             return 0
@@ -343,6 +348,6 @@ class Scans:
             self._replies.append((a.envelope, reply))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:
-        """Queries that wait no more, with their replies."""
+        """Return and clear the replies of finished queries."""
         replies, self._replies = self._replies, []
         return replies

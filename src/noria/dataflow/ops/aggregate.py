@@ -1,11 +1,11 @@
 """Aggregate: out = one row per group of the input, with exact aggregates (section 4.1).
 
-A delta emits -old +new for each group that it changes.  A group without rows has no output row, except that
-without GROUP BY there is always exactly one.  MIN and MAX pull their group again when what they keep went
-(rule R15), through an index that holds it.
+For each group that it changes, a delta emits -old +new. A group without rows has no output row; without GROUP BY
+there is always exactly one row. When the kept MIN or MAX of a group is deleted, its rows are pulled again,
+through an index in which the group's key is present (rule R15).
 
-Of several workers each groups its own rows first (`in_parts`), so that a group's row crosses an exchange where its
-rows would: COUNT, SUM, MIN and MAX of a whole are those of its parts.
+With several workers each groups its own rows first (`in_parts`), so one row per group crosses the exchange
+instead of all its rows. This holds for COUNT, SUM, MIN and MAX: the whole follows from the parts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ WHOLES = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: g
 
 
 class Aggregate(Stateful):
-    """group: input columns; specs: the aggregates.  Output: group columns, then aggregates.  fails: may the sum of a
-    part be too large where that of the whole is not?  stays: is each worker's row of a group its own?"""
+    """Output: group columns, then aggregates.
+
+    `group`: input columns. `specs`: the aggregates. `fails`: whether a part's sum may overflow although the whole
+    sum does not. `stays`: whether the output row of a group remains at its worker.
+    """
 
     def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str,
                  fails: bool = False, stays: bool = False):
@@ -89,7 +92,7 @@ class Aggregate(Stateful):
             _groups(node).start()
 
     def saved(self, node: Node) -> Batch:
-        """With the accumulators."""
+        """The stored groups with their accumulators."""
         return _groups(node).table.rows()
 
     def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
@@ -115,8 +118,8 @@ class Aggregate(Stateful):
         return out if more is None else concat([out, more], node.width)
 
     def _refill(self, engine: Engine, node: Node, dirty: Dirty | None) -> Batch | None:
-        """Pull dirty groups again: by an index that has the group's key present, so that what it derives from
-        is local and complete."""
+        """Pull dirty groups again, by an index in which the group's key is present: its input rows are then
+        complete on this worker."""
         if dirty is None:
             return None
         if not self.group:
@@ -138,7 +141,7 @@ class Aggregate(Stateful):
 
 
 class _Gathered:
-    """Groups of rows that come in slices."""
+    """Groups of rows that arrive in slices."""
 
     def __init__(self, groups: Groups, texts: Sequence[int]):
         self._groups, self._texts = groups, texts

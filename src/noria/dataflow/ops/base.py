@@ -1,11 +1,15 @@
-"""Base table: the root.  Lookups come from memory where joins need it, else from disk.
+"""Base table: out = the rows of a table; the root of the data-flow. Looked up in memory if joins need it,
+otherwise on disk.
 
-A base table that joins look up in keeps a partial state like any other; what it misses is read from the store
-(section 4.3: base tables answer every upquery).  A tick's delta is in the store before the tick.  When that state
-has been there since before the first pull and nothing below is full, every key present below came through it: then
-rows that it does not cover are dropped here, as by any partial node.  (Of several workers another one may want all.)
+A base table that joins look up in keeps a partial state; missing keys are read from the store (section 4.3: base
+tables answer every upquery). The store has a tick's delta before the tick.
 
-A table that has got more columns since has another node for those who read them; this one has its first columns.
+Suppose that this state existed before the first pull and no state below is full. Then every key present below was
+pulled through it, so a tick drops rows that it does not cover, as any partial node does. With several workers it
+drops none: another worker may need them.
+
+When a table gains columns, readers of the new columns use another node. The older node has the first columns
+only.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ SCAN_ROWS = 65_536
 
 
 class Base(Stateful):
+    """The operator of one table. `drops`: whether deltas are dropped that the state does not cover."""
+
     saves = False
 
     def __init__(self, table: TableDef):
@@ -47,7 +53,7 @@ class Base(Stateful):
         return self.table.fields
 
     def lookup(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """From disk."""
+        """Look rows up in the store."""
         return engine.looked_up(self.table.name, node, cols, keys)
 
     def describe(self) -> str:
@@ -57,7 +63,7 @@ class Base(Stateful):
         return []
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
-        """A bag's rows may be anywhere."""
+        """Hashed by the table's sharding columns. A table without a primary key may have its rows at any worker."""
         by = self.table.sharded_by
         return Partition((), SPREAD if by is None else (by,))
 
@@ -77,14 +83,14 @@ class Base(Stateful):
         return engine.store.row_count(self.table.name)
 
     def gate(self, node: Node) -> Gate:
-        """A bag's rows do not tell where they lie."""
+        """A scan in key order; without a primary key rows have no position, so all pass at once."""
         return KeyGate(node, lambda: self.table.name) if self.table.primary_key else WholeGate(node)
 
     def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
         return ReadAhead(node, cols, lambda: self.table)
 
     def rekey(self, table: TableDef, width: int) -> None:
-        """The rows lie in another order from now on."""
+        """Use the table's new primary key, by which rows are ordered from now on."""
         key = table.primary_key if all(c < width for c in table.primary_key) else ()
         self.table = replace(self.table, primary_key=key, keyed=table.keyed)
 

@@ -1,9 +1,11 @@
-"""Exchange: out = the rows of the input, of all workers, that belong here.
+"""Exchange: out = the rows of all workers' inputs that this worker owns.
 
-The receiving end.  It keeps what passes, as any stateful node: a pull that misses here asks the workers above, and
-what memory does not cover is dropped.  A thin one (rule R16) keeps an answer only until it is used, and drops nothing:
-what is below it does.  What the input puts out at this worker is split by `Shards.split`, which sends
-to each worker what is its; a tick here has what belongs here, from wherever it came.
+This operator is the receiver. `Shards.split` is the sender: it splits the output of the input node and sends each
+row to its owner. A tick applies the rows owned here, whichever worker sent them.
+
+It stores rows like any stateful node: a pull that misses asks the workers above, and rows of missing keys are
+dropped. A thin exchange (rule R16) stores an answer only until it is used and drops no delta; the states below
+drop what they do not need.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from noria.dataflow.ops.stateful import Stateful, table_of
 
 
 class Exchange(Stateful):
-    """by: the columns that tell whose a row is; none: worker 0's."""
+    """`by`: the columns whose hash determines the owner of a row. No columns: worker 0 owns all rows."""
 
     remote = True
 
@@ -42,7 +44,7 @@ class Exchange(Stateful):
         return [p]
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
-        """Of all workers together."""
+        """The input rows of all workers together."""
         return inputs[0]
 
     def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:

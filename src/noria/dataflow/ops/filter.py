@@ -1,4 +1,4 @@
-"""Filter: out = {r in input : predicate(r) is true}.  Linear: a delta's rows pass or not, one by one."""
+"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta passes or not by itself."""
 
 from __future__ import annotations
 

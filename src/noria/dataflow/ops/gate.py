@@ -1,10 +1,12 @@
-"""Gate: out = the part of the input that a scan has passed.  While a full state is built in slices, a gate stands
-between it and what is there already; each slice moves the gate on.
+"""Gate: out = the part of the input that a scan has passed. It separates existing rows from a full state that is
+built in slices; each slice moves the gate.
 
-Linear: a delta's rows pass where the scan has been and are left to the scan elsewhere.  Which rows it has passed
-depends on each row alone: of a base table on its primary key, of a state on the hash of what identifies a row.  So
-after every tick and every slice what is below equals its operators applied to what has passed; once that is everything,
-the gate is taken away.  (A gate stands in no graph, only on the way to one state: `building`.)
+Linear: a delta's rows pass where the scan has been; the scan reads the others later. Whether a row has passed
+depends on the row alone: for a base table on its primary key, for a state on the hash of the row's identity.
+
+Keeps true: after every tick and every slice, the rows below equal the operators applied to the rows that have
+passed. Once all rows have passed, the gate is removed. No gate is in the graph; gates exist only on the path to a
+state being built (`backfill/scan.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Puller
 
-PART_ROWS = 16  # of a state, about so many in a part
+PART_ROWS = 16  # about this many rows of a state are in a part
 MOST_PARTS = 2**20
 
 
 class Gate(Operator):
-    """closed: nothing has passed; open: everything has; done: rows that have."""
+    """`closed`: no row has passed. `open`: every row has. `done`: the number of rows that have passed."""
 
     def __init__(self, source: Node):
         self.source = source
@@ -41,7 +43,7 @@ class Gate(Operator):
         return len(self.source.stored)
 
     def advance(self, engine: Engine, rows: int) -> Batch:
-        """Let about so many rows more pass, which are returned."""
+        """Let about `rows` more rows pass and return them."""
         self.closed = False
         passed = self._advance(engine, rows)
         self.done += len(passed)
@@ -51,14 +53,14 @@ class Gate(Operator):
         raise NotImplementedError
 
     def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
-        """Which rows the scan has passed; None for none of them."""
+        """Which rows the scan has passed; None if it has passed none of them."""
         raise NotImplementedError
 
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
 
     def _through(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
-        """The rows that have passed and, where any has not, their positions."""
+        """The rows that have passed, with their positions if some have not."""
         if self.open or not len(rows):
             return rows, None
         passed = self._passed(engine, rows)
@@ -85,7 +87,7 @@ class Gate(Operator):
 
 
 class KeyGate(Gate):
-    """After a base table with a primary key: what lies up to a key has passed."""
+    """The gate of a base table with a primary key: rows up to a key have passed."""
 
     def __init__(self, source: Node, table: Callable[[], str]):
         super().__init__(source)
@@ -107,7 +109,7 @@ class KeyGate(Gate):
 
 
 class PartGate(Gate):
-    """After a state: the parts up to a number have passed."""
+    """The gate of a state: its parts up to a number have passed."""
 
     def __init__(self, source: Node):
         super().__init__(source)
@@ -129,7 +131,7 @@ class PartGate(Gate):
 
 
 class WholeGate(Gate):
-    """After what cannot be read in parts: everything passes at once."""
+    """The gate of an input that cannot be read in parts: all rows pass at once."""
 
     def total(self, engine: Engine) -> int:
         return self.source.op.size(engine, self.source)

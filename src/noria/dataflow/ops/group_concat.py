@@ -1,5 +1,7 @@
-"""GroupConcat: out = one row for each group with the texts of a column joined, in an order; NULLs left out, NULL when
-none is left.  f sorts by the order, then by the texts themselves.  Without a group there is always one row.
+"""GroupConcat: out = one row per group with the texts of a column joined in an order. NULLs are skipped; the
+result is NULL if no text is left.
+
+f sorts by the order, then by the texts themselves. Without GROUP BY there is always one row.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from noria.dataflow.ops.per_group import PerGroup, each
 
 
 class GroupConcat(PerGroup):
-    """distinct: of equal texts of a group the first is kept."""
+    """`distinct`: of equal texts in a group only the first is kept."""
 
     def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], group: Columns, column: int,
                  distinct: bool, order: Order, separator: str, text: str):
@@ -39,7 +41,7 @@ class GroupConcat(PerGroup):
         return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
 
     def _shown(self, engine: Puller, column: int, rows: Batch, starts: Codes) -> Codes:
-        """Each group's value of a group column; of the spellings of a CI text the least in byte order."""
+        """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
         codes = rows.columns[column]
         if not self.types[column].folds:
             return np.asarray(codes[starts])
@@ -51,7 +53,7 @@ class GroupConcat(PerGroup):
         return out
 
     def _joined(self, engine: Puller, codes: Codes, number: Codes, groups: int) -> Codes:
-        """The text of each group; codes come sorted by group and order."""
+        """The joined text of each group. `codes` are sorted by group and order."""
         wrong = number[codes == ERROR_CODE]
         some = np.flatnonzero(codes >= 0)
         if self._distinct and len(some):

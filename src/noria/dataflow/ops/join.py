@@ -1,11 +1,13 @@
-"""Join on column equality, inner or left outer; holds nothing itself (section 4.1; rules R8 to R10).
+"""Join on column equality, inner or left outer. It stores no rows (section 4.1; rules R8 to R10).
 
-inner: out = L x R on equal keys;  d(out) = dL x R' + L' x dR - dL x dR, primes being states after the tick, so
-self-joins and diamonds are exact.  outer: the same, of rows that meet the residual condition too, plus each left row
-that matches no right row, with NULLs; its part of d(out) is (L' where R' has none) - (L where R had none).
+Inner: out = L x R on equal keys; d(out) = dL x R' + L' x dR - dL x dR. A prime is the state after the tick, so
+self-joins and diamonds are exact.
 
-The side that pulls come from is read from what is stored: whatever is present below came with stored rows.  The
-side that pulls look up *into* must be complete for the key, so a delta of the other side pulls it.
+Outer: the same for rows that meet the residual condition too. Each left row without a match appears with NULLs.
+These rows add (L' where R' has no match) - (L where R had none) to d(out).
+
+A delta reads the stored rows of the side that pulls read first: every key present below was pulled with stored
+rows. The side that pulls look up *into* must be complete for the key, so a delta of the other side pulls it.
 """
 
 from __future__ import annotations
@@ -42,14 +44,17 @@ from noria.state import probe
 from noria.state.netting import netted
 
 Rows = Counter[tuple[int, ...]]
-FIRST_SLICE = 8  # rows of one side that are joined at first where the request is bounded: each may meet very many
-SLICE_ROWS = 4_096  # the most that are joined at a time then
-PRODUCT_ROWS = 262_144  # about so many rows the product of a slice has
+FIRST_SLICE = 8  # the first slice of a bounded request: each row may match very many
+SLICE_ROWS = 4_096  # the largest slice of a bounded request
+PRODUCT_ROWS = 262_144  # target size of a slice's product
 
 
 class Join(Operator):
-    """on: pairs (left column, right column); those at null_safe match NULL with NULL.  residual: over the output,
-    of outer joins.  Output: left columns, then right columns."""
+    """Output: left columns, then right columns.
+
+    `on`: pairs (left column, right column). Pairs at the positions `null_safe` match NULL with NULL. `residual`:
+    a further condition on output rows, of outer joins only.
+    """
 
     def __init__(self, fields: tuple[Field, ...], left_width: int, on: Sequence[tuple[int, int]], outer: bool,
                  null_safe: Sequence[int] = (), residual: Expr | None = None):
@@ -68,7 +73,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
-        self._needs: dict[Columns, list[Need]] = {}  # by what is pulled: asked again at every layout
+        self._needs: dict[Columns, list[Need]] = {}  # by pulled columns: every layout asks again
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -80,8 +85,8 @@ class Join(Operator):
 
     # -------------------------------------------------------------- planning
     def primary(self, node: Node, cols: Columns) -> tuple[int, Columns, tuple[int, ...]]:
-        """The side a pull by cols comes from, its columns, and which of cols they answer; the others are
-        checked on the result (a key from both sides, "straddled")."""
+        """The side that a pull by cols reads first, its columns, and which of cols they answer. The other columns
+        are checked on the result: such a key is "straddled"."""
         cover = [tuple(i for i, c in enumerate(cols) if c in self._in[side]) for side in (0, 1)]
         side = 0 if self.outer or len(cover[0]) >= len(cover[1]) else 1
         if not cover[side]:
@@ -105,7 +110,7 @@ class Join(Operator):
         return Partition((left, right), self._parts(mine, other))
 
     def _parts(self, left: Parts, right: Parts) -> Parts:
-        """Of rows whose equal rows of both sides are at one worker."""
+        """The partition of joined rows, given that equal rows of both sides are at one worker."""
         if self.outer:
             return left
         return tuple(dict.fromkeys((*left, *placed(right, {c: self.lw + c for c in range(self._widths[1])}))))
@@ -123,7 +128,7 @@ class Join(Operator):
         own, other = self.keys[port], self.keys[primary]
         known = [(p.cols.index(c), other[j]) for j, c in enumerate(own) if c in p.cols]
         keys = np.ascontiguousarray(p.values[[i for i, _ in known]])
-        if len(known) < len(own):  # no index finds rows by a part of the key: whatever agrees with the part goes
+        if len(known) < len(own):  # no index finds rows by a part of the key: evict all that agree with the part
             ordinal = np.arange(keys.shape[1])
             wide = self._widen(primary, Pattern(tuple(c for _, c in known), keys, p.source))
         else:
@@ -131,7 +136,7 @@ class Join(Operator):
             if not len(rows):
                 return []
             wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
-        if self.outer:  # the NULL-extended row changes too: of the right side nothing is certain (R9)
+        if self.outer:  # the NULL-extended row changes too: the right side's columns are uncertain (R9)
             return [wide]
         mine = self._widen(port, p)
         extra = [i for i, c in enumerate(mine.cols) if c not in wide.cols]
@@ -149,8 +154,8 @@ class Join(Operator):
         return concat(list(self._apart(engine, node, deltas[0], deltas[1])), node.width)
 
     def _apart(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Iterator[Batch]:
-        """The tick; where it would look up what is at other workers, by halves of the join keys, down to those
-        keys."""
+        """Run the tick. If it would look up rows at other workers, split the join keys in halves until only those
+        keys are left, and run `_evicting` for them."""
         try:
             yield self._tick(engine, node, left, right)
             return
@@ -169,8 +174,8 @@ class Join(Operator):
             yield from self._apart(engine, node, part[0], part[1])
 
     def _evicting(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
-        """The tick of one join key whose rows are at other workers: whatever hangs on the rows that would look it up is
-        evicted, and for all else what is stored is enough (rule R14)."""
+        """The tick for one join key whose rows are at other workers: evict the keys below that depend on it (rule
+        R14). For all other keys the stored rows suffice."""
         if left is not None and (self.outer or 0 in node.primaries):
             evict_through(engine, node, 0, left)
         if self.outer:
@@ -194,19 +199,19 @@ class Join(Operator):
         return concat(out, node.width)
 
     def _mode(self, node: Node, side: int) -> Mode:
-        """How a delta of `side` reads the other side."""
+        """The mode in which a delta of `side` reads the other side."""
         return Mode.FILL if node.full_below or side in node.primaries else Mode.STORED
 
     def _lookup(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None = None
                 ) -> tuple[Batch, Codes]:
-        """delta x the other side as it is now, and for each output row the delta's row."""
+        """The delta joined with the present rows of the other side, and for each output row its row of the delta."""
         if engine.work is not None and len(delta) > FIRST_SLICE:
             return self._in_slices(engine, node, side, delta, mode, engine.work)
         return self._at_once(engine, node, side, delta, mode)[:2]
 
     def _at_once(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
                  ) -> tuple[Batch, Codes, int]:
-        """`_lookup`, and how many rows met, before the residual condition."""
+        """`_lookup`, and the number of pairs before the residual condition."""
         keys = delta.columns[list(self.keys[side])]
         null, some = self._null(keys)
         at = np.flatnonzero(~null) if some else None
@@ -222,7 +227,7 @@ class Join(Operator):
 
     def _in_slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
                    ) -> tuple[Batch, Codes]:
-        """`_lookup` of many rows, so that what it takes is known before it is taken."""
+        """`_lookup` of many rows in slices, so that the limits of the request are checked before memory is used."""
         parts: list[Batch] = []
         whose: list[Codes] = []
         total = 0
@@ -235,8 +240,8 @@ class Join(Operator):
 
     def _slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
                 ) -> Iterator[tuple[int, Batch, Batch, Codes]]:
-        """Slices of a delta, where each begins, and their products: as many rows at a time as gave about
-        PRODUCT_ROWS before."""
+        """Yield for each slice of a delta its start, its rows and its product. Each slice is sized so that its
+        product has about PRODUCT_ROWS rows."""
         start, step = 0, FIRST_SLICE
         while start < len(delta):
             part = _rows_from(delta, start, step)
@@ -246,21 +251,21 @@ class Join(Operator):
             step = max(1, min(8 * step, SLICE_ROWS, PRODUCT_ROWS * len(part) // max(1, met)))
 
     def _matching(self, engine: Puller, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
-        """Those that meet the residual condition."""
+        """The rows that meet the residual condition."""
         if self._residual is None:
             return rows, mine
         met = self._residual(rows, engine.symbols)
         return rows.where(met), mine[met]
 
     def _null(self, keys: Codes) -> tuple[npt.NDArray[np.bool_], bool]:
-        """Which keys match nothing because of a NULL, and whether any does."""
+        """Which keys match no row because of a NULL, and whether any is so."""
         if len(self._strict) < len(keys):
             keys = np.ascontiguousarray(keys[self._strict])
         null, some = probe.has_null(keys)
         return null, bool(some)
 
     def _beside(self, side: int, a: Batch, ai: Codes, b: Batch, bi: Codes) -> Batch:
-        """Rows of a (of `side`) beside rows of b, in output order."""
+        """Rows of a (the input `side`) combined with rows of b, in output order."""
         if side == 0:
             return Batch(*probe.combine(a.columns, ai, a.weights, b.columns, bi, b.weights))
         return Batch(*probe.combine(b.columns, bi, b.weights, a.columns, ai, a.weights))
@@ -287,7 +292,7 @@ class Join(Operator):
         return concat(out, node.width)
 
     def _unmatched(self, left: Batch, mine: Codes) -> Batch:
-        """Left rows that met nothing, with NULLs on the right."""
+        """Left rows without a match, with NULLs on the right."""
         alone = np.ones(len(left), np.bool_)
         alone[mine] = False
         rows = left.where(alone)
@@ -295,7 +300,8 @@ class Join(Operator):
         return Batch(np.concatenate([rows.columns, nulls]), rows.weights)
 
     def _tick_right(self, engine: Puller, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
-        """What dR adds to an outer join beyond dL x R' (with its NULL rows, taken as if R had always been R')."""
+        """The part of an outer join's d(out) that dR adds to dL x R'. The latter includes the NULL rows of dL,
+        computed with R'."""
         stored, _ = self._lookup(engine, node, 1, right, Mode.FILL if node.full_below else Mode.STORED)
         out = [stored]
         if left is not None:
@@ -310,7 +316,7 @@ class Join(Operator):
             return out
         keys = np.ascontiguousarray(keys[:, asked])
         rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
-        # dL's own NULL rows were taken by R' alone; so here L before the tick changes with R
+        # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
         count = self._matches(engine, before, rows, keys)
         was = count - self._matches(engine, before, right, keys)
@@ -321,7 +327,7 @@ class Join(Operator):
         return out
 
     def _matches(self, engine: Puller, left: Batch, right: Batch, keys: Codes) -> Codes:
-        """How many of the right rows each left row matches; left rows have one of these keys each."""
+        """The number of right rows that each left row matches. Each left row has one of these keys."""
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         if self._residual is None:  # a sum for each key, not for each pair of rows
             ri, key = probe.pairs(rk, keys)
@@ -333,7 +339,7 @@ class Join(Operator):
         return np.bincount(li, pairs.weights, len(left)).astype(np.int64)
 
     def _without(self, engine: Puller, now: Batch, delta: Batch, keys: Codes) -> Batch:
-        """Left rows of the keys before the tick: what is stored less the delta (rows of the keys only)."""
+        """Left rows of the keys before the tick: the present rows minus the delta's rows of these keys."""
         i, _ = probe.pairs(self._keys(engine, 0, delta), keys)
         return concat([now, delta.take(i).negated()], now.width)
 

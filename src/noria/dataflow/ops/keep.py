@@ -1,5 +1,7 @@
-"""Keep: out = input, stored.  It stands where something above must find rows by columns that do not trace to a
-state (a computed join key, the right of a left join): a materialized node of the paper's section 4.2.
+"""Keep: out = input, stored; a materialized node of the paper's section 4.2.
+
+The lowering adds it where an operator must find rows by columns that no state has, such as a computed join key or
+the right side of a left join.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""What operators share whose output is a function of all rows of a group: out = U over groups g of f(rows of g).
+"""The base of operators whose output is a function of all rows of a group: out = U over groups g of f(rows of g).
 
-Stateless, like a join: what is stored above is asked.  d(out) = f(R') - f(R) over the groups that the delta touches,
-R' being their rows after the tick, fetched by the group columns, and R = R' - dR.  A pull asks the parent for the
-group columns among its own, which give whole groups, and filters by the rest; without any of them it is untraceable.
+Stateless, like a join: it reads the state above. d(out) = f(R') - f(R) over the groups that the delta touches. R'
+are their rows after the tick, fetched by the group columns, and R = R' - dR. A pull asks the parent for its group
+columns, which select whole groups, and filters by its other columns. A pull without any group column is
+untraceable.
 
-A delta reads what is stored, as the primary side of a join does.  A group that is stored in part gives a wrong d(out),
-and that is harmless: had anything below been pulled that shows a row of the group, the pull would have asked for one
-or more of its group columns, hence made the whole group present above; so such a delta meets missing keys only.  (R
-may then even seem to have negative rows: they are left out.)  Where something full is below, the groups are filled.
-An eviction above goes on with the group columns of its pattern alone: a row that goes changes its whole group.
+A delta reads stored rows only, as the primary side of a join does. For a group that is stored in part d(out) is
+wrong, which is harmless. Proof: a pull below that shows a row of the group asks for at least one of its group
+columns, so it makes the whole group present above. Hence such a delta meets only missing keys. R may even seem to
+have negative rows then; they are left out. If a state below is full, the groups are filled.
+
+An eviction above continues with the group columns of its pattern alone: a row's change affects its whole group.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ from noria.state.netting import netted
 
 
 class PerGroup(Operator):
-    """group: input columns; places: where each of them is in the output."""
+    """`group`: input columns. `places`: the output column of each of them."""
 
     def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], group: Columns, places: Columns,
                  text: str):
         self._fields, self._text, self.group = fields, text, group
         self.types = [f.type for f in inputs]
-        self._by = group[:MAX_KEY]  # what an index can have; it finds whole groups, and perhaps others beside
+        self._by = group[:MAX_KEY]  # the columns an index can have; it finds whole groups, and perhaps others
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 
@@ -54,7 +56,7 @@ class PerGroup(Operator):
         raise NotImplementedError
 
     def group_keys(self, engine: Puller, rows: Batch) -> Codes:
-        """Columns that are equal for rows of one group."""
+        """Key columns that are equal for rows of one group."""
         cols = list(self.group)
         return folded_keys(engine.symbols, [self.types[c].folds for c in cols], rows.columns[cols])
 
@@ -92,7 +94,7 @@ class PerGroup(Operator):
         return netted(concat([self.of(engine, after), self.of(engine, before).negated()], node.width))
 
     def _rows_of(self, engine: Puller, node: Node, delta: Batch) -> Batch:
-        """All rows of the delta's groups as they are after the tick."""
+        """All rows of the delta's groups after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
             return engine.everything(parent)
@@ -119,7 +121,7 @@ class PerGroup(Operator):
 
 
 def _without(rows: Batch, delta: Batch) -> Batch:
-    """The rows before the delta."""
+    """The rows before the delta was applied."""
     delta = netted(delta)
     at, which = probe.pairs(rows.columns, delta.columns)
     met, first = np.unique(which, return_index=True)
@@ -134,7 +136,7 @@ def _without(rows: Batch, delta: Batch) -> Batch:
 
 
 def each(rows: Batch) -> Batch:
-    """Every copy of a row by itself."""
+    """Repeat each row as often as its weight, with weight 1."""
     if (rows.weights == 1).all():
         return rows
     return Batch.of(np.repeat(rows.columns, rows.weights, axis=1))

@@ -1,10 +1,10 @@
-"""Project: out = {(e1(r), ..., en(r)) : r in input}.  Linear.
+"""Project: out = {(e1(r), ..., en(r)) : r in input}. Linear.
 
-Where it leaves out what often changes alone (nets), rows that come and go alike are left out of its delta, so that
-nothing below sees a change that does not concern it.
+With `nets` the output omits columns that often change alone. Then a row that is removed and added in one delta is
+left out, so that nodes below see no change that does not concern them.
 
-Keys trace through bare columns, and beside these through constants: a key of another value has no rows, and is not
-asked of the parent.
+Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
+rows, and the parent is not asked.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Project(Stateless):
         return self.map(engine, rows)[0], at[ordinal]
 
     def _possible(self, engine: Puller, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-        """The keys that have the constants."""
+        """The keys whose values for constant columns equal the constants."""
         ok = np.ones(keys.shape[1], np.bool_)
         for i, c in enumerate(cols):
             if c in self._constants:

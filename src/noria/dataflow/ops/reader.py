@@ -1,4 +1,5 @@
-"""Reader: the leaf of an external view; its state is published for lock-free readers (sections 4.1, 6.2)."""
+"""Reader: out = the rows of a view by its key, published for lock-free readers (sections 4.1, 6.2). The leaf of a
+view."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from noria.dataflow.ops.stateful import Stateful
 
 
 class Reader(Stateful):
-    """key: the columns it is looked up by, in parameter order; visible: leading columns a client sees; definition: what
-    tells it from other views of its name; feed: nobody looks it up, its changes are told; adhoc: of no named view."""
+    """`key`: the columns by which clients look rows up, in parameter order. `visible`: the leading columns that
+    clients see.
+
+    `definition`: the number that distinguishes it from other definitions of the view's name. `feed`: no client
+    looks it up; its changes are recorded. `adhoc`: it belongs to an ad-hoc view.
+    """
 
     parted = False
 
@@ -44,7 +49,7 @@ class Reader(Stateful):
     # -------------------------------------------------------------- state
     def make_state(self, engine: Engine, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
-            fresh = self.fresh(engine, node)  # before the other is dropped: there may be no room
+            fresh = self.fresh(engine, node)  # before the old one is dropped: there may be no space
             if node.state is not None:
                 view_of(node).drop()
             node.state = fresh
@@ -80,7 +85,7 @@ class Reader(Stateful):
         if node.full:
             view.drop()
             node.state = self.fresh(engine, node)
-        else:  # takes no memory, which may be what there is none of
+        else:  # uses no memory, which may be exhausted
             view.evict(view.present())
 
     # -------------------------------------------------------------- ticks
@@ -91,7 +96,7 @@ class Reader(Stateful):
             view.begin_tick(engine.tick_number)
             try:
                 view.apply(delta)
-            except SqlError:  # no room to publish: a partial view forgets everything and starts small again
+            except SqlError:  # no space to publish: a partial view forgets all keys and starts again
                 if node.full:
                     raise
                 self.forget(engine, node)

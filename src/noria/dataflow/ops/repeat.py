@@ -1,4 +1,5 @@
-"""Repeat: out = each row of the input as many times as one of its columns says; none for NULL and below 1.  Linear."""
+"""Repeat: out = each input row as many times as its count column says. Rows with NULL or a count below 1 are
+dropped. Linear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stateful operators share: a state that fits what the layout asks for, and is read as it is stored."""
+"""The base of stateful operators: creates and adapts the state that the layout asks for, and reads stored rows
+from it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Stateful(Operator):
         return Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
 
     def indexes(self, node: Node) -> list[Columns]:
-        """Those that the state needs."""
+        """The indexes that the state needs."""
         return node.indexes
 
     def make_state(self, engine: Engine, node: Node) -> None:

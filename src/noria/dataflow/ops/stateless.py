@@ -1,4 +1,4 @@
-"""What filter and project share: one input, no state, rows mapped one by one."""
+"""The base of Filter, Project and Repeat: one input, no state, rows mapped one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.dataflow.graph.nodes import Columns, Mode, Node, Operator, Puller
 
 
 class Stateless(Operator):
-    """map: input rows to output rows and, if any are left out, the positions of those kept."""
+    """`map` maps input rows to output rows. If it drops some, it also returns the positions of the rows kept."""
 
     def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         raise NotImplementedError

@@ -1,15 +1,18 @@
 """Top: out = of each group's rows, in a total order, those after the first `offset`, at most `limit` of them.
 
-Kept: of each group that a present key covers the first rows, whole rows of the bag; with k = offset + limit
+Stored, for each group that a present key covers: its first rows, with their multiplicities. Let k = offset +
+limit.
 
-    fewer than k rows kept   these are all there are
-    otherwise                what ranks up to the last kept row is complete, and more may follow
+    fewer than k rows kept   they are all rows of the group
+    otherwise                all rows up to the last kept one are kept; more may follow
 
-so a row that comes or goes behind the last kept one costs nothing, and only when the kept ones fall below k is the
-group pulled again, through an index that holds it (rule R15); the first rows of all, without groups, from the end of an
-index that they are ordered by, where there is one.  A few rows more than k are kept, so that this is rare:
-exact under any removal, and the rows of a group are read once for many that leave its top.
-d(out) = what the kept rows show after the tick - what they showed before.
+So a change behind the last kept row costs nothing. Only if fewer than k rows remain is the group pulled again,
+through an index in which its key is present (rule R15). Without groups the first rows are read from the end of an
+index in this order, if one exists.
+
+Some more rows than k are kept, so that pulls are rare. The result is exact under any deletions.
+
+d(out) = the visible rows after the tick - the visible rows before.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ from noria.state.layout import MAX_KEY
 from noria.state.netting import netted
 
 Mask = npt.NDArray[np.bool_]
-MOST_OF_PARTS = 1000  # rows; to have each worker find more of them first is not worth it
+MOST_OF_PARTS = 1000  # rows: a larger top is not computed by each worker first
 SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Distinct rows in order, with the number of each row's group, 0, 1, …; `place`: where each row that was ranked
-    is among them."""
+    """Distinct rows in order, with the number of each row's group: 0, 1, … `place`: for each ranked input row,
+    its index here."""
 
     rows: Codes
     group: Codes
@@ -60,22 +63,22 @@ class _Ranked:
     place: Codes
 
     def sums(self, weights: Codes) -> Codes:
-        """Per group."""
+        """The sum of the weights in each group."""
         return np.add.reduceat(weights, self.starts) if len(self.starts) else weights
 
     def before(self, weights: Codes) -> Codes:
-        """For each row, the weights of the rows of its group that come before it."""
+        """For each row, the total weight of the rows before it in its group."""
         total = np.cumsum(weights) - weights
         return np.asarray(total - total[self.starts][self.group])
 
 
 class Top(Stateful):
-    parted = False  # it keeps more than it shows
+    parted = False  # it stores more rows than are visible
 
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
                  stays: bool = False):
         self._fields, self.group, self.order, self._text = fields, group, order, text
-        self._stays = stays  # is each worker's first row of a group its own?
+        self._stays = stays  # whether each worker keeps the first rows it finds
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
         self._types = [f.type for f in fields]
@@ -101,7 +104,7 @@ class Top(Stateful):
         return by_groups(inputs[0], self.group, {c: c for c in range(len(self._fields))})
 
     def in_parts(self) -> tuple[Top, Top] | None:
-        """The first of all are among the first of each worker."""
+        """The first rows of all workers are among the first rows of each worker."""
         if self.k > MOST_OF_PARTS:
             return None
         part = Top(self._fields, self.group, self.order, self.k, 0, f"{self._text} of each worker", stays=True)
@@ -125,7 +128,8 @@ class Top(Stateful):
         return self.shown(engine, node.stored.rows())
 
     def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Of the groups that another index has, the rows kept already; of the others the first."""
+        """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
+        are kept."""
         groups = distinct(self._group_keys(engine, rows))
         here = self._covered(node, groups)
         kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
@@ -150,7 +154,7 @@ class Top(Stateful):
         return out
 
     def _stored(self, engine: Puller, node: Node, groups: Codes) -> Batch:
-        """What is kept of groups."""
+        """The stored rows of groups."""
         if not self.group:
             return table_of(node).rows()
         groups = distinct(groups)
@@ -170,7 +174,7 @@ class Top(Stateful):
 
     # -------------------------------------------------------------- the order
     def _ranked(self, engine: Puller, rows: Batch, keys: Codes) -> _Ranked:
-        """keys: what is equal for rows of one group."""
+        """Rank the rows. `keys`: columns that are equal for rows of one group."""
         order = in_order(rows, self._types, keys, self.order, engine.symbols)
         columns = rows.columns[:, order.at]
         new = order.new_group.copy()
@@ -181,12 +185,12 @@ class Top(Stateful):
         return _Ranked(columns[:, at], (np.cumsum(order.new_group) - 1)[at], np.flatnonzero(order.new_group[at]), place)
 
     def _visible(self, ranked: _Ranked, weights: Codes) -> Codes:
-        """How many copies of each row are shown."""
+        """The number of visible copies of each row."""
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
     def shown(self, engine: Puller, rows: Batch, keys: Codes | None = None) -> Batch:
-        """What all rows, or the kept ones, of whole groups show."""
+        """The visible rows of whole groups, computed from all their rows or from the kept ones."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows) if keys is None else keys)
@@ -194,7 +198,7 @@ class Top(Stateful):
         return _some(ranked.rows, self._visible(ranked, weights))
 
     def head(self, engine: Puller, rows: Batch) -> Batch:
-        """The rows to keep of whole groups."""
+        """The rows of whole groups that are to be stored."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows))
@@ -233,7 +237,7 @@ class Top(Stateful):
         return netted(concat(out, node.width))
 
     def _after(self, ranked: _Ranked, old: Codes, change: Codes, delta: Batch) -> tuple[Codes, Mask]:
-        """The weights to keep, and which groups must be pulled again."""
+        """The weights to store, and which groups must be pulled again."""
         number = np.arange(len(old))
         more = ranked.sums(old) >= self.k  # rows that are not kept may follow
         last = np.maximum.reduceat(np.where(old > 0, number, -1), ranked.starts)
@@ -245,7 +249,8 @@ class Top(Stateful):
         return np.where(ranked.before(new) < self.most, new, 0), short
 
     def _pull(self, engine: Engine, node: Node, groups: Codes) -> Batch:
-        """All rows of groups, by an index that has them, so that what they derive from is local and complete."""
+        """All rows of groups, by an index in which their keys are present: the input rows are then complete on
+        this worker."""
         parent = node.parents[0]
         engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
@@ -282,7 +287,7 @@ class Top(Stateful):
 
 
 def _sum(ranked: _Ranked, weights: Codes) -> Codes:
-    """The weights of equal rows together."""
+    """The sum of the weights of equal rows."""
     out = np.zeros(len(ranked.group), np.int64)
     np.add.at(out, ranked.place, weights)
     return out
@@ -295,7 +300,7 @@ def _some(columns: Codes, weights: Codes) -> Batch:
 
 
 class _Gathered:
-    """Of what has come only the rows that may be shown are kept."""
+    """Stores, of the rows added so far, only those that may be visible."""
 
     def __init__(self, top: Top, engine: Puller, width: int):
         self._top, self._engine = top, engine

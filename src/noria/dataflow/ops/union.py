@@ -1,7 +1,7 @@
-"""Union: out = the rows of all inputs, duplicates kept.  Linear: d(out) = dI0 + dI1 + …
+"""Union: out = the rows of all inputs, duplicates kept. Linear: d(out) = dI0 + dI1 + …
 
-A pull asks every parent, and is answered when all have given their piece (UNION-WHOLE): inside a worker these are
-calls one after the other.  A key that is evicted in one parent goes below, whichever parent has its rows.
+A pull asks every parent and is answered when all have answered (UNION-WHOLE). Inside a worker these are
+consecutive calls. The eviction of a key in one parent continues below, whichever parent has the key's rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noria.dataflow.graph.partition import Partition, Parts
 
 
 class Union(Operator):
-    """Columns pair by position; CI text is CI in every input."""
+    """Input columns correspond by position. A text column is case-insensitive in every input or in none."""
 
     def __init__(self, fields: tuple[Field, ...]):
         self._fields = fields

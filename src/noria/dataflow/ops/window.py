@@ -1,5 +1,7 @@
-"""Window: out = the input's rows, each with its window functions over its partition.  f sorts the partition by the
-window's order and then by all columns, so that ROW_NUMBER is the same wherever it is computed.
+"""Window: out = the input's rows, each with the values of its window functions over its partition.
+
+f sorts the partition by the window's order, then by all columns, so that ROW_NUMBER is the same on every
+evaluation.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Function:
-    """aggregate: what to accumulate, None for rankings and for those that pick a row.  frame: up to which row of the
-    group: "range" the last equal one, "rows" this one, "all" the last.  by: rows that LAG and LEAD look away."""
+    """One window function.
+
+    `aggregate`: what to accumulate; None for rankings and for functions that pick a row. `frame`: the last row of
+    the frame: "range": the last peer; "rows": this row; "all": the last row of the group. `by`: the distance of
+    LAG and LEAD in rows.
+    """
 
     name: str
     column: int
@@ -51,7 +57,7 @@ class Window(PerGroup):
         return Batch.of(np.concatenate([rows.columns, np.stack(shown)]))
 
     def _column(self, engine: Puller, f: Function, rows: Batch, order: Sorted) -> Codes:
-        """The function's value for each row of the sorted rows."""
+        """The function's value for each of the sorted rows."""
         if f.name in ("row_number", "rank", "dense_rank"):
             return _ranking(f.name, order)
         values = np.ascontiguousarray(rows.columns[f.column])
@@ -76,7 +82,7 @@ def _ranking(name: str, order: Sorted) -> Codes:
 
 
 def _picked(f: Function, values: Codes, new_group: Mask, ends: Mask) -> Codes:
-    """The value of another row of the group, NULL where there is none."""
+    """The value of another row of the group; NULL if there is no such row."""
     at = np.arange(len(values))
     if f.name == "first_value":
         return values[_since(new_group)]
@@ -88,16 +94,16 @@ def _picked(f: Function, values: Codes, new_group: Mask, ends: Mask) -> Codes:
 
 
 def _last(starts: Mask) -> Mask:
-    """Where what begins at `starts` ends."""
+    """Mark the last row of each run, given the first rows."""
     return np.append(starts[1:], True)
 
 
 def _since(starts: Mask) -> Codes:
-    """For each row the row at which its run began."""
+    """For each row, the position of the first row of its run."""
     return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
 
 
 def _until(ends: Mask) -> Codes:
-    """For each row the row at which its run ends."""
+    """For each row, the position of the last row of its run."""
     n = len(ends)
     return np.minimum.accumulate(np.where(ends, np.arange(n), n)[::-1])[::-1]

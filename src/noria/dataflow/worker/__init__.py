@@ -1,5 +1,4 @@
-"""One worker: packets in, packets out, in turns; commits, changes of the program, deferred answers, saved states.
+"""One worker: packets in, packets out; turns, commits, changes of the program, deferred answers, saved states.
 
-Envelopes come in; replies go out.
-`worker.py` is the entrance.
+Call `Worker.step` (`worker.py`) with envelopes; it returns replies.
 """

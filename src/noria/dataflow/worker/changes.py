@@ -1,7 +1,7 @@
-"""How one worker's graph follows the program: steps are planned and laid out, all of them or none (section 5).
+"""Applies changes of the program to one worker's graph: all steps of a change or none (section 5).
 
-Keeps true: what cannot be made leaves the graph as it was; a view of the program that could not be made is left out,
-and its reads are told why.
+Keeps true: a change that fails leaves the graph as it was. If a view of the program cannot be made at recovery,
+it is left out, and its reads return the reason.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from noria.dataflow.worker.commits import TickFailed
 
 
 class Planner(Protocol):
-    """What turns views into graph nodes (`plan.lower.Lowering`)."""
+    """Makes graph nodes of views (`plan.lower.Lowering`)."""
 
     def add_view(self, view: Any) -> None: ...
 
     def try_view(self, view: Any) -> None:
-        """Nodes for a view that is taken out again."""
+        """Make the nodes of a view that `take_out` removes again."""
 
     def take_out(self, name: str) -> None: ...
 
@@ -47,13 +47,13 @@ class Planner(Protocol):
     def rename_table(self, table: str, name: str) -> None: ...
 
     def rekey_table(self, table: TableDef) -> None:
-        """The table may have another primary key from now on."""
+        """Use the table's new primary key."""
 
     def renamed(self, view: Any, table: str, name: str) -> Any:
-        """The view, where a table has another name."""
+        """The view after a table was renamed."""
 
     def outdated(self, view: Any, tables: Mapping[str, TableDef]) -> SqlError | None:
-        """Why the view cannot be made: a table is not what it was, as far as the view needs it."""
+        """Why the view cannot be made: a table that it reads has changed since it was planned."""
 
     def input_plan(self, node: Any) -> Any:
         """The plan whose rows are a node's input."""
@@ -62,10 +62,10 @@ class Planner(Protocol):
         """The base tables that a view reads."""
 
     def top(self, view: str) -> Node | None:
-        """The node of a view's rows, if it is there."""
+        """The node of a view's rows, or None."""
 
     def is_idle(self, view: str) -> bool:
-        """Has nothing been read of the view yet?"""
+        """Whether the view was never read."""
 
     def names(self) -> Iterable[str]:
         """The views in the graph."""
@@ -74,18 +74,19 @@ class Planner(Protocol):
         """The graph as data."""
 
     def adopt(self, plan: Any) -> None:
-        """The same graph, in an engine that has none."""
+        """Make the same graph in an engine that has none."""
 
     def back_to(self, plan: Any) -> set[Node]:
-        """The graph of before a change whose steps were taken back; the nodes that had to be made again."""
+        """Restore the graph of a moment before a change whose steps were undone. Returns the nodes that had to be
+        made again."""
 
     def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
-        """Nodes in no graph for one reading of a view: the view, the node of its rows, what the graph has equal, and
-        which columns of its base tables are looked at."""
+        """Make nodes, outside the graph, for one read of a view. Returns the view, the node of its rows, equal
+        nodes of the graph, and the columns of base tables that it uses."""
 
 
 class Changes:
-    """views: those in the graph, by name; left_out: those that could not be made, and why."""
+    """The views in the graph. `views`: by name. `left_out`: views that could not be made, and why."""
 
     def __init__(self, engine: Engine, store: BaseStore, planner: Planner, around: Surroundings, large: int | None):
         self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
@@ -96,8 +97,10 @@ class Changes:
 
     def change(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object] = lambda: None,
                back: bool = False) -> SqlError | None:
-        """Make all of these changes, or say why none of them is made.  commit: makes them durable; where it
-        cannot, they are taken back, too.  back: they take back what the last change did."""
+        """Make all of these changes, or return the error why none was made.
+
+        `commit`: makes them durable; if it raises, they are undone. `back`: the steps undo the last change.
+        """
         if back and self._before is None and not self._is_back(steps):
             return SqlError(1105, "HY000", "what an earlier life of this worker did cannot be taken back")
         for s in steps:
@@ -122,7 +125,7 @@ class Changes:
         except InvariantViolation:
             raise
         except Exception as bug:
-            self._engine.work = None  # what takes it back has its time
+            self._engine.work = None  # the undo has no time limit
             for u in reversed(undo):
                 u()
             self.left_out = left_out
@@ -141,17 +144,18 @@ class Changes:
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
             needed = {c for base in self._engine.bases.get(table, ()) for c in base.pulled if c}
-            with suppress(SqlError):  # no room to note it, or a damaged file: at another time
+            with suppress(SqlError):  # a full disk or a damaged file: retried at a later change
                 self._store.trim_indexes(table, needed, IDLE_INDEXES)
         return None
 
     def _is_back(self, steps: Sequence[packets.MigrationStep]) -> bool:
-        """Have these views gone and come already?  So it is where the graph was taken over from another worker."""
+        """Whether the views already are as these steps make them, as in a graph that was adopted from another
+        worker."""
         return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
                    for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
 
     def _made_again(self, nodes: set[Node]) -> None:
-        """Of a graph that is what it was, these have no state: what other workers have of them is gathered again."""
+        """After a graph was restored: these nodes are empty, so other workers' rows of them are gathered again."""
         shards = self._engine.shards
         if shards is not None and nodes:
             shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
@@ -168,12 +172,12 @@ class Changes:
             raise
 
     def rehearse(self, steps: Sequence[packets.MigrationStep]) -> Rehearsal:
-        """What these would do; nothing is done."""
+        """Describe what these steps would do; nothing is changed."""
         views = [s.view for s in steps if isinstance(s, packets.AddView)]
         return rehearse(self._engine, self._planner, views, [s.view for s in steps if isinstance(s, packets.DropView)])
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
-        """Make all of these, or where that fails one by one; the views that cannot be made."""
+        """Make all of these steps, or if that fails one by one. Returns the views that cannot be made."""
         whole = self._noted_change(steps) is None
         if whole:
             self._catch_up()
@@ -192,20 +196,20 @@ class Changes:
             raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
 
     def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
-        """The views of these steps, by the graph that other workers have.  SqlError: this is no such graph, or there
-        is one here already; nothing is done."""
+        """Make the views of these steps from the other workers' graph. SqlError, without any change, if the plan
+        does not match or a graph exists already."""
         self._planner.adopt(plan)
-        self._before = None  # what tables have learned until now was done to no graph
+        self._before = None  # earlier changes of tables were made without a graph
         self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
         self._engine.relayout(self._large)
         self._engine.builds.declare()
 
     def graph_plan(self) -> Any:
-        """What another worker can adopt."""
+        """The graph as data, which another worker can adopt."""
         return self._planner.graph_plan()
 
     def _noted_change(self, steps: Sequence[packets.MigrationStep]) -> SqlError | None:
-        """`change`, where a defect is an error like any other."""
+        """`change`, with a defect logged and returned as an error."""
         try:
             return self.change(steps)
         except InvariantViolation:
@@ -215,7 +219,7 @@ class Changes:
             return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
-        """One step; returns what takes it back."""
+        """Apply one step. Returns a function that undoes it."""
         if isinstance(s, packets.CreateTable):
             if s.table.name in self._store.tables():
                 return lambda: None  # recovery: the store has it
@@ -233,7 +237,7 @@ class Changes:
                 raise damage
             self._refuse_outdated(view)
             if isinstance(s, packets.CheckView):
-                self._planner.once(view)  # which makes nodes that are in no graph
+                self._planner.once(view)  # makes nodes outside the graph
                 return lambda: None
             self._add(view)
             return lambda: self._drop(view.name)
@@ -250,18 +254,18 @@ class Changes:
         return lambda: self._add(dropped)
 
     def is_idle(self, view: str) -> bool:
-        """See `Planner.is_idle`; so is one that is not there."""
+        """Whether the view was never read, or does not exist (see `Planner.is_idle`)."""
         return view not in self.views or self._planner.is_idle(view)
 
     def _alter(self, table: TableDef) -> Callable[[], None]:
         was = next((t for t in self._store.tables().values() if t.table_id == table.table_id), None)
-        if was is None:  # it was beside another one, and the worker that had it has ended
+        if was is None:  # its worker ended before it replaced another table
             raise view_changed(table.name)
         try:
             self._refuse_passing(was, table)
             self._store.alter_table(table)
         except SqlError:
-            self._store.alter_table(was, fits=True)  # nobody looks at what is written any more
+            self._store.alter_table(was, fits=True)  # ends the check of writes
             raise
         self._call(was.name, table.name)
         self._planner.rekey_table(table)
@@ -274,7 +278,8 @@ class Changes:
         return back
 
     def _refuse_passing(self, was: TableDef, table: TableDef) -> None:
-        """First states that read the table in the order of its key need that order to their end."""
+        """Reject a change of the key order that the first states under way need: they read the table in this
+        order."""
         bases = set(self._engine.bases.get(was.name, ()))
         if was.keyed != table.keyed and bases & self._engine.builds.sources():
             what = "change the primary key" if table.numbered(was) is None else "number the rows"
@@ -283,8 +288,8 @@ class Changes:
 
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
                              ) -> None:
-        """What is in use goes on looking rows up: a UNIQUE index goes where another one is there at once.  before: what
-        found an index."""
+        """Reject steps after which a lookup in use would have no index; another index must exist first. `before`:
+        the lookups that had an index."""
         for table in [s.table.name for s in steps if isinstance(s, packets.AlterTable)]:
             for base in self._engine.bases.get(table, ()):
                 if any((base, columns) in before and not self._store.finds(table, columns)
@@ -294,7 +299,7 @@ class Changes:
                                    "is there")
 
     def _call(self, table: str, name: str) -> None:
-        """The table has another name from now on."""
+        """Rename the table in the graph and in the views."""
         if table != name:
             self._planner.rename_table(table, name)
             self.views = {v: self._planner.renamed(view, table, name) for v, view in self.views.items()}
@@ -312,8 +317,8 @@ class Changes:
         self._planner.drop_view(name)
 
     def once(self, view: Any, rows: int, pieces: Pieces | None = None) -> tuple[Any, Node, OneShot]:
-        """A view for one reading of no more than so many rows: as it is read, and the node of its rows.  pieces: of
-        other workers' rows, where these matter."""
+        """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
+        rows. `pieces`: receives other workers' rows, if the read needs them."""
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
         if pieces is not None:
@@ -321,7 +326,7 @@ class Changes:
         return view, top, OneShot(self._engine, twins, rows, texts=texts)
 
     def _refuse_outdated(self, view: Any) -> None:
-        """A view that was planned for tables as they were: whoever asks plans it anew."""
+        """Reject a view that was planned for former definitions of tables; the caller plans it again."""
         if (error := self._planner.outdated(view, self._store.tables())) is not None:
             raise error
 

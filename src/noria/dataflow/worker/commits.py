@@ -1,6 +1,7 @@
-"""What changes base tables: one synced commit, then one tick of what it changed (ACK-DURABLE).
+"""Changes of base tables: one synced commit, then one tick of its deltas (ACK-DURABLE).
 
-Keeps true: what is told was committed before; what was committed is through the graph, or the worker ends.
+Keeps true: a change is committed before it is acknowledged. A committed change completes its tick, or the worker
+ends.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from noria.dataflow.messages.packets import (
 
 
 class TickFailed(Exception):
-    """What is committed did not get through the graph: only a new start brings states in line with the tables."""
+    """A committed change did not complete its tick. Only a restart makes states agree with the tables again."""
 
 
 class Slices(Protocol):
-    """What reads a table in slices."""
+    """A task that reads a table in slices."""
 
     def again(self, table: str) -> None:
-        """From the start: rows came by a load."""
+        """Restart at the first row: a load added rows."""
 
 
 class Commits:
-    """slices: what reads tables at the same time."""
+    """Handles all packets that change or check base tables. `slices`: tasks that read tables in slices."""
 
     def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices]):
         self._engine, self._store, self._slices = engine, store, tuple(slices)
@@ -62,7 +63,7 @@ class Commits:
             else:
                 results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
                                                      body.once)
-        except SqlError as error:  # nothing is there
+        except SqlError as error:  # nothing was written
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
         if loaded and any(r.error is None for r in results):
@@ -111,7 +112,8 @@ class Commits:
         return Done(body.request, (pa.RecordBatch.from_arrays(arrays, names=names), after))
 
     def ingest(self, body: Ingest, e: Envelope) -> Done:
-        """Bulk rows go to disk beside the state: what is present and could hold them is evicted or rebuilt."""
+        """Ingest bulk rows, which bypass the graph: states that derive from the table forget their keys or are
+        built again."""
         try:
             self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
                                body.auto_increment, e.epoch, e.seq, body.once)
@@ -122,7 +124,7 @@ class Commits:
         return Done(e.seq, body.rows)
 
     def _loaded(self, body: Write | Prepare | Decide) -> tuple[str, ...]:
-        """The tables into which it takes files."""
+        """The tables whose files the packet ingests."""
         if isinstance(body, Write):
             return tuple([s.table for s in body.statements if type(s) is Load])
         return self._store.loads(body.group) if isinstance(body, Decide) and body.commit else ()

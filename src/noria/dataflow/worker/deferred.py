@@ -1,7 +1,7 @@
-"""Requests that are answered later: when what they wait for is built.
+"""Requests that are answered later, when the build they wait for is complete.
 
-Keeps true: what is built is built a slice at a time, in its turn (`turns.py`); a cancelled request is answered at the
-next look; while a slice runs, the request that waits for it is the one that the worker is at.
+Keeps true: builds run one slice at a time, in their turn (`turns.py`). A cancelled request is answered at the
+next check. While a slice runs, the worker reports the request that waits for it as current.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from noria.dataflow.messages.packets import Done, Envelope
 
 @dataclass
 class _Waiting:
-    """A request, its number, and what answers it: None while it waits.  builds: what it waits for."""
+    """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: what it
+    waits for."""
 
     envelope: Envelope
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Build]]
-    unwanted: Callable[[], object] = lambda: None  # is called when nobody waits any more
+    unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
 class Deferred:
-    """See the module."""
+    """The deferred requests of a worker (see the module). Each `until_` method answers at once or defers the
+    request."""
 
     def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None, worker: int = 0):
         self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
@@ -46,7 +48,7 @@ class Deferred:
 
     # -------------------------------------------------------------- who waits
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
-        """Answered when the view has its first state, at once if it has."""
+        """Answer when the view has its first state, or why it will not have one."""
         assert isinstance(e.body, packets.Ask)
         number = e.body.request
 
@@ -61,7 +63,7 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
 
     def until_indexed(self, e: Envelope, table: str, every: bool = False) -> packets.Packet | None:
-        """Answered when the table has the indexes that it declares, or all that anybody wants."""
+        """Answer when the table has the indexes it declares; with `every`, also those that views need."""
         assert isinstance(e.body, packets.Ask)
         number, builds = e.body.request, self._engine.builds
 
@@ -77,7 +79,7 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, mine))
 
     def until_wanted(self, e: Envelope) -> packets.Packet | None:
-        """Answered when there is an index that Spark is to make."""
+        """Answer when an index waits for Spark's files."""
         assert isinstance(e.body, packets.Ask)
         number = e.body.request
 
@@ -93,7 +95,7 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, list))
 
     def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
-        """Answered when nobody waits for an index's files any more."""
+        """Answer when the index no longer waits for files."""
         assert isinstance(e.body, packets.Ask)
         number, builds = e.body.request, self._engine.builds
 
@@ -103,7 +105,7 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, list))
 
     def deliver(self, body: packets.IndexFiles) -> Done:
-        """Files for an index that waits for them."""
+        """Give files to the index that waits for them; without files the worker builds it in slices."""
         made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
         if made is None:
             return Done(body.request, error=SqlError(1105, "HY000", "nobody waits for files of this index any more"))
@@ -113,12 +115,12 @@ class Deferred:
                 made.build.deliver(body.files)
             except SqlError as e:
                 error = e
-        made.build.in_slices()  # does nothing where files came
+        made.build.in_slices()  # no effect if files were delivered
         return Done(body.request, error=error)
 
     def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:
-        """Answered when this worker has what others had committed, beyond so many exchanges (`frontier.py`); of one at
-        once."""
+        """Answer when this worker has the others' earlier commits, beyond `depth` exchanges (`frontier.py`). At
+        once if it is the only worker."""
         assert isinstance(e.body, packets.Ask)
         depth, _, of = argument.partition(" ")
         done = Done(e.body.request)
@@ -130,7 +132,8 @@ class Deferred:
         return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
 
     def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
-        """Answered when this worker has what came of messages of others; of one at once."""
+        """Answer when the effects of these messages of other workers are in the states here. At once if it is the
+        only worker."""
         assert isinstance(e.body, packets.Ask)
         done, peers = Done(e.body.request), self._peers
         if peers is None:
@@ -144,7 +147,7 @@ class Deferred:
         return answer() or self._later(_Waiting(e, done.request, answer, list))
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:
-        """Answered when all rows of a table were looked at, or one that does not fit."""
+        """Answer when all rows of a table have been checked, or when one does not fit."""
         assert isinstance(e.body, packets.Fit)
         number, builds = e.body.request, self._engine.builds
         made = builds.fit(e.body.table)
@@ -160,7 +163,7 @@ class Deferred:
         return self._later(_Waiting(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
 
     def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
-        """Answered when the node has its first state."""
+        """Answer when the node has its first state."""
         assert isinstance(e.body, packets.Bootstrap)
         number, states = e.body.request, self._engine.builds.states
 
@@ -183,15 +186,15 @@ class Deferred:
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
-        """Does a request wait?"""
+        """Whether any request waits."""
         return bool(self._waiting)
 
     def can_build(self) -> bool:
-        """Has anything that is being built a slice to do?"""
+        """Whether a build can run a slice."""
         return bool(self._engine.builds) and self._engine.builds.next() is not None
 
     def build(self) -> int:
-        """One slice; about how many rows it had."""
+        """Run one slice of a build. Returns about how many rows it had."""
         builds = self._engine.builds
         build = builds.next()
         if build is None:
@@ -202,7 +205,7 @@ class Deferred:
         return build.rows
 
     def answered(self) -> list[tuple[Envelope, Done]]:
-        """Requests that wait no more, with their replies."""
+        """Return the replies of requests that no longer wait, and remove these."""
         if not self._waiting:
             return []
         replies = [(w, self._reply(w)) for w in self._waiting]
@@ -217,11 +220,11 @@ class Deferred:
 
     # -------------------------------------------------------------- what is told of it
     def waiting(self) -> Iterator[tuple[Envelope, list[str]]]:
-        """Requests, and what they wait for."""
+        """The waiting requests, and the builds that each waits for."""
         return ((w.envelope, [self._engine.builds.progress(b).what for b in w.builds()]) for w in self._waiting)
 
     def progress(self) -> list[dict[str, object]]:
-        """What is being built, and for which views."""
+        """The builds under way and the views that wait for them."""
         return list(self._shown())
 
     def _shown(self) -> Iterator[dict[str, object]]:
@@ -235,5 +238,6 @@ class Deferred:
                    "ticket": ticket}
 
     def _views(self, build: Build) -> list[str]:
-        """Those that wait for it; the name of one that is to replace another ends with its number, behind a NUL."""
+        """The views that wait for the build. The name of a view that will replace another ends with a NUL and a
+        number, which are cut off."""
         return sorted({v.partition("\0")[0] for v in self._engine.readers if build in self._of_view(v)})

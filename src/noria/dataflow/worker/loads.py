@@ -1,4 +1,4 @@
-"""A bulk load before it is taken in: could it be?"""
+"""Checks a bulk load before it is ingested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.dataflow.messages.packets import CheckIngest, Done
 
 
 def check(store: BaseStore, body: CheckIngest) -> Done:
-    """With the error that the load would have; nothing is changed."""
+    """Report the error that ingesting these files would have; nothing is changed."""
     try:
         store.check_ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
                            {name: list(paths) for name, paths in body.others})
@@ -20,6 +20,6 @@ def check(store: BaseStore, body: CheckIngest) -> Done:
 
 
 def needs(store: BaseStore, table: str) -> dict[str, Any]:
-    """What whoever makes files for the table must know of it."""
+    """What the maker of files must know of the table: its indexes, AUTO_INCREMENT mark and number of rows."""
     indexes, auto_increment = store.load_needs(table)
     return {"indexes": indexes, "auto_increment": auto_increment, "rows": store.row_count(table)}

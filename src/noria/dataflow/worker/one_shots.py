@@ -1,12 +1,12 @@
-"""One-shots in their turns: those that read little first, what reads more in slices or behind other work.
+"""Runs one-shots in turns: those that read few rows first, larger ones in slices or behind other work.
 
-    Query ──► fresh ──► at most ONE_SHOT_AT_ONCE_ROWS read ──► the reply
+    Query ──► fresh ──► reads at most ONE_SHOT_AT_ONCE_ROWS ──► the reply
                  │ it would read more
-                 ├──► a small table, all of it ──► slices (`slicing.py`) ──► the reply
-                 └──► larger: in one go, of at most `rows` rows ──► the reply, or slices, or error 3024
+                 ├──► all of a small table ──► slices (`slicing.py`) ──► the reply
+                 └──► larger: at once, at most `rows` rows ──► the reply, or slices, or error 3024
 
-Keeps true: a query reads what is there when its turn comes, not when it arrived; one that nobody wants any more is
-answered at the next turn.
+Keeps true: a query reads the rows of the moment at which its turn begins, not at which it arrived. A cancelled
+query is answered at the next turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 Run = Callable[[], Packet | None]
-Again = Callable[[Envelope, Run], None]  # runs a request, whose reply comes with the late ones
+Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
 Wait = Callable[[Remote, Envelope, Run, Pieces | None], None]  # until other workers' rows are here
 
 
@@ -48,7 +48,7 @@ class _Asked:
 
 
 class OneShots:
-    """See the module."""
+    """The queue of one-shots (see the module)."""
 
     def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, peers: Peers | None,
                  unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait):
@@ -60,23 +60,23 @@ class OneShots:
         self._larger: deque[_Asked] = deque()
         self._replies: list[tuple[Envelope, Packet]] = []
         self._units = 0  # of the query under way
-        self._sliced = False  # was a slice the last turn of those that are larger?
+        self._sliced = False  # whether the last larger turn was a slice
 
     def __bool__(self) -> bool:
-        """Does anything wait for a turn, or to be told?"""
+        """Whether any query waits for a turn, or any reply to be collected."""
         return bool(self._fresh or self._larger or self._replies or self.scans or self.results)
 
     def add(self, body: Query, e: Envelope) -> None:
-        """It is answered in its turn."""
+        """Queue a query, which is answered in its turn."""
         self._fresh.append(_Asked(e, body))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:
-        """Queries and pieces of results that wait no more, with their replies."""
+        """Return and clear the replies of finished queries and of pieces of results."""
         replies, self._replies = self._replies, []
         return replies + self.scans.answered()
 
     def look(self) -> None:
-        """Answer what nobody wants any more."""
+        """Answer cancelled queries and drop cancelled results."""
         self.results.look()
         for waiting in (self._fresh, self._larger):
             for asked in [a for a in waiting if self._around.unwanted(a.body.request)]:
@@ -91,12 +91,12 @@ class OneShots:
         return bool(self._larger or self.scans.can_go_on())
 
     def fresh(self) -> int:
-        """The first query that has not begun; units of work."""
+        """Run the oldest query that has not begun. Returns its units of work."""
         asked = self._fresh.popleft()
         return self._run(asked, min(asked.body.rows, ONE_SHOT_AT_ONCE_ROWS))
 
     def larger(self) -> int:
-        """A slice, or in turn with slices a query in one go."""
+        """Run a slice of a scan or, in alternation, one larger query at once. Returns its units of work."""
         if self._larger and (self._sliced or not self.scans.can_go_on()):
             self._sliced = False
             asked = self._larger.popleft()
@@ -105,7 +105,7 @@ class OneShots:
         return self.scans.step()
 
     def piece(self) -> int:
-        """The next piece of a result."""
+        """Send the next piece of a result. Returns its rows."""
         e, rows = self.results.next()
         self._replies.append((e, rows))
         return 0 if rows.rows is None else int(rows.rows.num_rows)
@@ -117,7 +117,7 @@ class OneShots:
 
     # -------------------------------------------------------------- what would be
     def foresee(self, body: Query | Read | None) -> Foreseen:
-        """How a query would be answered now: it is run, on this worker's rows alone, and its rows are let go."""
+        """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
             raise SqlError(1105, "HY000", "a query is foreseen, and nothing else")
         view, top, shot = self._changes.once(body.view, body.rows)
@@ -138,7 +138,7 @@ class OneShots:
 
     # -------------------------------------------------------------- one query
     def _query(self, asked: _Asked, rows: int, pieces: Pieces | None = None) -> Packet | None:
-        """The reply; None where it comes later.  pieces: of other workers' rows, as far as they are here."""
+        """Run a query; None if its reply follows later. `pieces`: the rows received from other workers so far."""
         body = asked.body
         if body.spread and pieces is None and self._peers is not None:
             pieces, rows = Pieces(self._peers.elsewhere), body.rows

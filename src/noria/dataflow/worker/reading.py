@@ -1,7 +1,7 @@
-"""Reads of a view by keys: one, or many at once where nothing stands in the way of any of them.
+"""Reads of a view by keys: one at a time, or many in one upquery if none of them needs special treatment.
 
-Keeps true: what is read together is, for each key, what a read of that key alone would give; an error is that of the
-read that has it.
+Keeps true: a combined read returns for each key what a read of this key alone would return. An error is reported
+for the read that has it only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noria.dataflow.worker.changes import Changes
 
 
 class Reading:
-    """See the module."""
+    """Answers the reads of a worker (see the module)."""
 
     def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, results: Results):
         self._engine, self._changes, self._symbols, self._around = engine, changes, symbols, around
@@ -56,7 +56,8 @@ class Reading:
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
-        """One upquery for all the keys that a run of reads asks of one view: a fill costs as much for one."""
+        """Fill all keys that adjacent reads ask of one view with one upquery: it costs as much as one for a
+        single key."""
         view = self._changes.views.get(bodies[0].view)
         reads = [b for b in bodies if b.between is None and not self._around.unwanted(b.request)
                  and view is not None and b.definition in (0, view.definition)]
@@ -69,7 +70,7 @@ class Reading:
                                                     axis=1))
 
     def many(self, body: packets.ReadMany, alone: Callable[[packets.Read], None]) -> packets.Found:
-        """alone: answers one of which the answer does not tell."""
+        """Answer many reads together. `alone`: runs a read that needs a reply of its own."""
         parts = []
         for alike in body.alike:
             rows = self._at_once(alike)
@@ -81,7 +82,8 @@ class Reading:
         return packets.Found(body.request, tuple(parts))
 
     def _at_once(self, alike: packets.Alike) -> Any:
-        """The rows of all; None where one has an error, waits for others' rows, or would keep all others waiting."""
+        """The rows of all these reads. None if one has an error, waits for other workers' rows, or would delay
+        all others."""
         view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
         if view is None or alike.definition not in (0, view.definition):
             return None
@@ -91,7 +93,7 @@ class Reading:
         return None if found is None else self._results.shown(0, view, False, *found).rows
 
     def _together(self, view: Any, keys: Callable[[], Codes]) -> tuple[Batch, Codes] | None:
-        """What is found of all keys; None where that is to be told to each by itself."""
+        """The rows of all keys. None if each read must be answered by itself."""
         engine = self._engine
         if not view.key or view.name not in engine.readers or not engine.ready(view.name):
             return None
@@ -102,7 +104,7 @@ class Reading:
             return None
         except InvariantViolation:
             raise
-        except Exception:  # whose fault it was shows when each is answered by itself
+        except Exception:  # each read answered by itself shows which one failed
             engine.forget_partial(ancestors(engine.readers[view.name]))
             return None
         finally:

@@ -1,7 +1,7 @@
-"""The keys that were present in partial views before a restart, filled again by upqueries while nothing else is to do.
+"""Fills keys again that partial views had before a restart, by upqueries while the worker is otherwise idle.
 
-Keeps true: a key is a hint and nothing rests on it, so keys may be as old as they are.  Filling ends for good when
-memory is short or strings are freed: keys that clients read are worth more than these.
+Keeps true: saved keys are hints, so they may be outdated. Filling stops for good when memory is short or texts
+are swept: keys that clients read are worth more.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _FIRST_KEYS, _MOST_KEYS = 16, 4_096  # of a slice
 
 
 def present_keys(reader: Node) -> Codes:
-    """(columns, keys): those of a partial view, most recently read first, at most REFILL_KEYS."""
+    """The keys of a partial view, of shape (columns, keys), most recently read first, at most REFILL_KEYS."""
     view = view_of(reader)
     keys, _, _ = view.coldest(view.present_count())
     return np.ascontiguousarray(keys[:, ::-1][:, :REFILL_KEYS])
 
 
 def has_keys(engine: Engine, reader: Node) -> bool:
-    """Has the reader a partial state with many keys, which are looked up one by one?"""
+    """Whether the reader has a partial state with many keys, which clients look up singly."""
     return (not reader.full and reader.live and reader.state is not None and bool(engine.reads.get(reader))
             and not reader.ranges and view_of(reader).present_count() >= REFILL_LEAST_KEYS)
 
 
 class Refill:
-    """keys: by view, (columns, keys), the most wanted first."""
+    """The keys still to fill. `keys`: by view, of shape (columns, keys), the most wanted first."""
 
     def __init__(self, keys: Mapping[str, Codes]):
         self._left = deque((view, some) for view, some in keys.items() if some.shape[1])
         self._keys, self._most = _FIRST_KEYS, _MOST_KEYS  # of the next slice, and of any
 
     def has_work(self, engine: Engine) -> bool:
-        """Is there a view that can be filled now?  What has been dropped is forgotten."""
+        """Whether a view can be filled now. Drops the keys of views that no longer fit."""
         self._left = deque((view, keys) for view, keys in self._left if _fits(engine, view, keys))
         return any(engine.ready(view) for view, _ in self._left)
 
     def step(self, engine: Engine) -> int:
-        """One slice of one view: how many keys."""
+        """Fill one slice of one view. Returns the number of keys."""
         while not engine.ready(self._left[0][0]):
             self._left.rotate(-1)
         view, keys = self._left.popleft()
@@ -67,7 +67,7 @@ class Refill:
         except LongLookup:  # of so many keys, or of a key with very many rows
             self._keys = self._most = max(some.shape[1] // 2, 1)
             rest = keys if some.shape[1] > 1 else rest
-        except SqlError:  # its readers will see
+        except SqlError:  # reads of the view will report it
             pass
         self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)
         if rest.shape[1]:
@@ -76,12 +76,12 @@ class Refill:
 
 
 def has_work(engine: Engine) -> bool:
-    """Are there keys that can be filled now?"""
+    """Whether any keys can be filled now."""
     return engine.refill is not None and engine.refill.has_work(engine)
 
 
 def step(engine: Engine) -> int:
-    """See `Refill.step`."""
+    """Fill one slice (see `Refill.step`)."""
     return 0 if engine.refill is None else engine.refill.step(engine)
 
 

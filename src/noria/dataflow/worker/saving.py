@@ -1,9 +1,11 @@
-"""Full states over a restart: which are worth saving, and how a graph that is made anew gets them back.
+"""Saves full states over a restart: selects those worth saving, and restores them in a new graph.
 
-Keeps true: a state is named by what its node does and by all that it derives from (table numbers, columns, plans), so
-another program, or an altered table, finds none.  States are restored until the first row is written in this life, or
-strings that no state holds are freed.  Where rows were written after they were saved, every state of the new graph is
-a saved one or empty until one tick (`catch_up`) has brought these rows: no state is built from tables before it.
+Keeps true: a state's name is a digest of its node's operator and of everything it derives from (table numbers,
+columns, plans). So another program, or an altered table, finds no state.
+
+States are restored until the first row is written in this life, or until texts are swept. If rows were written
+after the states were saved, one tick (`catch_up`) applies them. Until then each state of the new graph is a saved
+one or empty: no state is built from tables before it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ Plan = Callable[[], Any]  # the graph as data (`plan/graph_plan.py`)
 
 
 def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]:
-    """By a node's number what names its state; names: those that are known already, which get the others."""
+    """The names of states by node number. `names`: those already known, to which the others are added."""
     nodes = {n.id: n for n in engine.graph.nodes}
     for p in plan.nodes:
         if p.id not in names:
@@ -41,8 +43,8 @@ def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]
 
 
 def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
-    """Full states that took long to make, and the present keys of partial views (KEYS before their names); of one
-    worker, nothing of which is out of service."""
+    """Full states that took long to build, and the present keys of partial views (with KEYS before their names).
+    Empty for one of several workers, or if a state is out of service."""
     if engine.shards is not None or len(engine.outages):
         return
     worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
@@ -51,7 +53,7 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
-    for n in engine.graph.nodes:  # what it derives from before it, however little
+    for n in engine.graph.nodes:  # its ancestors precede it, however small
         if n in needed and _is_whole(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
     for n in readers:
@@ -63,19 +65,19 @@ def _keys_of(reader: Node) -> Batch:
 
 
 def _is_whole(engine: Engine, n: Node) -> bool:
-    """Has the node a full state that can be saved?"""
+    """Whether the node has a full state that can be saved."""
     return (n.op.saves and n.full and n.live and not n.inert and n.stash is None and n.state is not None
             and bool(n.parents) and n not in engine.builds.states)
 
 
 def _of_named_views(engine: Engine) -> set[Node]:
-    """Ad-hoc views are not there when a worker starts again."""
+    """The nodes of named views. A restarted worker has no ad-hoc views."""
     return {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
 
 
 class Saved:
-    """States of an earlier life, until they are restored or worthless.  deltas: the rows written since, by table;
-    waits: for the program, which is yet to come."""
+    """States of an earlier life, until they are restored or outdated. `deltas`: the rows written since, by table.
+    `waits`: whether the program is still to be restored."""
 
     waits = True
 
@@ -86,11 +88,11 @@ class Saved:
 
     @property
     def behind(self) -> bool:
-        """Do the states lack rows that the tables have?"""
+        """Whether the states lack rows that the tables have."""
         return bool(self.deltas)
 
     def give(self, engine: Engine, node: Node) -> bool:
-        """The node's state, if it was saved; it has none yet."""
+        """Restore the state of a node that has none. Returns whether it was saved."""
         if not self._states or not node.op.saves:
             return False
         name = names_of(engine, self._plan(), self._names)[node.id]
@@ -102,7 +104,7 @@ class Saved:
         return True
 
     def keys(self, engine: Engine) -> dict[str, Codes]:
-        """Of partial views, the keys that were saved."""
+        """The saved keys of partial views, by view."""
         if not any(name.startswith(KEYS) for name in self._states):
             return {}
         names, found = names_of(engine, self._plan(), self._names), {}
@@ -114,8 +116,8 @@ class Saved:
 
 
 def catch_up(engine: Engine, saved: Saved) -> None:
-    """The program is back: bring the rows written since the states were saved, as one tick; then begin the states that
-    were not saved, and the keys that partial views had."""
+    """After the program is restored: apply the rows written since the states were saved in one tick. Then begin
+    the states that were not saved, and the refill of partial views."""
     saved.waits = False
     keys = saved.keys(engine)
     engine.refill = Refill(keys) if keys else None

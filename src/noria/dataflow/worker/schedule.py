@@ -1,10 +1,10 @@
-"""Stride scheduling: which class of work runs next, each in proportion to its weight.
+"""Stride scheduling: decides which class of work runs next, in proportion to weights.
 
     next        the class with work whose pass is least
     charge      pass(c) += cost / weight(c): cost in units of work (rows, bytes), never in time
 
-Keeps true: a class that always has work gets its weight's share of all units, give or take one piece of work of each
-class; a class that had no work saves up no claim, and none waits for ever.
+Keeps true: a class that always has work receives its weight's share of all units, up to one piece of work of each
+class. A class without work accumulates no claim. No class with work waits for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ C = TypeVar("C")
 
 
 class Schedule(Generic[C]):
-    """See the module.  weights: of every class; a tie goes to the class that they name first."""
+    """The scheduler (see the module). `weights`: of every class; in a tie the class named first runs."""
 
     def __init__(self, weights: Mapping[C, int]):
         self._weights = dict(weights)
@@ -26,7 +26,7 @@ class Schedule(Generic[C]):
         self._had_work: frozenset[C] = frozenset()
 
     def next(self, ready: Collection[C]) -> C | None:
-        """The class to run, of those that have work."""
+        """Choose the class to run among those that have work."""
         for c in ready:
             if c not in self._had_work:
                 self._pass[c] = max(self._pass[c], self._now)
@@ -37,5 +37,5 @@ class Schedule(Generic[C]):
         return chosen
 
     def charge(self, c: C, cost: int) -> None:
-        """The class did so many units of work; it never works for nothing."""
+        """Record `cost` units of work of a class, at least one."""
         self._pass[c] += Fraction(max(cost, 1), self._weights[c])

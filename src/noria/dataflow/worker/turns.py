@@ -1,12 +1,13 @@
-"""Turns: what a worker does between packets, one piece at a time, each class of work by its weight (`schedule.py`).
+"""Turns: the work of a worker between packets, one piece at a time, each class by its weight (`schedule.py`).
 
-    LOOKUPS   slices of reads that miss keys of very many rows       QUERIES  one-shots that read little
-    RESULTS   the next pieces of large results                       SCANS    one-shots in slices, and larger ones
-    BUILDS    slices of first states and indexes
+    LOOKUPS   slices of reads of keys with very many rows    QUERIES  one-shots that read few rows
+    RESULTS   the next pieces of large results               SCANS    one-shots in slices, and larger ones
+    BUILDS    slices of first states and indexes             REFILLS  keys that views had before a restart
 
-Writes and reads of keys are not here: they are done as they arrive, before any turn.  Keeps true: while packets arrive,
-no more than half of the worker's time goes to turns, except for QUERIES, each of which is bounded; between two looks at
-the worker's socket there is one quantum of work at most.
+Writes and reads of keys are not turns: they run when they arrive.
+
+Keeps true: while packets arrive, at most half of the worker's time is spent on turns, except for QUERIES, each of
+which is bounded. Between two checks of the worker's socket at most one quantum of work runs.
 """
 
 from __future__ import annotations
@@ -42,26 +43,27 @@ WEIGHTS = {Class.LOOKUPS: LOOKUPS_WEIGHT, Class.QUERIES: QUERIES_WEIGHT, Class.R
 
 @dataclass(frozen=True)
 class Turn:
-    """has_work: is there a piece to do now?  do: does one, and returns its units (rows read and made)."""
+    """One class of work. `has_work`: whether a piece can run now. `do`: runs one and returns its units (rows read
+    and made)."""
 
     has_work: Callable[[], object]
     do: Callable[[], int]
 
 
 class Turns:
-    """See the module.  clock: nanoseconds."""
+    """The turns of a worker (see the module). `clock`: nanoseconds."""
 
     def __init__(self, classes: Mapping[Class, Turn], clock: Callable[[], int]):
         self._classes, self._clock = dict(classes), clock
         self._schedule = Schedule(WEIGHTS)
-        self._next_at = 0  # not before then is there another quantum on a busy worker
+        self._next_at = 0  # the earliest next quantum on a busy worker
 
     def __bool__(self) -> bool:
-        """Is there work?"""
+        """Whether there is work."""
         return any(work.has_work() for work in self._classes.values())
 
     def between(self) -> None:
-        """One quantum, on a worker to which packets come: queries, up to one piece of something else."""
+        """Run one quantum on a worker that receives packets: queries, and at most one piece of another class."""
         start, units = self._clock(), 0
         only = None if start >= self._next_at else (Class.QUERIES,)
         while units < TURN_UNITS and (done := self._one(only)) is not None:
@@ -71,13 +73,13 @@ class Turns:
             self._next_at = 2 * self._clock() - start
 
     def quiet(self, budget_ms: int) -> None:
-        """Work for about so long, on a worker to which nothing comes."""
+        """Work for about `budget_ms` on a worker that receives no packets."""
         ends = self._clock() + budget_ms * 1_000_000
         while self._one(None) is not None and self._clock() < ends:
             pass
 
     def _one(self, only: tuple[Class, ...] | None) -> tuple[Class, int] | None:
-        """Do one piece of work: of which class, and its units; None where there is none."""
+        """Run one piece of work. Returns its class and units; None if there is no work."""
         ready = [c for c, work in self._classes.items() if (only is None or c in only) and work.has_work()]
         chosen = self._schedule.next(ready) if ready else None
         if chosen is None:

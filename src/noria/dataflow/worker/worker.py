@@ -1,12 +1,12 @@
 """One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
 
-`step` is deterministic given the base-table store.  Order, always: synced commit, tick, publish, acknowledge;
-so what is visible is durable and a client reads its own writes.
+`step` is deterministic given the base-table store. The order is always: synced commit, tick, publish,
+acknowledge. So visible rows are durable, and a client reads its own writes.
 
-Keeps true: whatever a request raises is that request's error.  A user's error changes nothing; an unforeseen one
-(error 1105, with a number that the log explains) costs the partial state that the request may have touched.  An
-operator that raises in a tick is out of service (`outages.py`).  Only a broken invariant, a tick that fails outside of
-its operators and a store that is out of order leave `step` as an exception and end the worker.
+Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error
+1105, with a number that the log explains) drops the partial states that the request may have changed. An operator
+that raises in a tick is out of service (`outages.py`). Only three exceptions leave `step` and end the worker: a
+violated invariant, a tick that fails outside its operators, and a broken store.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ from noria.dataflow.worker.reading import Reading
 from noria.dataflow.worker.turns import Class, Turn, Turns
 from noria.state.mapped import leaving
 
-_READS = frozenset((packets.Read, packets.Query))  # which end before they begin where nobody wants them
-STEPS_PER_CHECK = 16  # how often memory is looked at: a step allocates little
+_READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
+STEPS_PER_CHECK = 16  # memory is checked this often: a step allocates little
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 class Worker:
-    """See the module.  `planner(engine)` makes the planner of this worker's graph.  large: first states over
-    more base rows than this are left to Spark, whose files `read_files` opens (None: built here); large_index: likewise
-    indexes (0: built here).
-    pid: of the process that runs it, for Hello.  workers: how many there are; incarnation: how often this one was
-    started; whoever runs one of several sends what is in `outgoing` after each step."""
+    """See the module. `planner(engine)` makes the planner of the graph. `large`: Spark computes first states over
+    more base rows, and `read_files` opens its files (None: built here). `large_index`: likewise for indexes (0:
+    built here). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often this one was
+    started. With several workers the caller sends the messages of `outgoing` after each step."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
                  worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None, large_index: int = 0,
@@ -73,9 +72,9 @@ class Worker:
         self._store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
-        self.keep: Callable[[], None] = lambda: None  # saves `states`: its last act but `close`, where it ends in order
+        self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
         self._steps = self._bugs = 0
-        self._grows = True  # may something have got states since memory was looked at?
+        self._grows = True  # whether states may have grown since memory was checked
         self.around = around or Surroundings()
         self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
         self.engine.builds.awaited_rows = large_index
@@ -115,16 +114,17 @@ class Worker:
                              tuple(self._store.tables().values()), *self._store.groups())
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
-        """Handle packets in order, and some of what is done in turns; one reply each, now or later."""
+        """Handle packets in order and some work in turns. Each packet has one reply, now or later."""
         return [*self.handle(envelopes), *self.between()]
 
     def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
-        """Packets in order; the replies that are there at once.  A violation carries the story, and the log has it."""
+        """Handle packets in order; returns the immediate replies. A violation carries the story, which is also
+        logged."""
         with self._telling():
             return self._handled(envelopes)
 
     def between(self) -> list[Envelope]:
-        """Some of what is done in turns, on a worker to which packets come; the replies that it completed."""
+        """Run some work in turns on a worker that receives packets; returns the replies that it completed."""
         self._steps += 1
         going, tidies = self._goes_on(), self._steps % STEPS_PER_CHECK == 0
         if not (going or tidies or self._late or self._deferred) and self._peers is None:
@@ -165,8 +165,8 @@ class Worker:
         return out
 
     def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
-        """Work in turns, and the replies that waited for it.  going: as of `_goes_on`; budget_ms: 0 on a worker to
-        which packets come."""
+        """Work in turns; returns the replies that waited for it. `going`: as `_goes_on` returns. `budget_ms`: 0
+        on a worker that receives packets."""
         if self._peers is None and not (going or self._late or self._deferred):
             return []
         self._shots.look()
@@ -180,7 +180,7 @@ class Worker:
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self._shots.answered())]
 
     def _classes(self) -> dict[Class, Turn]:
-        """What is done in turns."""
+        """The classes of work that run in turns."""
         shots, lookups = self._shots, self.engine.lookups
         return {Class.LOOKUPS: Turn(lambda: bool(lookups), self._look_up),
                 Class.QUERIES: Turn(shots.has_fresh, shots.fresh),
@@ -196,11 +196,11 @@ class Worker:
 
     # -------------------------------------------------------------- other workers
     def outgoing(self) -> list[tuple[int, Envelope]]:
-        """What other workers are to get: whom, and what, in order."""
+        """The messages to other workers, with their receivers, in order."""
         return [] if self._peers is None else self._peers.outgoing()
 
     def heard(self) -> tuple[int, ...]:
-        """See `Peers.heard`."""
+        """The frontier (see `Peers.heard`)."""
         return () if self._peers is None else self._peers.heard()
 
     def _take(self, messages: Sequence[Envelope]) -> None:
@@ -212,7 +212,7 @@ class Worker:
             raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
 
     def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
-        """At once, or when what other workers have is here, or what is much on disk; or nobody wants it any more."""
+        """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
             with self.engine.lookups.bounded(e):
                 return self._reading.read(body)
@@ -224,7 +224,7 @@ class Worker:
 
     def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
               pieces: Pieces | None = None) -> None:
-        """Until other workers' rows are here: then the request is run again.  pieces: what it has of them."""
+        """Run the request again when other workers' rows have arrived. `pieces`: those it has received."""
         assert self._peers is not None
         number = number_of(e)
         self._peers.shards.waiting.wait(
@@ -246,8 +246,8 @@ class Worker:
         return made
 
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
-        """With whom it was told.  What was committed in another life of this worker, all are told of who hear of this
-        life.  Whoever hears of a change finds nothing that was published before this life."""
+        """Commit, and report which workers received messages of it. For a write committed in an earlier life, all
+        of them. No reader of the change finds views of an earlier life."""
         self.engine.views.take_over()
         if self._peers is None:
             return commit(body, e)
@@ -256,7 +256,7 @@ class Worker:
 
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
-        """The reply, if it is not one that waits.  run: what makes it, if it is not run from the start."""
+        """The reply, or None if it follows later. `run`: continues the request instead of starting it."""
         if why := wrong(e.body):
             return refused(e, SqlError(1105, "HY000", why))
         number = number_of(e)
@@ -283,7 +283,7 @@ class Worker:
             self.engine.work = None
 
     def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
-        """A defect: the request's error, and nothing that it may have left half done is kept."""
+        """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""
         error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
         if isinstance(e.body, packets.Query | packets.Rehearse):
             return refused(e, error)  # which change nothing
@@ -294,11 +294,11 @@ class Worker:
         return refused(e, error)
 
     def _internal(self, what: str, bug: Exception) -> SqlError:
-        """Log the defect under a number; the error with this number."""
+        """Log a defect under a number; returns the error with this number."""
         return internal_error(self._logged(what, bug))
 
     def _logged(self, what: str, bug: Exception) -> str:
-        """The number under which the log has the defect."""
+        """Log a defect; returns the number of the log entry."""
         self._bugs += 1
         name = f"W{self.worker}.{self.epoch}.{self._bugs}"
         lines = "".join(traceback.format_exception(bug))
@@ -309,8 +309,8 @@ class Worker:
         return ((self.worker, self.engine.tick_number),)
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait: the memory limit, the clock of reads, what was dropped, on disk and in memory, what is
-        built in the background.  Replies that waited for that, and whether more of it is left."""
+        """Do deferrable work: memory limit, clock of reads, dropped data on disk and in memory, builds. Returns
+        the replies that waited for it, and whether more is left."""
         with self._telling():
             if self._grows:
                 self.hold_limit()
@@ -322,21 +322,21 @@ class Worker:
             return replies, any(untidy) or self._goes_on()
 
     def _goes_on(self) -> bool:
-        """Is there something to do in slices?"""
+        """Whether any work in slices is left."""
         return bool(self._shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
 
     def states(self) -> Iterator[saving.Named]:
-        """Full states and present keys that are worth saving, and their names."""
+        """Full states and present keys worth saving, with their names."""
         return saving.worth_saving(self.engine, self._changes.graph_plan())
 
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
-        """What an earlier life had saved, with the strings that this one has, and the rows written since, by table: the
-        program is about to come back."""
+        """Offer the states that an earlier life saved, whose texts this symbol table has, and the rows written
+        since by table. Call it before the program is restored."""
         self.engine.saved = saving.Saved(states, self._changes.graph_plan, deltas)
 
     @property
     def restoring(self) -> bool:
-        """Are states of an earlier life waiting for the program, or for the rows written since?"""
+        """Whether states of an earlier life wait for the program or for the rows written since."""
         return self.engine.saved is not None and self.engine.saved.waits
 
     def close(self) -> None:
@@ -346,7 +346,7 @@ class Worker:
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
         if isinstance(body, packets.Ask) and body.what in ("caught up", "heard"):
-            self.engine.views.take_over()  # who has waited for what came since reads nothing of an earlier life
+            self.engine.views.take_over()  # a session that waited must not read views of an earlier life
         if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
         if type(body) in self._handlers:
@@ -365,7 +365,7 @@ class Worker:
 
         before = 0 if self._peers is None else self._peers.version
         if self._peers is not None and body.version:
-            self._peers.version = body.version  # what is sent on the way is of it
+            self._peers.version = body.version  # messages sent meanwhile carry it
         failed: tuple[tuple[str, SqlError], ...] = ()
         if body.adopt is not None:
             self._changes.adopt(body.steps, body.adopt)
@@ -377,7 +377,7 @@ class Worker:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
         if self._peers is not None and not body.durable:
-            self.engine.views.take_over()  # what others write may never reach what an earlier life has published
+            self.engine.views.take_over()  # views of an earlier life would miss the others' writes
         self._scans.look()
         self.engine.lookups.look()
         if self._peers is not None and body.version:
@@ -414,7 +414,7 @@ class Worker:
             self._store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
-        except StoreBroken as error:  # of the copy: its directory went with whoever asked
+        except StoreBroken as error:  # in the copy: the asker has removed its directory
             return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
         self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
@@ -461,11 +461,11 @@ class Worker:
         return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
 
     def _graph_plan(self) -> dict[str, Any]:
-        """What another worker can adopt, and which version of the program it is."""
+        """The graph as data, which another worker can adopt, and the version of its program."""
         return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
 
     def _analyze(self, body: packets.Ask, e: Envelope, profile: Profile | None = None) -> packets.Packet | None:
-        """One read, watched node by node, through all its runs while other workers' rows are missing."""
+        """Measure one read node by node, through all its runs while other workers' rows are missing."""
         seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
         assert isinstance(body.read, packets.Read)
         try:

@@ -1,4 +1,4 @@
-"""Several workers as one link: the program at all of them, joining, absence, consistent cuts.
+"""Several workers as one link: changes of the program at all of them, joining, absence, consistent cuts.
 
-`sharded.py` is the entrance.
+Call `ShardedLink` (`sharded.py`).
 """

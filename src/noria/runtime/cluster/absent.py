@@ -1,8 +1,9 @@
-"""Changes of the program while a worker is away: all workers must make them, so they wait, and are told who is missing.
+"""Delays changes of the program while a worker is away: all workers must make them. Errors name the missing
+workers.
 
-Keeps true: a change that somebody waits for begins when all workers are there, or fails within CHANGE_WAIT_S with the
-name of the one that is not, and nothing is done; until it begins it can be given up.  What is only cleared away waits
-as long as it takes.
+Keeps true: a change that somebody waits for begins when all workers are up. Otherwise it fails within
+CHANGE_WAIT_S with the name of the missing worker, and nothing is changed. Before it begins it can be given up. A
+change that only removes leftovers waits without a limit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from noria.runtime.routing.answers import as_one
 
 
 def told(link: Link, before: Losses) -> str:
-    """Which workers were lost since, or do not serve now, and why; "" where all serve all the time."""
+    """Describe the workers that were lost since `before`, or do not serve now, and why; "" if all have served
+    throughout."""
     parts = []
     each: Sequence[SomeLink] = getattr(link, "links", None) or (cast(SomeLink, link),)
     for one in each:
@@ -37,23 +39,26 @@ def told(link: Link, before: Losses) -> str:
 
 
 class Away:
+    """The changes that wait for absent workers."""
+
     def __init__(self, links: Sequence[SomeLink]):
         self._links = links
-        self._waiting: dict[asyncio.Task[Any], bool] = {}  # what has not begun: was it given up?
-        self._wanted: set[asyncio.Task[Any]] = set()  # of these, what somebody waits for
-        self.under_way = False  # is a change made at some workers, and not yet at all?
+        self._waiting: dict[asyncio.Task[Any], bool] = {}  # changes that have not begun; True: given up
+        self._wanted: set[asyncio.Task[Any]] = set()  # those that somebody waits for
+        self.under_way = False  # whether a change is made at some workers and not yet at all
 
     def __bool__(self) -> bool:
-        """Has something not begun?"""
+        """Whether a change has not begun."""
         return bool(self._waiting)
 
     def missing(self) -> list[str]:
-        """Who is not there, and why."""
+        """The workers that are not up, and why."""
         return [f"worker {link.worker} is {link.state.value} ({link.why})" for link in self._links
                 if link.state is not LinkState.UP]
 
     async def refusal(self, body: object) -> SqlError | None:
-        """None when all are there."""
+        """Wait until all workers are up. Returns the error if that takes too long or the change is given up;
+        otherwise None."""
         bounded = not isinstance(body, Migrate) or body.note is not None or body.limit_ms > 0
         task = asyncio.current_task()
         assert task is not None
@@ -78,7 +83,7 @@ class Away:
         return None
 
     def give_up(self, task: asyncio.Task[Any]) -> bool:
-        """Has it not begun?"""
+        """Give up a change. Returns whether it had not begun."""
         if task not in self._waiting:
             return False
         self._waiting[task] = True
@@ -86,7 +91,7 @@ class Away:
         return True
 
     async def builds(self, body: Ask) -> Done:
-        """What is built at the workers that are there, and what waits for the others."""
+        """The builds at the workers that are up, and the changes that wait for the others."""
         replies: list[Done | None] = await asyncio.gather(*(
             _asked(link, body) if link.state is LinkState.UP else _nothing() for link in self._links))
         built = as_one(body, [[] if r is None or r.error is not None else r.value for r in replies])
@@ -109,4 +114,4 @@ async def _asked(link: SomeLink, body: Ask) -> Done | None:
 
 
 async def _nothing() -> None:
-    """What a worker that is away says."""
+    """The answer of an absent worker."""

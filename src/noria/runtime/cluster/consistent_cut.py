@@ -1,12 +1,13 @@
-"""One moment of all workers: what is asked of each behind the same statements (the markers of Chandy and Lamport, in
-the queues that statements wait in).
+"""Asks all workers at one moment, behind the same statements (Chandy and Lamport's markers, in the queues of
+statements).
 
-A place is taken in the queues of all workers at once, so each statement, also one of several workers, is before it
-everywhere or behind it everywhere.  A worker is asked when its own place is reached: all before it is answered then,
-and what is prepared there is decided.  So no worker waits for what another one is at.
+A place is reserved in the queues of all workers at once. So each statement, even one over several workers, is
+before the cut everywhere or after it everywhere. A worker is asked when its own place is reached. By then
+everything before it is answered there, and every prepared group is decided. So no worker waits for the work of
+another.
 
-Keeps true: what was acknowledged before the cut is in it; of two statements, the second submitted when the first was
-acknowledged, it has not the second alone; whoever fails or is cancelled leaves no place behind.
+Keeps true: the cut contains everything acknowledged before it. If a statement was submitted after another was
+acknowledged, the cut never contains only the later one. A failed or cancelled cut leaves no place in a queue.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ T = TypeVar("T")
 
 
 class Cut:
-    """name: of the places, unique in the queues."""
+    """One cut. `name`: of its places, unique in the queues."""
 
     def __init__(self, links: Sequence[SomeLink], name: str):
         self._links, self._name = links, name
 
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
-        """The answers of all workers.  rest: where all must have reached their places, and this be done, before any is
-        asked.  WorkerGone: one is not there, or is lost before that."""
+        """Return the answers of all workers. `rest`: runs when all places are reached, before any worker is
+        asked. WorkerGone if a worker is down or lost before that."""
         _look(self._links)
         places = [link.hold(self._name) for link in self._links]
         try:
             if rest is not None:
                 await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))
-                await _while_there(self._links, rest())  # which may wait for a lost one's next life, and all for that
+                await _while_there(self._links, rest())  # `rest` may wait for a lost worker's next life
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:
@@ -59,7 +60,7 @@ def _look(links: Iterable[SomeLink]) -> None:
 
 
 async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
-    """What comes of it; WorkerGone, and it is given up, where one of these is lost first."""
+    """Return the result of `work`. WorkerGone, and `work` is cancelled, if one of these workers is lost first."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -71,7 +72,7 @@ async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Of what fails nothing goes on."""
+    """Run all coroutines and return their results. If one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))

@@ -1,7 +1,8 @@
-"""All rows of a table into another one, whose keys have other columns in common: so each may be another worker's.
+"""Copies all rows of a table into another whose keys share other columns, so that rows may belong to other
+workers.
 
-Keeps true: a page is one statement, whole or not at all; no more than one is in memory.  The table is not written
-meanwhile.  A new column that numbers the rows is left out: it is numbered as in any INSERT.
+Keeps true: a page of rows is one statement, wholly applied or not at all, and only one page is in memory. The
+table is not written meanwhile. A new AUTO_INCREMENT column is left out, so that each INSERT numbers its rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Asked(Protocol):
 
 async def copy_rows(links: Sequence[Asked], change: Callable[[Write], Awaitable[Wrote]], table: TableDef,
                     other: TableDef) -> None:
-    """SqlError for a row that does not fit: as many rows as were copied until then are there."""
+    """Copy the rows. SqlError for a row that does not fit; the rows copied so far remain in the other table."""
     columns = tuple(c for c in other.shown if c != other.numbered(table))
     for link in links:
         after: bytes | None = None
@@ -43,8 +44,8 @@ async def copy_rows(links: Sequence[Asked], change: Callable[[Write], Awaitable[
 
 
 def _as_they_will_be(rows: pa.RecordBatch, table: TableDef, other: TableDef, columns: Sequence[int]) -> Any:
-    """Of these columns of the other table: as they are, from the column that one was made of, or what rows have that
-    were there before it was."""
+    """The values of these columns of the other table: unchanged, from the column they derive from, or the initial
+    value of a new column."""
     at = {c: n for n, c in enumerate(table.shown)}
     if set(columns) <= set(at):
         return pa.RecordBatch.from_arrays([rows.column(at[c]) for c in columns],
@@ -58,5 +59,5 @@ def _as_they_will_be(rows: pa.RecordBatch, table: TableDef, other: TableDef, col
 
 
 def _told(error: SqlError) -> SqlError:
-    """NULL is told as ALTER TABLE tells it."""
+    """Report a NULL error with the code of ALTER TABLE."""
     return SqlError(1138, "22004", f"Invalid use of NULL value: {error.message}") if error.code == 1048 else error

@@ -1,7 +1,7 @@
-"""A worker that comes up gets what the others have: their catalog, then their graph.
+"""Gives a worker that starts the others' catalog, then their graph.
 
-Keeps true: a worker serves with the tables and the graph that all have; rows that must fit another definition of their
-table are looked at before, as when worker 0 was told of it.
+Keeps true: a worker serves with the tables and the graph of all workers. Rows that must fit a new definition of
+their table are checked first, as on worker 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SomeLink = WorkerLink | InProcessLink
 
 
 async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
-    """The worker's catalog becomes what the program is.  SqlError: it cannot."""
+    """Change the worker's catalog to that of the program. SqlError if it cannot be changed."""
     have = Mirror.of(hello.tables, hello.recipe)
     steps = between(have, wanted)
     for step in steps:
@@ -35,7 +35,7 @@ async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
 
 
 async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrated:
-    """The worker's graph becomes the one of this plan (`Ask` "graph plan"), of these views."""
+    """Give the worker the graph of this plan (`Ask` "graph plan") for the program's views."""
     steps = tuple(AddView(v) for v in mirror.views.values())
     reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
                                                  version=plan["version"]))
@@ -46,8 +46,8 @@ async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrate
 
 @dataclass
 class Doing:
-    """A change that is under way at several workers: what each does, and who has done it.  Who comes up meanwhile takes
-    the graph of one that may not have, and what it has done itself nobody sends it again."""
+    """A change under way at several workers: each one's part, and who has done it. A worker that starts meanwhile
+    copies the graph of a donor that may not have made the change. Its own part is not sent to it again."""
 
     bodies: dict[int, Migrate]
     done: set[int] = field(default_factory=set)
@@ -61,14 +61,16 @@ class Doing:
         return reply
 
     def lacks(self, worker: int, donor: int, version: int) -> Migrate | None:
-        """What a worker still has to do that has the donor's graph, of this version, and did it in its last life."""
+        """The change that a restarted worker must make again: it made it in its last life, but the donor's graph
+        of this version lacks it."""
         body = self.bodies[donor]
         return body if worker in self.done and body.version > version else None
 
 
 def taking_back(replies: Sequence[Any], back: Migrate) -> Doing:
-    """Those that made a change, by what they replied, are to take it back; the others have its version, too."""
-    nothing = replace(back, steps=(), durable=False, back=False)  # there is no room, perhaps
+    """Plan the undo: workers whose reply shows that they made the change undo it. The others only take the
+    version."""
+    nothing = replace(back, steps=(), durable=False, back=False)  # the disk may be full
     return Doing({w: back if isinstance(r, Migrated) and r.error is None else nothing for w, r in enumerate(replies)})
 
 
@@ -77,11 +79,11 @@ async def take_back(links: Sequence[SomeLink], doing: Doing) -> None:
 
 
 async def _taken_back(link: SomeLink, doing: Doing) -> None:
-    """A worker that cannot begins again, with what the others have."""
+    """Undo the change at one worker. If that fails, the worker restarts with what the others have."""
     back = doing.bodies[link.worker]
     for step in back.steps:
         if isinstance(step, AlterTable):
-            await link.ask(Fit(0, step.table), True)  # an error is that of the change, too
+            await link.ask(Fit(0, step.table), True)  # the change itself reports the same error
     reply: Migrated = await doing.watch(link.worker, link.submit(back))
     if reply.error is not None:
         link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")

@@ -1,6 +1,5 @@
-"""What all workers have, as far as their link must know: tables and views, and what changes of the program do to them.
-Pure.
-"""
+"""The tables and views that all workers have, as their link knows them, and how changes of the program affect
+them. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Steps = tuple[MigrationStep, ...]
 
 @dataclass(frozen=True)
 class Mirror:
-    """tables and views (`plan.view.ViewDef`) by name."""
+    """The tables and views (`plan.view.ViewDef`) by name, and the recipe."""
 
     tables: dict[str, TableDef] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
@@ -35,14 +34,14 @@ class Mirror:
 
     @classmethod
     def of(cls, tables: Iterable[TableDef], recipe: tuple[str, ...]) -> Mirror:
-        """Without any view yet."""
+        """A mirror of a catalog, without views."""
         return cls({t.name: t for t in tables}, {}, recipe)
 
     def table(self, number: int) -> TableDef | None:
         return next((t for t in self.tables.values() if t.table_id == number), None)
 
     def after(self, steps: Sequence[MigrationStep], recipe: tuple[str, ...], failed: Iterable[str] = ()) -> Mirror:
-        """What these steps make of it.  failed: views that could not be made."""
+        """The mirror after these steps. `failed`: views that could not be made."""
         tables, views = dict(self.tables), dict(self.views)
         for s in steps:
             if isinstance(s, CreateTable | AlterTable):
@@ -65,8 +64,8 @@ class Mirror:
         return Mirror(tables, views, recipe)
 
     def aside(self, steps: Sequence[MigrationStep]) -> tuple[Steps, Steps]:
-        """These steps, but what they drop of tables only gets another name, which can be taken back; and what drops it
-        when all workers have come so far."""
+        """Split the steps in two. In the first part dropped tables are only renamed, which can be undone. The
+        second part drops them when all workers have made the first."""
         tables, kept, gone = {t.table_id: t for t in self.tables.values()}, list[MigrationStep](), list[MigrationStep]()
         for s in steps:
             if isinstance(s, CreateTable | AlterTable):
@@ -83,7 +82,7 @@ class Mirror:
         return tuple(kept), tuple(gone)
 
     def inverse(self, steps: Sequence[MigrationStep]) -> Steps:
-        """What takes these steps back where they have been made; none drops a table (`aside`)."""
+        """The steps that undo these steps. None of them may drop a table (see `aside`)."""
         back: list[MigrationStep] = []
         for s in reversed(steps):
             if isinstance(s, CreateTable):
@@ -99,14 +98,14 @@ class Mirror:
         return tuple(back)
 
     def differing(self, steps: Sequence[MigrationStep], wanted: Mirror) -> Steps:
-        """The views of these steps that are there and are not wanted, and the other way round."""
+        """Steps for the views named in `steps`: drop those not in `wanted`, add those missing here."""
         own = [s for s in steps if isinstance(s, AddView | DropView | RenameView)]
         names = dict.fromkeys(n for s in own for n in _names_of(s))
         gone = [DropView(n) for n in names if n in self.views and n not in wanted.views]
         return *gone, *(AddView(wanted.views[n]) for n in names if n in wanted.views and n not in self.views)
 
     def refusal(self, steps: Sequence[MigrationStep]) -> SqlError | None:
-        """Why these cannot be made by several workers: rows would have to go from one to another."""
+        """Why several workers cannot make these steps: rows would have to move between workers."""
         for s in steps:
             was = self.table(s.table.table_id) if isinstance(s, AlterTable) else None
             if isinstance(s, AlterTable) and was is not None and place_of(was) != place_of(s.table):
@@ -115,7 +114,7 @@ class Mirror:
         return None
 
     def made_unique(self, steps: Sequence[MigrationStep]) -> list[tuple[TableDef, tuple[int, ...]]]:
-        """UNIQUE indexes that tables are about to have, and of which several workers have values: table and columns."""
+        """The UNIQUE indexes, as table and columns, that these steps add and whose values several workers have."""
         found = [(s.table, i.columns, self.table(s.table.table_id)) for s in steps if isinstance(s, AlterTable)
                  for i in s.table.spread_unique]
         return [(t, columns) for t, columns, was in found
@@ -129,19 +128,19 @@ def _names_of(step: AddView | DropView | RenameView) -> tuple[str, ...]:
 
 
 def place_of(table: TableDef) -> object:
-    """What tells where a row is."""
+    """The columns, with their types, that determine the worker of a row."""
     by = table.sharded_by
     types = [table.columns[c].type for c in by or ()]
     return by, [(t.kind, t.scale, t.folds) for t in types]
 
 
 def of_tables(steps: Sequence[MigrationStep]) -> Steps:
-    """The part of a change that the catalog has."""
+    """The steps that change the catalog."""
     return tuple(s for s in steps if isinstance(s, CreateTable | AlterTable | DropTable))
 
 
 def catalog_only(body: Change) -> Change:
-    """A change of the program, for a worker that has no graph yet."""
+    """The change as sent to a worker without a graph."""
     return replace(body, steps=of_tables(body.steps), version=0) if isinstance(body, Migrate) else body
 
 
@@ -150,13 +149,13 @@ def of_views(steps: Sequence[MigrationStep]) -> Steps:
 
 
 def yielding(steps: Sequence[MigrationStep], idle: Collection[str]) -> Steps:
-    """Those of views that go if they are idle: that is decided for all workers together."""
+    """The steps with decided drops of idle views: all workers drop those in `idle`, and none of the others."""
     return tuple(replace(s, idle=False) if isinstance(s, DropView) else s for s in steps
                  if not isinstance(s, DropView) or not s.idle or s.view in idle)
 
 
 def between(have: Mirror, want: Mirror) -> Steps:
-    """What makes one catalog's tables the other's."""
+    """The steps that turn the tables of one catalog into those of the other."""
     there = {t.table_id for t in have.tables.values()}
     gone = [DropTable(n) for n, t in have.tables.items() if want.table(t.table_id) is None]
     made = [CreateTable(t) if t.table_id not in there else AlterTable(t) for t in want.tables.values()

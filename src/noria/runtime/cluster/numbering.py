@@ -1,8 +1,8 @@
-"""AUTO_INCREMENT values of tables that several workers have: given where rows are placed (`placing.Numbers`), and
-learnt from the workers, which keep how far each table is with its rows.
+"""AUTO_INCREMENT values of tables over several workers: assigned where rows are routed (`write_routing.Numbers`),
+learned from the workers, whose tables store the highest value.
 
-Keeps true: what workers have reached is known here before the next value is given, but for one that is away, which is
-asked when it is there; a statement's own values count once it is done.  A value is given twice only after TRUNCATE.
+Keeps true: before a value is assigned, the highest values of all workers are known here. A worker that is away is
+asked when it is back. Values in a statement count once it is done. A value is assigned twice only after TRUNCATE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 
 class Numbering:
-    """later: runs something beside; writes: is a table written at this moment?"""
+    """The numbers of all tables. `later`: runs a coroutine in the background. `writes`: whether a table is being
+    written."""
 
     def __init__(self, links: Sequence[SomeLink], later: Callable[[Coroutine[Any, Any, Any]], object],
                  writes: Callable[[str], bool]):
@@ -31,23 +32,24 @@ class Numbering:
         self._reaching: set[tuple[int, str]] = set()  # workers that are away, by table of which they may have values
 
     async def look(self, tables: Iterable[TableDef], how: How = lambda link, body: link.ask(body, True)) -> None:
-        """What all workers have reached of these."""
+        """Learn the highest values of these tables from all workers."""
         for table in [t for t in tables if t.auto_increment is not None]:
             for reply in await asyncio.gather(*(how(link, Ask(0, "table", table.name)) for link in self._links)):
                 self._reached(table, reply)
 
     def _reached(self, table: TableDef, reply: Done) -> int:
-        """0 where there is no such table any more."""
+        """Record a worker's highest value; 0 if the table no longer exists."""
         value: int = 0 if reply.error is not None else reply.value["auto_increment"]
         self.numbers.reached(table, value)
         return value
 
     def expecting(self, parts: Placed, table: TableDef, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
-        """What a write did that brings a value; until then nobody is given it."""
+        """Wrap the result of a write that has its own value: nobody is assigned that value until the write is
+        over."""
         self.numbers.expect(table, parts.brings)
 
         def came() -> Wrote:
-            done = True  # who knows, where a worker is gone
+            done = True  # unknown if a worker is gone: assume it is done
             try:
                 reply = wrote()
                 done = reply.results[0].error is None
@@ -61,8 +63,8 @@ class Numbering:
         return came
 
     def after(self, write: asyncio.Future[Any], table: TableDef, emptied: bool) -> Coroutine[Any, Any, Wrote]:
-        """The reply of a write that may have set the column, once it is known here.  emptied: it is a TRUNCATE, after
-        which values begin anew, unless others have got some since or write the table."""
+        """Return the reply of a write that may have changed the column, once the new value is known here.
+        `emptied`: after a TRUNCATE values restart, unless others were assigned values since or write the table."""
         before = self.numbers.last.get(table.table_id, 0)
 
         async def replied() -> Wrote:
@@ -80,7 +82,7 @@ class Numbering:
         return replied()
 
     async def _found(self, table: TableDef) -> list[int]:
-        """What the workers have reached that are there; the others are asked when they are."""
+        """The highest values of the workers that are up; the others are asked when they are back."""
         found = []
         replies = await asyncio.gather(*(link.ask(Ask(0, "table", table.name)) for link in self._links),
                                        return_exceptions=True)

@@ -1,17 +1,17 @@
-"""The front end's side of several workers: one `Link` over one for each (DESIGN section 7).
+"""The front end's side of several workers: one `Link` over the links of all (DESIGN section 7).
 
-    a write      to the worker that has its rows; of several, as a group (`two_phase_commit.py`)
+    a write      to the worker that has its rows; if several, as a group (`two_phase_commit.py`)
     a read       to the worker that has its key (`scatter_gather.py`)
     a change of the program    at worker 0, whose catalog decides; then at all others
-    questions    to all, their answers as one (`answers.py`)
+    questions    to all; their answers are combined (`answers.py`)
 
-When a worker comes up while others serve it takes their graph over; when none serves, worker 0's catalog says what the
-program is, and the others follow it.
+A worker that starts while others serve copies their graph. If none serves, worker 0's catalog defines the
+program, and the others follow it.
 
-Keeps true: all workers that are up have the same tables and the same graph; changes of the program happen one at a
-time, in the order asked; a worker that is down keeps nobody waiting who needs nothing of it.
+Keeps true: all workers that are up have the same tables and the same graph. Changes of the program happen one at
+a time, in the order of requests. A worker that is down delays only requests that need it.
 
-More than 500 lines: what becomes of a change, from where it is submitted to where it is taken back, stands together.
+More than 500 lines: all steps of a change, from its submission to its undo, are in one place.
 """
 
 from __future__ import annotations
@@ -78,38 +78,38 @@ LEADER = 0
 
 
 class _Past:
-    """See `Unwritten`."""
+    """An `Unwritten`: writes past the pause of its table."""
 
     def __init__(self, link: ShardedLink):
         self.submit, self.moved = link.past, link.moved
 
 
 class ShardedLink:
-    """See `Link`.  links: of the workers, by number.  on_hello: is given worker 0's Hello when all workers come up
-    together."""
+    """See `Link`. `links`: of the workers, by number. `on_hello`: receives worker 0's Hello when all workers
+    start together."""
 
     def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
         self.links, self.workers, self.on_hello = links, len(links), on_hello
         self._asked = LinkStats()
         self.routes, self.version = Routes(self.workers), 0  # of the program
         self._mirror = Mirror()
-        self._told: list[Migrated] = []  # since a change began, by workers that came up
-        self._next: tuple[int, Mirror] | None = None  # what a change under way leads to: its version, and that
+        self._told: list[Migrated] = []  # replies of workers that started since a change began
+        self._next: tuple[int, Mirror] | None = None  # the version and mirror after the change under way
         self._doing: Doing | None = None
-        self._adopted: dict[int, int] = {}  # by worker: the version of the graph that its life has taken over
+        self._adopted: dict[int, int] = {}  # by worker: the version of the graph it adopted in this life
         self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
         self._groups = Groups(links, epoch)
         self._migrating = asyncio.Lock()
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
-        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # of what was submitted: what it waits for
-        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by what waits for numbers, too: the write
+        self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by submitted future: the one it waits for
+        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
         self._writing = Writing()
-        self._taking: set[asyncio.Future[None]] = set()  # done when a worker serves that takes a graph over, or is lost
-        self._at_gate: dict[int, Hello] = {}  # of workers that came up while none serves
+        self._taking: set[asyncio.Future[None]] = set()  # done when a worker that copies a graph serves or is lost
+        self._at_gate: dict[int, Hello] = {}  # of workers that started while none serves
         self._starting: asyncio.Task[Any] | None = None  # all of these
-        self._gate = asyncio.Event()  # set when all workers may serve that came up together
+        self._gate = asyncio.Event()  # set when all workers that start together may serve
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._alone: set[asyncio.Future[Any]] = set()  # what waits until nothing else is under way
+        self._alone: set[asyncio.Future[Any]] = set()  # changes that wait until no other is under way
         self._limit: SetLimit | None = None
         self._pauses = Pauses(self._begin)
         self._own = OwnWrites(links)
@@ -123,7 +123,7 @@ class ShardedLink:
     # ------------------------------------------------------------ life
     @property
     def state(self) -> LinkState:
-        """That of the worker that is farthest from serving."""
+        """The state of the worker that is farthest from serving."""
         states = [link.state for link in self.links]
         order = (LinkState.CLOSED, LinkState.DOWN, LinkState.RECOVERING)
         return next((s for s in order if s in states), LinkState.UP)
@@ -135,7 +135,7 @@ class ShardedLink:
 
     @property
     def stats(self) -> LinkStats:
-        """changes and asks: as they came here."""
+        """Counters of all links; `changes` and `asks` count the requests to this one."""
         each = [link.stats for link in self.links]
         return replace(self._asked, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
                        losses=sum(s.losses for s in each), dropped=sum(s.dropped for s in each))
@@ -163,10 +163,10 @@ class ShardedLink:
 
     # ------------------------------------------------------------ workers come and go
     async def _appeared(self, worker: int, hello: Hello) -> None:
-        """Returns when the worker may serve."""
+        """Prepare a worker that has sent a Hello. Returns when it may serve."""
         self._own.lost(worker)
         while (donor := self._serving()) is None and self._taking:
-            await asyncio.wait(self._taking)  # who has a lost worker's graph, or is about to, serves first
+            await asyncio.wait(self._taking)  # a worker that copies a lost worker's graph serves first
         if donor is not None:
             serves: asyncio.Future[None] = self._loop.create_future()
             self._taking.add(serves)
@@ -187,14 +187,14 @@ class ShardedLink:
         finally:
             if self._at_gate.get(worker) is hello:
                 del self._at_gate[worker]
-            if self._starting is not None and not gate.is_set():  # it was lost: what is asked of it is not answered
+            if self._starting is not None and not gate.is_set():  # it was lost: it will not answer
                 self._starting.cancel()
 
     def _serving(self) -> SomeLink | None:
         return next((link for link in self.links if link.state is LinkState.UP), None)
 
     async def _start_all(self, gate: asyncio.Event, hellos: Sequence[Hello]) -> None:
-        """All workers came up, and none has the program.  Where one is lost on the way all begin again."""
+        """Start all workers, of which none has the program. If one is lost meanwhile, all restart."""
         try:
             await self._bring_back(hellos)
             gate.set()
@@ -227,7 +227,7 @@ class ShardedLink:
             raise WorkerGone("one that had the program is gone")
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
-        """One came up while others serve: it gets their graph, and what they have learned since is done there again."""
+        """Give a starting worker the graph of a serving one (`donor`), then the changes made since."""
         missed: list[Migrate] = []
 
         def noted(body: Change) -> Change:
@@ -244,7 +244,7 @@ class ShardedLink:
             plan = (await donor.ask(Ask(0, "graph plan"))).value
         except WorkerGone as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
-        await link.take_in(plan["version"], catalog_only)  # the graph has it already, the catalog here has not
+        await link.take_in(plan["version"], catalog_only)  # the graph includes it, this worker's catalog does not
         mirror = self._mirror
         if self._next is not None and plan["version"] == self._next[0]:
             mirror = self._next[1]
@@ -260,7 +260,7 @@ class ShardedLink:
                 self._tells(body.version, told)
 
     def _tells(self, version: int, told: Migrated) -> None:
-        """A worker that came up has the graph of this version."""
+        """Record the routes of a starting worker's graph of this version."""
         if self._migrating.locked():
             self._told.append(told)
         if self._next is None and version == self.version:
@@ -286,7 +286,7 @@ class ShardedLink:
             self._passes_on(task, future, task.result)
 
     def _passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any]) -> None:
-        """What becomes of the one becomes of the other."""
+        """Pass the outcome of `inner` to `future`."""
         self._inner[future] = inner
 
         def done(_: asyncio.Future[Any]) -> None:
@@ -305,7 +305,7 @@ class ShardedLink:
         inner.add_done_callback(done)
 
     def _write(self, body: Write, future: asyncio.Future[Any]) -> None:
-        if not body.statements:  # what is to be forgotten, wherever it was remembered
+        if not body.statements:  # only names to forget: every worker may remember them
             forgotten = asyncio.gather(*(link.submit(body) for link in self.links))
             self._passes_on(forgotten, future, lambda: Wrote(0, ()))
             return
@@ -327,7 +327,8 @@ class ShardedLink:
         return self._numbering.expecting(parts, self._mirror.tables[table], wrote) if parts.brings else wrote
 
     def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """What is to be the write's future, where the one given waits for what it does to AUTO_INCREMENT, too."""
+        """The future for the write itself. If the write may set AUTO_INCREMENT, `future` also waits until the new
+        value is known."""
         table = self._mirror.tables.get(statement.table)
         if table is None or not renumbers(statement, table):
             return future
@@ -403,7 +404,7 @@ class ShardedLink:
             return replace(made, yielded=tuple(idle)) if made.error is None else made
 
     async def _checked(self, body: Migrate) -> Migrated:
-        """Made, unless values that are to be UNIQUE are at several workers."""
+        """Make the change, unless several workers have equal values of an index that becomes UNIQUE."""
         body, unique = replace(body, version=self.version + 1), self._unique(body.steps)
         try:
             for u in unique:
@@ -418,7 +419,7 @@ class ShardedLink:
 
     @asynccontextmanager
     async def _unplaced(self, steps: Sequence[MigrationStep]) -> AsyncIterator[None]:
-        """No write is under way that was placed by the old definition of a table that is altered, and none begins."""
+        """Wait until no write that was routed by a table's old definition is under way, and pause new ones."""
         ids = {s.table.table_id: s.table.name for s in steps if isinstance(s, AlterTable)}
         names = {*ids.values(), *(t.name for t in self._mirror.tables.values() if t.table_id in ids)}
         with ExitStack() as pauses:
@@ -428,25 +429,25 @@ class ShardedLink:
             yield
 
     def _still(self) -> AbstractAsyncContextManager[Any]:
-        """While it lasts nothing is written."""
+        """Pause all writes for the duration of the context."""
         return self._writes.places(True)
 
     def _unique(self, steps: Sequence[MigrationStep]) -> list[Unique]:
         return [Unique(self.links, *u) for u in self._mirror.made_unique(steps)]
 
     async def _drop(self, body: Migrate) -> None:
-        """Tables that nothing names any more; where that fails a start does it."""
+        """Drop tables that nothing refers to any more. If that fails, the next start drops them."""
         (made,) = await asyncio.gather(self._checked(body), return_exceptions=True)
         self._mirror = self._mirror.after(body.steps, self._mirror.recipe)
         if not isinstance(made, Migrated) or made.error is not None:
             log.warning("what was dropped takes its place on disk until the next start: %r", made)
 
     async def _is_idle(self, view: str) -> bool:
-        """At all workers?"""
+        """Whether the view is idle at all workers."""
         return bool((await self._all(Ask(0, "idle", view), lambda link, b: link.ask(b, True))).value)
 
     async def _made(self, body: Migrate, send: Send) -> Migrated:
-        """At worker 0, then at all others."""
+        """Make the change at worker 0, then at all others."""
         self._told.clear()
         sent, task = send(LEADER, body), asyncio.current_task()
         assert task is not None
@@ -479,7 +480,8 @@ class ShardedLink:
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
     async def _again(self, body: Migrate, send: Send, first: Migrated, after: Mirror) -> Migrated:
-        """All workers began again in the midst of it, with what is durable of it and with the other views of before."""
+        """Make the rest of a change during which all workers restarted: they have its durable part, and the other
+        views as before."""
         await self._gate.wait()
         steps = self._mirror.differing(body.steps, after)
         if not steps:
@@ -487,8 +489,8 @@ class ShardedLink:
         return await self._made(replace(body, steps=steps, durable=False, version=self.version + 1), send)
 
     async def _undo(self, body: Migrate, replies: Sequence[Any]) -> Migrated:
-        """One worker could not follow: those that have are taken back; one that cannot be begins again.  So does one
-        that could not store the change and has it nevertheless, by the graph of another one."""
+        """Undo a change that one worker could not make. A worker that cannot undo it restarts. So does one that
+        failed to store the change but has it from another worker's graph."""
         self.version += 1
         back = Migrate(self._mirror.inverse(body.steps), self._mirror.recipe, body.durable, version=self.version,
                        back=True)
@@ -506,10 +508,10 @@ class ShardedLink:
         raise next(r for r in replies if isinstance(r, BaseException))
 
     async def recover(self, body: Packet) -> Any:
-        """Only within `on_hello`: worker 0 takes the program; the others take it over from there."""
+        """Within `on_hello` only: worker 0 restores the program, and the others copy it from there."""
         if not isinstance(body, Migrate):
             return await self._all(body, lambda link, b: link.recover(b))
-        self.version = max(self.version, 1)  # all are new: what is sent again comes after it, and others wait for it
+        self.version = max(self.version, 1)  # all workers are new: later changes must have later versions
         reply: Migrated = await self.links[LEADER].recover(replace(body, version=self.version))
         if reply.error is None:
             self._mirror = self._mirror.after(body.steps, self._mirror.recipe, [v for v, _ in reply.failed])
@@ -539,14 +541,14 @@ class ShardedLink:
         return await self._all(body, lambda link, b: link.ask(b, retry))
 
     async def _all(self, body: Packet, how: How) -> Any:
-        """All answers as one; an error of any is the answer."""
+        """Ask all workers and combine the answers; an error of any of them is the answer."""
         return together(body, await asyncio.gather(*(how(link, body) for link in self.links)))
 
     # ------------------------------------------------------------ reads
     async def _read(self, body: Read | Query, retry: bool, lease: Lease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
-            reply: Rows = await self.links[LEADER].ask(body, retry)  # which says that it is gone
+            reply: Rows = await self.links[LEADER].ask(body, retry)  # worker 0 reports that it is gone
             return reply
         parts = split(body, self.routes, view)
         if len(parts) == 1:
@@ -558,7 +560,7 @@ class ShardedLink:
         return merged(parts, dict(zip(parts, replies, strict=True)))
 
     async def _view(self, name: str, patient: bool) -> ViewDef | None:
-        """None where the program has none of this name, once it is known what the program is."""
+        """The view's definition, once the program is known; None if the program has no such view."""
         while (view := self._mirror.views.get(name)) is None and not self._gate.is_set():
             if not patient:
                 raise WorkerGone(self.why)
@@ -566,7 +568,7 @@ class ShardedLink:
         return view
 
     async def _analyze(self, body: Ask, retry: bool) -> Any:
-        """At all workers that have something of it."""
+        """Measure a read at all workers that have a part of it."""
         assert isinstance(body.read, Read)
         view = await self._view(body.read.view, retry)
         parts = {LEADER: body.read} if view is None else split(body.read, self.routes, view)
@@ -584,14 +586,14 @@ class ShardedLink:
     # ------------------------------------------------------------ what all workers do at one moment
     @asynccontextmanager
     async def _nothing_else(self) -> AsyncIterator[None]:
-        """No change is under way, and what is submitted waits."""
+        """Pause all changes and wait until none is under way."""
         async with self._one_moment:
             with self._pauses.of(ALL):
                 await self._under_way()
                 yield
 
     async def _under_way(self) -> None:
-        """When nothing is under way any more; WorkerGone where a worker that it needs is not there."""
+        """Wait until no change is under way. WorkerGone if a worker is not up."""
         while True:
             if self.state is not LinkState.UP:
                 raise WorkerGone(self.why)
@@ -607,13 +609,13 @@ class ShardedLink:
             yield _Past(self)
 
     def past(self, body: Change) -> asyncio.Future[Any]:
-        """As `submit`, past what waits."""
+        """`submit`, past pauses."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._begin(body, future)
         return future
 
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
-        """As `Unwritten.moved`."""
+        """See `Unwritten.moved`."""
         future: asyncio.Future[Any] = self._loop.create_future()
         inner, wrote = self._writes.begin(Placed(dict(parts)))
         first = next(iter(parts.values()))
@@ -623,15 +625,15 @@ class ShardedLink:
 
     @asynccontextmanager
     async def copied(self, table: TableDef, other: TableDef) -> AsyncIterator[None]:
-        """All rows of the table are in the other one, too, and in what is made of that; nobody writes the table
-        meanwhile, nor while this lasts.  SqlError: a row does not fit there."""
+        """Copy all rows of the table into the other one and the states that derive from it. Nobody writes the
+        table until the context ends. SqlError if a row does not fit."""
         async with self.unwritten(table.name):
             await copy_rows(self.links, self.change, table, other)
             await self._own.catch_up({}, self.routes.depth, range(self.workers))
             yield
 
     async def _snapshot(self, body: Snapshot) -> Done:
-        """A checkpoint of each worker, in a directory of its own."""
+        """Make a checkpoint of each worker in its own directory, as of one cut."""
         async with self._one_moment, self._migrating:
             Path(body.path).mkdir(mode=0o700)
             replies: list[Done] = await Cut(self.links, self._groups.name()).each(
@@ -646,7 +648,7 @@ class ShardedLink:
                                                "views": views})
 
     async def _ingest(self, body: Ingest) -> Done:
-        """At all workers or at none, as a group, after all have found that it fits."""
+        """Ingest a load at all workers or at none, as a group, after all have accepted their parts."""
         async with self._nothing_else():
             spread = spread_families(self._mirror.tables.get(body.table))
             checks: list[Done] = await asyncio.gather(*(link.ask(body.check_of(link.worker, spread))

@@ -1,8 +1,9 @@
-"""Who ended a worker: requests that did so twice are refused from then on, reads as well as writes.
+"""Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads
+or writes.
 
-Keeps true: a request is blamed only for a death during which the worker was at it (`pulse.Doing`); what is
-remembered is bounded, and forgotten after `limits.BLAME_S` or once the request was answered; a request is known by what
-it asks, so that sending it again does not help.
+Keeps true: a request is blamed only for a death during which the worker executed it (`pulse.Doing`). The record
+is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified by
+its content, so sending it again does not circumvent this.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from noria.runtime.transport.packet_codec import PACKETS
 
 
 class Blame:
-    """Deaths by request, and when the last one was.  clock: seconds."""
+    """Deaths by request, with the time of the last one. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._deaths: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
@@ -31,7 +32,7 @@ class Blame:
         return bool(self._deaths)
 
     def note(self, body: Any) -> int:
-        """The worker ended while it was at this; how often that happened."""
+        """Record that the worker ended during this request. Returns how often that has happened."""
         known = signature(body)
         deaths = self._count(known) + 1
         self._deaths.pop(known, None)
@@ -48,12 +49,12 @@ class Blame:
         return deaths
 
     def answered(self, body: Any) -> None:
-        """It was not its fault."""
+        """Clear the record of a request that was answered."""
         if self._deaths:
             self._deaths.pop(signature(body), None)
 
     def refusal(self, body: Any) -> SqlError | None:
-        """Why this is not even tried."""
+        """The error with which the request is rejected without a try, or None."""
         if not self._deaths:
             return None
         parts = [body] if not isinstance(body, Write) else [body, *(Write((s,)) for s in body.statements)]
@@ -67,7 +68,7 @@ def refused(deaths: int) -> SqlError:
 
 
 def signature(body: Any) -> bytes:
-    """The same for a request that asks the same: numbers of requests and names of ad-hoc views do not count."""
+    """A digest of the content of a request, without request numbers and names of ad-hoc views."""
     return hashlib.blake2b(PACKETS.encode(_plain(body)), digest_size=16).digest()
 
 

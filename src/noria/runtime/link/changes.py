@@ -1,13 +1,14 @@
-"""The changes a front end has in hand: waiting, in flight, and what becomes of them when a worker dies.
+"""The changes of one link: waiting, in flight, answered, and sent again after a worker's death.
 
-Concurrent single-statement writes are merged into one `Write` (group commit: one synced commit for all of them)
-and their results split again.  No I/O here: `link.py` and `inprocess.py` move the packets.
+Concurrent single-statement writes are merged into one `Write` (group commit: one synced commit for all), and
+their results are split again. No I/O here: `link.py` and `inprocess.py` send the packets.
 
-Keeps true: sequence numbers grow by one and are sent in order; a change keeps its number until it is answered,
-so a worker that has it already answers with its first results; behind a `Prepare` goes nothing but its `Decide`, and
-while that is on its way to a lost worker, writes of other tables.
-A change is blamed for a death that came while the worker was at it; where that is not known, one that was alone in
-flight is, and after a death changes go one at a time until one is answered.
+Keeps true: sequence numbers grow by one and are sent in order. A change keeps its number until it is answered, so
+a worker that has applied it answers with the first results. After a `Prepare` only its `Decide` is sent, and
+while that waits for a lost worker, writes of other tables.
+
+A change is blamed for a death that occurred while the worker executed it. If that is unknown, a change that was
+alone in flight is blamed, and after the death changes are sent singly until one is answered.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from noria.dataflow.messages.packets import (
 )
 from noria.runtime.link.blame import Blame, refused
 
-_MOST_PASSED = 1_000  # changes that are looked through for one that may go before them
+_MOST_PASSED = 1_000  # changes searched for one that may pass them
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A place in the queue that lets nothing pass, for what is not known yet; it is never sent."""
+    """A place in the queue that nothing passes, for a change that is not known yet. It is never sent."""
 
     group: str
 
@@ -51,12 +52,12 @@ Changed = Wrote | Migrated | Done
 
 
 class WorkerGone(ConnectionError):
-    """The worker that was to answer is gone; the message says since when and what that means for the request."""
+    """The worker that should answer is gone. The message says since when, and what that means for the request."""
 
 
 class Lost(Exception):
-    """A worker was lost before something was decided that concerns it: nothing of that was done, and it may be begun
-    again.  deaths: how many workers it may have ended."""
+    """A worker that a group needs was lost before the decision. Nothing of the group is done, and it may begin
+    again. `deaths`: how many workers it may have ended."""
 
     def __init__(self, deaths: int = 0):
         super().__init__("a worker was lost on the way")
@@ -65,9 +66,12 @@ class Lost(Exception):
 
 @dataclass
 class Flight:
-    """One numbered packet and whose it is: (statements, future) for each caller; without statements for who waits for
-    the answer beside them.  early: it went to a worker before that had its graph, so its tick told nobody, and the
-    others find what it did when they gather that one's rows again: who knows of it is not known."""
+    """One numbered packet and its callers, as (number of statements, future). A caller with 0 statements only
+    waits for the answer.
+
+    `early`: the packet was sent before the worker had its graph, so its tick sent nothing to other workers. They
+    receive its rows when they gather again, so which workers have them is unknown.
+    """
 
     seq: int
     body: Change
@@ -96,10 +100,13 @@ class Flight:
 
 @dataclass
 class ChangeQueue:
-    """Order of arrival is order of commit.  One packet is in flight, and one large write behind it.  held: the group
-    that is prepared, or about to be: only what is decided of it may go; passed: and what is of other tables.  gated:
-    groups whose `Write` keeps its place, and all that waits behind it, until it may go.  The future of a `Hold` is done
-    when all before it was answered."""
+    """The queue of a link's changes: they commit in order of arrival. One packet is in flight, and one large
+    write behind it.
+
+    `held`: the group that is prepared or about to be; only its decision may be sent. `passed`: so may writes of
+    other tables. `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
+    released. The future of a `Hold` is done when everything before it is answered.
+    """
 
     last_seq: int = 0
     waiting: deque[tuple[Change | Hold, asyncio.Future[Any]]] = field(default_factory=deque)
@@ -118,11 +125,11 @@ class ChangeQueue:
 
     @property
     def sent(self) -> bool:
-        """Is a worker at something?"""
+        """Whether a worker has an unanswered change."""
         return any(f.sent for f in self.flying)
 
     def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
-        """What comes to the group's place; nothing: it is given back."""
+        """Put a change in the group's place; None: remove the place."""
         place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, Hold) and b.group == group), None)
         if place is None:
             _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
@@ -135,8 +142,8 @@ class ChangeQueue:
         self.waiting.append((body, future))
 
     def next(self) -> Flight | None:
-        """The packet to send now: again what the last worker left unanswered, then what waits, merged; None
-        when there is nothing or enough is in flight."""
+        """The packet to send now: first those that the last worker left unanswered, then waiting changes, merged.
+        None if there is none or enough are in flight."""
         flight = next((f for f in self.flying if not f.sent), None)
         if self._careful and any(f.sent for f in self.flying):
             return None
@@ -167,7 +174,7 @@ class ChangeQueue:
         return flight
 
     def _take_past(self) -> Flight | None:
-        """The first write that is of no table of what is prepared, nor of what waits before it."""
+        """The first write that shares no table with the prepared group or with changes waiting before it."""
         tables = set(self._held_tables)
         for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
             if not isinstance(body, Write | Prepare):
@@ -179,7 +186,7 @@ class ChangeQueue:
         return None
 
     def begun(self, body: Change, future: asyncio.Future[Any]) -> Flight:
-        """A change as the next one."""
+        """Give a change the next sequence number."""
         self.last_seq += 1
         self.groups += 1
         flight = Flight(self.last_seq, body, [(1, future)])
@@ -187,7 +194,7 @@ class ChangeQueue:
         return flight
 
     def _decision_first(self) -> bool:
-        """What was decided of the group that is held comes before all that waits, if it is there."""
+        """Move the decision of the held group, if it waits, to the front of the queue. Returns whether it does."""
         decision = next((c for c in self.waiting if isinstance(c[0], Decide) and c[0].group == self.held), None)
         if decision is not None:
             self.waiting.remove(decision)
@@ -195,7 +202,7 @@ class ChangeQueue:
         return decision is not None
 
     def _merge(self, flight: Flight, first: Write) -> None:
-        """Put the writes that wait behind the first one into its packet, within the bounds of a group."""
+        """Merge the writes behind the first one into its packet, within the bounds of a group."""
         statements = list(first.statements)
         flight.parts[0] = (len(statements), flight.parts[0][1])
         rows = sum(map(_rows, statements))
@@ -215,14 +222,14 @@ class ChangeQueue:
         self.statements += len(statements)
 
     def answered(self, seq: int, reply: Changed) -> bool:
-        """Hand a reply to whom it belongs; False for one that nobody waits for (a second answer)."""
+        """Pass a reply to its callers. False for a second answer, which nobody waits for."""
         flight = next((f for f in self.flying if f.seq == seq), None)
         if flight is None:
             return False
         self.flying.remove(flight)
         self._careful = self._careful and any(not f.sent for f in self.flying)
         body = flight.body
-        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two is no message
+        if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two was unreadable
             statements = 1 if isinstance(body, Decide) else len(body.statements)
             reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
@@ -231,8 +238,8 @@ class ChangeQueue:
         return True
 
     def worker_died(self, why: str, at: int | None, blame: Blame) -> None:
-        """What was in flight will be sent again, except a change that keeps killing workers.  at: the number of what
-        the worker was at, None if nobody knows."""
+        """Send the changes in flight again, except one that has ended POISON_DEATHS workers. `at`: the number of
+        the request that the worker executed; None: unknown."""
         sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
         if len(sent) == 1:
             sent[0].deaths += 1
@@ -249,17 +256,17 @@ class ChangeQueue:
         self._careful = bool(self.flying) and at is None
 
     def release(self, group: str) -> None:
-        """Its `Write` may go; what is prepared of it keeps nothing back."""
+        """Let the group's `Write` be sent; its prepared part no longer delays other changes."""
         self.gated.discard(group)
         if self.held == group:
             self.held = ""
 
     def pass_by(self, group: str) -> None:
-        """What is decided of it is long in coming: what is of other tables than what is prepared of it may go."""
+        """Let writes of other tables pass the prepared group, whose decision is delayed."""
         self.passed = self.passed or self.held == group
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
-        """Nothing becomes of a change that waits, or (sent) may have been prepared: its future gets `Lost`."""
+        """Drop a waiting change or, if `sent`, one that may have been prepared; its future raises `Lost`."""
         for waiting in [w for w in self.waiting if w[1] is change]:
             self.waiting.remove(waiting)
             _fail(change, Lost())
@@ -270,8 +277,8 @@ class ChangeQueue:
             _fail(change, Lost(flight.deaths))
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
-        """Take a change back that has not been sent, or tell the number under which it has: a flight of several is not
-        stopped for one of them."""
+        """Drop a change that was not sent. Otherwise return its sequence number, or None if it shares a packet:
+        that is not stopped for one of its changes."""
         for waiting in self.waiting:
             if waiting[1] is change:
                 self.waiting.remove(waiting)
@@ -297,7 +304,7 @@ class Asked:
 
 @dataclass
 class ReplyBook:
-    """Which reply belongs to whom: changes, questions, and the one Migrate of a recovery."""
+    """Assigns replies to callers: of changes, of questions, and of the one Migrate of a recovery."""
 
     changes: ChangeQueue = field(default_factory=ChangeQueue)
     blame: Blame = field(default_factory=Blame)
@@ -306,25 +313,25 @@ class ReplyBook:
     _recovery: asyncio.Future[Any] | None = None
 
     def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, Asked]:
-        """Give a question its number."""
+        """Register a question under a new number."""
         number = self.number()
         self.asks[number] = Asked(replace(body, request=number), loop.create_future(), retry)
         return number, self.asks[number]
 
     def number(self) -> int:
-        """Of what is asked next."""
+        """A new request number."""
         self._last_request += 1
         return self._last_request
 
     def restoring(self, body: Migrate, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """The future of a recovery's Migrate, which travels with sequence number 0."""
+        """The future of a recovery's Migrate, which has sequence number 0."""
         if body.durable:
             raise ValueError("a recovery restores what the catalog has: its Migrate must say durable=False")
         self._recovery = loop.create_future()
         return self._recovery
 
     def take(self, body: Packet) -> bool:
-        """Hand a reply to whom it belongs; False when nobody waits for it."""
+        """Pass a reply to its caller. False if nobody waits for it."""
         if isinstance(body, Wrote):
             return self.changes.answered(body.seq, body)
         if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
@@ -343,26 +350,26 @@ class ReplyBook:
         return isinstance(body, Migrated) and self.changes.answered(body.seq, body)
 
     def unreadable(self, number: int | None, why: str) -> bool:
-        """An answer came that cannot be read: whoever asked has an error.  False where that is no question, so that
-        nobody knows what was done."""
+        """Report an unreadable answer to the caller of its question. False if it answers no question: then it is
+        unknown what the worker did."""
         asked = None if number is None else self.asks.get(number)
         if asked is not None:
             _fail(asked.future, SqlError(1105, "HY000", f"the worker's answer cannot be read: {why}"))
         return asked is not None
 
     def patient(self) -> list[Asked]:
-        """Questions that are to be put to the next worker."""
+        """Questions to send to the next worker."""
         return [a for a in self.asks.values() if a.retry and not a.future.done()]
 
     def worker_died(self, why: str, at: int | None) -> None:
-        """Blame what the worker was at."""
+        """Blame the request that the worker executed."""
         self.changes.worker_died(why, at, self.blame)
         asked = None if at is None else self.asks.get(at)
         if asked is not None and (deaths := self.blame.note(asked.body)) >= POISON_DEATHS:
             _fail(asked.future, refused(deaths))
 
     def worker_gone(self, error: Exception) -> None:
-        """Fail what does not wait for the next worker."""
+        """Fail the questions that do not wait for the next worker."""
         for asked in self.asks.values():
             if not asked.retry:
                 _fail(asked.future, error)
@@ -371,7 +378,7 @@ class ReplyBook:
             self._recovery = None
 
     def fail(self, error: Exception) -> None:
-        """Nothing will be answered any more."""
+        """Fail everything: no reply will be received any more."""
         self.changes.fail(error)
         for asked in self.asks.values():
             _fail(asked.future, error)
@@ -379,7 +386,7 @@ class ReplyBook:
 
 
 def _shares(body: Write) -> bool:
-    """May it be in one packet with others?"""
+    """Whether the write may share a packet with others."""
     return not (body.group or body.once or body.forget)
 
 
@@ -403,4 +410,4 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # looked at: a caller that went away makes no noise
+        future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone

@@ -1,4 +1,4 @@
-"""Results that come in pieces, as one: the next piece is asked for when there is room for the whole."""
+"""Collects a result that is sent in pieces; asks for the next piece when there is room for the whole."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from noria.runtime.link.room import Lease
 
 async def collected(first: Rows, more: Callable[[More], Awaitable[Rows]], drop: Callable[[More], object],
                     lease: Lease | None) -> Rows:
-    """The whole answer.  more: asks for the next piece; drop: tells the worker that nobody wants the rest; lease:
-    covers about what the whole takes, before it is asked for.  WorkerGone: the rest went with its worker."""
+    """Return the whole answer.
+
+    `more`: asks for the next piece. `drop`: tells the worker to drop the rest. `lease`: reserves the estimated
+    size of the whole first. Raises WorkerGone if the rest was lost with its worker.
+    """
     if first.error is not None or not first.left:
         return first
     of, parts, reply = first.request, [first.rows], first

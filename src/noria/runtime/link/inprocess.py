@@ -1,10 +1,10 @@
-"""A worker in this very process behind the interface of a link: for tests and for `noria.open(path)`.
+"""A worker in this process behind the interface of a link, for tests and for `noria.open(path)`.
 
-There is no transport, lease or second process: packets are stepped on the event loop, all that have arrived
-since the last step together, so concurrent writes share commits just as they do across processes.
+There is no transport, lease or second process. The event loop steps all packets that have arrived since the last
+step together, so concurrent writes share commits as they do across processes.
 
-Keeps true: the same changes in the same order give the same packets as with `WorkerLink`; the shard is locked
-and fenced like a hosted one, so the two cannot have it open at once.
+Keeps true: the same changes in the same order produce the same packets as with `WorkerLink`. The shard is locked
+and fenced like that of a separate worker process, so the two cannot open it at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 class InProcessLink(Member):
-    """See `runtime.link.Link`.  `config.endpoint` is not used.  others: of several workers, all links by number."""
+    """See `runtime.link.Link`. `config.endpoint` is not used. `others`: with several workers, all links by
+    number."""
 
     others: Sequence[InProcessLink] = ()
 
@@ -46,7 +47,7 @@ class InProcessLink(Member):
         self._pauses = Pauses(self._begin)
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
-        self._recovered = asyncio.Event()  # or has ended
+        self._recovered = asyncio.Event()  # or the link has ended
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -103,7 +104,7 @@ class InProcessLink(Member):
         self._soon()
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        """A change that has not begun is taken back."""
+        """Drop a change that has not begun."""
         if not (self._pauses and self._pauses.cancel(change)):
             self._book.changes.give_up(change)
 
@@ -148,16 +149,17 @@ class InProcessLink(Member):
         self._soon()
 
     def heard(self, worker: int) -> int:
-        """See `runtime.heard`."""
+        """The number of the last message of the other worker whose effects are visible here (see
+        `worker/frontier.py`)."""
         return self._worker.heard()[worker]
 
     def take(self, message: Envelope) -> None:
-        """Of another worker."""
+        """Receive a message of another worker."""
         self._arrived.append(message)
         self._soon()
 
     def restart(self, why: str) -> None:
-        """A worker in this process ends with it."""
+        """Break this worker: it can only restart with its process."""
         self._broken(WorkerGone(why))
 
     def _pump(self) -> None:
@@ -168,7 +170,7 @@ class InProcessLink(Member):
             self._stepping = self._loop.call_soon(self._step)
 
     def _step(self) -> None:
-        """What has arrived, in one step; what can wait, in slices between."""
+        """Handle everything that has arrived in one step; otherwise run a slice of deferrable work."""
         self._stepping = None
         while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
             self._arrived.append(Envelope(self.config.epoch, FRONT_END, flight.seq, flight.body))
@@ -190,7 +192,7 @@ class InProcessLink(Member):
             self._soon()
 
     def _broken(self, bug: Exception) -> None:
-        """A bug ends the worker, here as in a process of its own; memory may be at odds with the disk."""
+        """Stop the worker after a bug, as a separate process would end: its memory may disagree with the disk."""
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
         gone = WorkerGone(self.why)
         gone.__cause__ = bug

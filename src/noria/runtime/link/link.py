@@ -1,13 +1,14 @@
 """The front end's side of one worker: a listening socket on the event loop.
 
-`change` is for what changes base tables or the program: applied exactly once, in order, across any number of
-workers that die in between.  `ask` is for everything else and fails with `WorkerGone` when the worker dies.
-After a Hello, `on_hello` brings the program back (through `recover`), then unanswered changes are sent again
-with their old numbers, then the link is up.
+`change` sends what changes base tables or the program: it is applied exactly once, in order, however many workers
+die meanwhile. `ask` sends everything else and fails with `WorkerGone` when the worker dies. After a Hello,
+`on_hello` restores the program (through `recover`). Then unanswered changes are sent again with their old
+numbers, and the link is up.
 
-Keeps true: only the newest incarnation is listened to; a worker that was given up is killed (its process, not
-just its number) and never heard again.  A death is noticed at once, by the end of the stream; a freeze by
-missing pulses while it does not compute either.  A question whose caller is cancelled is cancelled at the worker.
+Keeps true: the link accepts messages of the newest incarnation only. A worker that was given up is killed (its
+process, not just its number), and its messages are dropped. A death is detected at once, by the end of the
+stream; a freeze by missing pulses without computation. When the caller of a question is cancelled, the worker
+cancels the question.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class LinkStats:
 
 
 class Link(Protocol):
-    """What the front end needs of its workers, wherever they run, and however many (`workers`).
-    routes: which of them has a view's key."""
+    """The workers as the front end uses them, wherever they run; `workers` is their number. `routes`: which
+    worker has a view's key."""
 
     workers: int
     routes: Routes
@@ -92,7 +93,7 @@ class Link(Protocol):
     def settled(self) -> bool: ...
 
     def losses(self) -> Losses:
-        """Of its workers, since the start."""
+        """How often each worker was lost since the start, and why the last time."""
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
@@ -101,24 +102,25 @@ class Link(Protocol):
     async def change(self, body: Change) -> Any: ...
 
     async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
-        """The reply; rows that come in pieces as one.  lease: grows by what they take."""
+        """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
 
     async def recover(self, body: Packet) -> Any: ...
 
     async def request(self, body: Packet) -> Any: ...
 
     def has(self, worker: int, view: str, writes: Own) -> bool:
-        """Has the worker's part of the view all that came of these writes?"""
+        """Whether the worker's part of the view has all effects of these writes."""
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Returns when that is so.  view: of which; "": of any.  worker: whose part; None: everybody's."""
+        """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
+        all workers."""
 
     def unwritten(self, table: str) -> AbstractAsyncContextManager[Unwritten]:
-        """While it lasts nobody writes the table, and those that would wait; what it gives writes it all the same."""
+        """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
 
 
 class _Connection(asyncio.Protocol):
-    """One stream from a worker: its packets or its pulses, once it has said which."""
+    """One stream from a worker: its packets or its pulses, as its first message says."""
 
     def __init__(self, link: WorkerLink):
         self._link = link
@@ -146,7 +148,7 @@ class _Connection(asyncio.Protocol):
 
 
 class WorkerLink(Member):
-    """See `Link`.  To be used from the event loop that started it."""
+    """See `Link`. Use it only from the event loop that started it."""
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
@@ -169,7 +171,7 @@ class WorkerLink(Member):
         self._peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._newest, self._pumping = 0, False  # soon
+        self._newest, self._pumping = 0, False  # whether `_pump` is scheduled
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -181,7 +183,7 @@ class WorkerLink(Member):
         self._beat()
 
     async def close(self) -> None:
-        """Say goodbye to the worker, which then closes its store; fail what is not answered."""
+        """Send a goodbye to the worker, which then closes its store; fail everything unanswered."""
         if self.state is LinkState.CLOSED:
             return
         if self._peer is not None:
@@ -201,13 +203,13 @@ class WorkerLink(Member):
         return {self.worker: (self.stats.losses, self._last_loss)}
 
     def settled(self) -> bool:
-        """Is every change answered that was submitted?"""
+        """Whether every submitted change is answered."""
         return self._book.changes.settled
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest).  While no worker is up the change waits
-        for one.  What is submitted in one turn of the loop leaves together."""
+        """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest). The change waits while no worker is
+        up. Changes submitted in one turn of the loop are sent together."""
         if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
             future: asyncio.Future[Any] = self._loop.create_future()
             future.set_exception(refusal)
@@ -228,7 +230,8 @@ class WorkerLink(Member):
         return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
-        """`Rows` or `Done`.  retry: ask the next worker instead of failing when this one dies or none is up."""
+        """Return `Rows` or `Done`. `retry`: ask the next worker, instead of failing, if this one dies or none is
+        up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
         if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
@@ -248,15 +251,15 @@ class WorkerLink(Member):
         return self.state is LinkState.CLOSED
 
     async def _piece(self, more: More) -> Rows:
-        """The next piece of a result, of the worker that holds it."""
+        """The next piece of a result, from the worker that holds it."""
         if self.state is not LinkState.UP:
             raise WorkerGone(self._down_text())
         reply: Rows = await self._ask(more, retry=False)
         return reply
 
     async def recover(self, body: Packet) -> Any:
-        """Only within `on_hello`: past the queue, to the worker that has just appeared.  A Migrate must say
-        durable=False: what it restores is in the catalog."""
+        """Within `on_hello` only: send a packet past the queue to the new worker. A Migrate must have
+        durable=False: the catalog has what it restores."""
         if self.state is not LinkState.RECOVERING:
             raise WorkerGone(self._down_text())
         if not isinstance(body, Migrate):
@@ -266,7 +269,7 @@ class WorkerLink(Member):
         return await reply
 
     async def request(self, body: Packet) -> Any:
-        """`change` or `ask`, by what the packet is."""
+        """`change` or `ask`, depending on the packet."""
         return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
@@ -284,7 +287,7 @@ class WorkerLink(Member):
             self._book.asks.pop(number, None)
 
     def _cancel(self, number: int) -> None:
-        """Nobody wants the answer: the worker gives up, or is ended if it cannot."""
+        """Cancel a request at the worker; if the worker does not react, it is killed."""
         if self._peer is None:
             return
         incarnation = self._peer.incarnation
@@ -292,8 +295,8 @@ class WorkerLink(Member):
         self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number)
 
     def _look_whether_deaf(self, incarnation: int, number: int, before: tuple[int, int] | None = None) -> None:
-        """A worker is deaf that is at a cancelled request for DEAF_S and has begun nothing meanwhile: a slice, or the
-        request's turn that came late, is a beginning."""
+        """Kill a deaf worker: one that executes a cancelled request for DEAF_S without beginning anything else. A
+        slice, or a late turn of the request, counts as a beginning."""
         if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
             return
         seen = Doing.seen(self._doing)
@@ -306,8 +309,7 @@ class WorkerLink(Member):
         self._lost(f"it went on for {DEAF_S} s with a request that was cancelled, and was killed")
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        """Give up a change if it has not begun; if it has, it is given up where it has not committed yet.  Its future
-        tells what became of it."""
+        """Give up a change unless it is committed. Its future reports the outcome."""
         if self._pauses and self._pauses.cancel(change):
             return
         number = self._book.changes.give_up(change)
@@ -315,12 +317,12 @@ class WorkerLink(Member):
             self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
 
     def _at(self) -> int | None:
-        """The number of the request that the worker is at, or was when it ended; None if nobody knows."""
+        """The number of the request that the worker executes, or executed when it ended; None: unknown."""
         return None if self._doing is None else Doing.last(self._doing)
 
     # ------------------------------------------------------------ sending
     def _pump(self) -> None:
-        """Send the changes that may go now."""
+        """Send all changes that may be sent now."""
         self._pumping = False
         while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
             flight.tries += 1
@@ -332,9 +334,9 @@ class WorkerLink(Member):
             self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
 
     def _beat(self) -> None:
-        """Notice a worker that has stopped."""
+        """Detect a frozen worker, and kill it."""
         now = self._clock()
-        stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses wait unread, judge next time
+        stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses are unread, so decide next time
         self._last_beat = now
         self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
         if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
@@ -360,7 +362,7 @@ class WorkerLink(Member):
             self._appeared(connection, item.body)
         elif connection is not self._peer:
             if isinstance(item, Signal):
-                return  # one that could not open its shard says goodbye; Spark tells why
+                return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, Found):
             self.stats.dropped += not self._together.take(item.body)
@@ -410,7 +412,7 @@ class WorkerLink(Member):
             if self.on_hello is not None:
                 await self.on_hello(hello)
         except WorkerGone:
-            return  # it died meanwhile; the next Hello starts anew
+            return  # the worker died; the next Hello restarts recovery
         except Exception as e:
             self._kill_peer()
             self._lost(f"bringing back the program failed: {e!r}")
@@ -422,12 +424,12 @@ class WorkerLink(Member):
         self._pump()
 
     def restart(self, why: str) -> None:
-        """End the worker; another one comes."""
+        """Kill the worker; another one is started."""
         self._kill_peer()
         self._lost(why)
 
     def _kill_peer(self) -> None:
-        """End the worker's process, if it still is the one that said Hello; a stopped one dies as well."""
+        """Kill the worker's process if it still is the one that sent the Hello. This ends a stopped process too."""
         if self._peer is not None and self._peer.process is None:
             self._elsewhere.end(self.worker)
         elif self._peer is not None and self._peer.process is not None:

@@ -1,5 +1,5 @@
-"""What a link of one worker is to the link of several beside: states, places in the queue of changes, and what is done
-before the worker serves."""
+"""The operations that a link of one worker offers to `ShardedLink`: states, places in the queue, changes before
+the worker serves."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost,
 
 
 class Unwritten(Protocol):
-    """How a table is written that nobody else writes."""
+    """Writes a table that nobody else may write meanwhile."""
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        """As `Link.submit`."""
+        """See `Link.submit`."""
 
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
-        """The future of a `Wrote`: what each worker's part does, all or none."""
+        """Apply each worker's part, all or none. Returns the future of a `Wrote`."""
 
 
 class LinkState(enum.Enum):
@@ -35,7 +35,7 @@ class LinkState(enum.Enum):
 
 
 class _Past:
-    """Past what waits."""
+    """Submits changes past the paused queue."""
 
     def __init__(self, submit: Callable[[Change], asyncio.Future[Any]]):
         self.submit = submit
@@ -45,7 +45,7 @@ class _Past:
 
 
 class Member:
-    """What a link of one worker is to `ShardedLink` beside: what it does before its worker serves."""
+    """A link of one worker, with the operations that `ShardedLink` needs beside `Link`."""
 
     workers = 1
     state: LinkState
@@ -63,16 +63,17 @@ class Member:
         return True
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """There is no other worker to wait for."""
+        """Nothing to do: there is no other worker."""
 
     async def replay(self, changed: Callable[[Change], Change]) -> None:
-        """Only within `on_hello`: the changes that the last worker left unanswered, before anything else."""
+        """Within `on_hello` only: send again, before anything else, the changes that the last worker left
+        unanswered."""
         for flight in tuple(self._book.changes.flying):
             flight.body = changed(flight.body)
             await self._at_once(flight)
 
     async def first(self, body: Change) -> Any:
-        """Only within `on_hello`: a change that goes before all that waits."""
+        """Within `on_hello` only: send a change before all waiting ones."""
         if self.state is not LinkState.RECOVERING:
             raise WorkerGone("a change came out of its turn: the worker is not being brought back")
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -80,7 +81,7 @@ class Member:
         return answer.result()
 
     async def take_in(self, version: int, changed: Callable[[Change], Change]) -> None:
-        """Only within `on_hello`: changes of the program that wait, up to this version, which the worker is to have."""
+        """Within `on_hello` only: send the waiting changes of the program up to this version."""
         for body, future in tuple(self._book.changes.waiting):
             if isinstance(body, Migrate) and 0 < body.version <= version:
                 self._book.changes.waiting.remove((body, future))
@@ -89,7 +90,8 @@ class Member:
                     raise reply.error
 
     def has_it_otherwise(self) -> None:
-        """Only within `on_hello`: what waits of a change of the program comes to the worker with the whole program."""
+        """Within `on_hello` only: answer waiting changes of the program, which the worker receives with the whole
+        program."""
         for body, future in tuple(self._book.changes.waiting):
             if isinstance(body, Migrate):
                 self._book.changes.waiting.remove((body, future))
@@ -97,7 +99,7 @@ class Member:
                     future.set_result(Migrated(0))
 
     async def _at_once(self, flight: Flight) -> Any:
-        """What is answered, whether or not anybody else still wants it."""
+        """Send a packet and wait for its answer, even if its callers are gone."""
         done: asyncio.Future[Any] = self._loop.create_future()
         flight.parts.append((0, done))
         flight.sent, flight.early, flight.tries = True, True, flight.tries + 1
@@ -105,7 +107,7 @@ class Member:
         return await done
 
     def gate(self, group: str) -> None:
-        """The group's `Write` keeps its place when it is submitted, and waits."""
+        """Let the group's `Write`, when it is submitted, keep its place and wait."""
         self._book.changes.gated.add(group)
 
     def release(self, group: str) -> None:
@@ -113,16 +115,16 @@ class Member:
         self._pump()
 
     def pass_by(self, group: str) -> None:
-        """What is decided of the group is long in coming: writes of other tables do not wait for it."""
+        """Let writes of other tables pass the group, whose decision is delayed."""
         self._book.changes.pass_by(group)
         self._pump()
 
     def hold(self, group: str) -> asyncio.Future[Any]:
-        """Take a place in the queue, for what `put` brings; done when all before it was answered."""
+        """Reserve a place in the queue for `put`. The future is done when everything before it is answered."""
         return self._add(Hold(group))
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
-        """What comes to the group's place."""
+        """Put a change in the group's place."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._book.changes.put(group, body, future)
         self._pump()
@@ -132,13 +134,13 @@ class Member:
         self._book.changes.withdraw(change, sent)
 
     def let_go(self, group: str) -> None:
-        """The group has no place here any more."""
+        """Remove the group's place."""
         self._book.changes.put(group, None, self._loop.create_future())
         self._pump()
 
     @asynccontextmanager
     async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
-        """As `Link.unwritten`."""
+        """See `Link.unwritten`."""
         with self._pauses.of(table):
             place = f"unwritten {table}"
             try:
@@ -165,5 +167,5 @@ class Member:
 
     @property
     def held(self) -> str:
-        """The group of which something is prepared here, and not decided."""
+        """The group that is prepared here and undecided."""
         return self._book.changes.held

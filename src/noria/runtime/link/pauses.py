@@ -1,7 +1,7 @@
-"""What is submitted while nothing, or nothing of a table, is to be begun: it waits in its order, and can be given up;
-and what is under way of a table.
+"""Pauses changes of all tables or of one, and tracks the writes under way by table.
 
-Keeps true: where a change goes is found when it goes on, by what is true then.
+Keeps true: paused changes keep their order and can be given up. A change is routed when its pause ends, by the
+state of that moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL = ""  # no table is called so
 
 
 class Pauses:
-    """begin: what is done with a change that need not wait."""
+    """The paused changes. `begin`: called with each change that need not wait."""
 
     def __init__(self, begin: Callable[[Change, asyncio.Future[Any]], None]):
         self._begin = begin
@@ -37,7 +37,7 @@ class Pauses:
             self._begin(change, future)
 
     def cancel(self, future: asyncio.Future[Any]) -> bool:
-        """Has it waited?"""
+        """Give up a paused change. Returns whether it was paused."""
         found = [w for w in self._waiting if w[1] is future]
         for w in found:
             self._waiting.remove(w)
@@ -46,13 +46,13 @@ class Pauses:
 
     @contextmanager
     def of(self, what: str) -> Iterator[None]:
-        """Writes of the table wait, or with ALL all changes."""
+        """Pause the writes of a table, or all changes (ALL)."""
         self._why[what] += 1
         try:
             yield
         finally:
             self._why[what] -= 1
-            self._why += Counter()  # without those that are none
+            self._why += Counter()  # removes zero counts
             waiting, self._waiting = self._waiting, []
             for change, future in waiting:
                 if not future.done():
@@ -60,7 +60,7 @@ class Pauses:
 
 
 class Writing:
-    """Writes under way, by table."""
+    """The writes under way, by table."""
 
     def __init__(self) -> None:
         self._of: dict[str, set[asyncio.Future[Any]]] = {}
@@ -78,7 +78,7 @@ class Writing:
             del self._of[table]
 
     async def over(self, tables: Iterable[str]) -> None:
-        """When none of these is written any more."""
+        """Wait until no write of these tables is under way."""
         names = tuple(tables)
         while waited := {w for name in names for w in self._of.get(name, ())}:
             await asyncio.wait(waited)

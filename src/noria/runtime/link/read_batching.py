@@ -1,12 +1,12 @@
-"""Reads of single keys that go to a worker together: what is asked while others are under way waits for one of them,
-and leaves in one packet, as writes do in a group commit.
+"""Batches reads of single keys: reads that arrive while others are under way leave together in one packet, as in
+a group commit.
 
-Worth it where a packet costs much beside what it asks, so for what is on another host: a worker, or the controller of
-a front end (`server/fronts/looks.py`).  There is no timer: a read that
-finds fewer than `READ_PACKETS` under way leaves in the same turn of the loop.
+This pays where a packet costs much compared with its content: towards another host, be it a worker or the
+controller of a front end (`server/fronts/looks.py`). There is no timer: if fewer than `READ_PACKETS` are under
+way, a read leaves in the same turn of the loop.
 
-Keeps true: each read of a worker is known by its own number throughout, so it is cancelled, blamed and asked again as
-any other; what is under way when the other end is lost is over.
+Keeps true: each read keeps its own number, so it is cancelled, blamed and asked again like any other. When the
+other end is lost, the packets under way are over.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Whole:
         self._made: list[Any] | None = None
 
     def made(self, make: Callable[[pa.Table], list[Any]]) -> list[Any]:
-        """What is made of all rows, once for all who want some."""
+        """Convert all rows once, for all who need some of them."""
         if self._made is None:
             self._made = make(self.table)
         return self._made
 
 
 class Part:
-    """The rows of one key among them."""
+    """The rows of one key within a `Whole`."""
 
     def __init__(self, whole: Whole, at: int):
         self.whole = whole
@@ -61,7 +61,7 @@ Packed = TypeVar("Packed")
 
 
 class Gathering(ABC, Generic[Asked, Packed]):
-    """What is asked, and the packets that are under way with some of it, by number."""
+    """The waiting questions, and the packets under way by number."""
 
     def __init__(self) -> None:
         self._waiting: deque[Asked] = deque()
@@ -69,7 +69,7 @@ class Gathering(ABC, Generic[Asked, Packed]):
         self._soon = False
 
     def add(self, asked: Asked) -> None:
-        """It leaves with what else is asked in this turn of the loop, if it may."""
+        """Queue a question; it leaves with the others of this turn of the loop, if a packet may leave."""
         self._waiting.append(asked)
         if not self._soon:
             self._soon = True
@@ -84,11 +84,11 @@ class Gathering(ABC, Generic[Asked, Packed]):
 
     @abstractmethod
     def _sent(self, some: list[Asked]) -> tuple[int, Packed] | None:
-        """Send a packet; its number, and what is to be known when it is answered.  None where nobody asks any more."""
+        """Send a packet. Returns its number and the data needed for its answer; None if nobody waits for these
+        questions any more."""
 
     def landed(self, number: int) -> Packed | None:
-        """What was to be known of a packet that is answered, in whose place another one may leave; None for one that
-        is not under way."""
+        """Take the data of an answered packet, so that another may leave. None if it is not under way."""
         packed = self._flying.pop(number, None)
         if packed is not None and not self._soon:
             self._soon = True
@@ -96,7 +96,7 @@ class Gathering(ABC, Generic[Asked, Packed]):
         return packed
 
     def clear(self) -> list[Asked]:
-        """Nobody is there to ask: what was under way is over; what waited."""
+        """Drop everything because the other end is lost. Returns the questions that had not left."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._flying.clear()
@@ -104,7 +104,7 @@ class Gathering(ABC, Generic[Asked, Packed]):
 
 
 class Together(Gathering[Read, ReadMany]):
-    """Of one worker's link.  send: a packet, at once."""
+    """The batched reads of one worker's link. `send`: sends a packet at once."""
 
     def __init__(self, book: ReplyBook, send: Callable[[ReadMany], None]):
         super().__init__()
@@ -124,7 +124,7 @@ class Together(Gathering[Read, ReadMany]):
         return body.request, body
 
     def take(self, found: Found) -> bool:
-        """An answer; False where nobody waits for it."""
+        """Pass an answer to its callers. False if nobody waits for it."""
         body = self.landed(found.request)
         if body is None:
             return False

@@ -1,7 +1,8 @@
-"""Room for large results: bytes that all of them together may take of a front end.
+"""Limits the bytes that all large results together may use in a front end.
 
-Keeps true: what is taken is given back when its `Lease` is let go of, however that happens; who waits is served in the
-order of coming; a result larger than the room has it alone; large ones leave a quarter to those that are not.
+Keeps true: reserved bytes are returned when their `Lease` is dropped, however that happens. Waiting results are
+served in order of arrival. A result larger than the room has it alone. Large results leave a quarter of the room
+to small ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from noria.core.limits import RESULT_SHARE, RESULTS_BYTES
 
 
 class Room:
-    """limit: bytes."""
+    """The room for results. `limit`: bytes."""
 
     def __init__(self, limit: int = RESULTS_BYTES):
         self._limit = limit
@@ -22,11 +23,11 @@ class Room:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def lease(self) -> Lease:
-        """Of nothing yet."""
+        """An empty lease."""
         return Lease(self)
 
     async def take(self, nbytes: int) -> None:
-        """Returns when so many bytes are the caller's."""
+        """Wait until so many bytes are reserved for the caller."""
         if self._fits(nbytes) and (not self._waiting or self._is_small(nbytes)):
             self.taken += nbytes
             return
@@ -47,7 +48,7 @@ class Room:
         self._look()
 
     def _look(self) -> None:
-        """Let those in whose turn it is."""
+        """Serve the waiting results that fit, in order."""
         while self._waiting and self._fits(self._waiting[0][0]):
             nbytes, turn = self._waiting.popleft()
             if not turn.done():
@@ -63,8 +64,8 @@ class Room:
 
 
 class Lease:
-    """Bytes of a room, until this object is gone.  Parts of one result share a lease: once there is room for the first,
-    the others do not wait, since what they wait for could be waiting for them."""
+    """Reserved bytes of a room, until this object is dropped. Parts of one result share a lease. Once the first
+    part has room, the others do not wait: they could be waiting for each other."""
 
     def __init__(self, room: Room):
         self._room, self._held = room, [0]
@@ -76,7 +77,7 @@ class Lease:
         return self._held[0]
 
     async def cover(self, nbytes: int) -> None:
-        """Returns when there is room for so many more."""
+        """Reserve so many more bytes; waits if these are the first."""
         async with self._turn:
             if self._held[0]:
                 self._room.taken += nbytes

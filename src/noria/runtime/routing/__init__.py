@@ -1,4 +1,4 @@
-"""Which workers a statement or a read concerns, and how their answers become one.  Pure.
+"""Decides which workers a statement or a read concerns, and combines their answers. Pure.
 
-A statement or a key comes in; parts by worker go out.
+`write_routing.placed` and `scatter_gather.split` return parts by worker.
 """

@@ -1,4 +1,4 @@
-"""What several workers answer to one question, as one answer.  Pure."""
+"""Combines the answers of several workers to one question. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from noria.dataflow.messages.packets import Ask, Done, Evict, Foreseen, Packet, 
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
 _COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
-_MOST = ("nodes", "views", "tick", "sweeps")  # of the counters, those of which all workers have as many
+_MOST = ("nodes", "views", "tick", "sweeps")  # counters that are equal at all workers
 
 
 def as_one(body: Packet, values: Sequence[Any]) -> Any:
-    """By worker."""
+    """Combine the values of all workers, given by worker number."""
     if isinstance(body, Evict):
         return sum(values)
     if isinstance(body, Rehearse):
@@ -24,7 +24,7 @@ def as_one(body: Packet, values: Sequence[Any]) -> Any:
 
 
 def together(body: Packet, replies: Sequence[Done]) -> Done:
-    """An error of any is the answer."""
+    """Combine replies; an error of any worker is the answer."""
     wrong = next((r for r in replies if r.error is not None), None)
     return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))
 
@@ -52,18 +52,18 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
 
 
 def _foreseen(each: Sequence[Foreseen]) -> Foreseen:
-    """What is too much for one is too much."""
+    """The most expensive way of any worker, and the sum of rows."""
     return Foreseen(max((f.way for f in each), key=("once", "slices", "too much").index), sum(f.rows for f in each))
 
 
 def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The nodes that all have: in the midst of a change some have others."""
+    """The nodes that all workers have: during a change some have others."""
     by_id = [{node["id"]: node for node in nodes} for nodes in values]
     return [_node(tuple(nodes[n] for nodes in by_id)) for n in by_id[0] if all(n in nodes for nodes in by_id)]
 
 
 def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the parts of one read did, at each worker that was asked for one."""
+    """The sums over the parts of one read, at the workers that were asked."""
     nodes: dict[int, dict[str, Any]] = {}
     for number, visits in (item for seen in each for item in seen["nodes"].items()):
         known = nodes.get(number, dict.fromkeys(visits, 0))
@@ -73,13 +73,13 @@ def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _node(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A node of the graph, which all workers have: together."""
+    """One node of the graph, with the sums of all workers."""
     counts = {name: sum(n[name] for n in same) for name in _COUNTS}
     return {**same[0], **counts, "building": next((n["building"] for n in same if n["building"]), "")}
 
 
 def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
-    """All workers would do the same, each to its own rows."""
+    """Combine rehearsals: all workers would make the same change, each to its own rows."""
     def of_view(name: str, plans: Iterable[Sequence[NodePlan]]) -> ViewPlan:
         return ViewPlan(name, tuple(replace(n[0], rows=sum(m.rows for m in n), nbytes=sum(m.nbytes for m in n))
                                     for n in zip(*plans, strict=True)))
@@ -92,7 +92,7 @@ def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
 
 
 def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sums, but for what each worker has the same of."""
+    """Sums of counters; the maximum of those that are equal at all workers."""
     found: dict[str, Any] = {}
     for name in values[0]:
         each = [v[name] for v in values]

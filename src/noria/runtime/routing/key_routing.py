@@ -1,8 +1,8 @@
-"""Which worker has the rows of a key of a view.  Pure.
+"""Determines which worker has the rows of a view's key. Pure.
 
-Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function, of the values alone: the
-worker that the data-flow hashes the key's rows to.  A view that nobody told of has no owner: error 1412, as for one
-that was defined anew.
+Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function of the values alone.
+It returns the worker to which the data-flow hashes the key's rows. A view without a known route raises error
+1412, as a redefined view does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Hash = Callable[[Any], int]
 
 
 class Keyed(Protocol):
-    """What is looked up by a key: a view's definition, or what is attached of it."""
+    """An object that is looked up by a key: a view's definition, or an attached view."""
 
     @property
     def name(self) -> str: ...
@@ -40,8 +40,8 @@ class Keyed(Protocol):
 
 @dataclass(slots=True)
 class _Route:
-    """by: places within the key; depth: how many exchanges rows may pass on their way.  definition: of the view that it
-    was asked for last, whose columns have these types."""
+    """The route of a view. `by`: positions within its key. `depth`: the largest number of exchanges above it.
+    `definition`: the last definition it was used for, to which `types` and `hashers` belong."""
 
     by: tuple[int, ...]
     depth: int
@@ -51,7 +51,7 @@ class _Route:
 
 
 class Routes:
-    """See the module.  workers: how many there are."""
+    """The routes of all views (see the module). `workers`: their number."""
 
     def __init__(self, workers: int):
         self.workers = workers
@@ -59,16 +59,17 @@ class Routes:
 
     @property
     def depth(self) -> int:
-        """How many exchanges rows may pass on their way to any view."""
+        """The largest number of exchanges above any view."""
         return max((r.depth for r in self._known.values()), default=0)
 
     def learn(self, routes: Iterable[tuple[str, tuple[int, ...], int]]) -> None:
-        """What `Migrated.routes` tells."""
+        """Record routes as in `Migrated.routes`."""
         for view, by, depth in routes:
             self._known[view] = _Route(by, depth)
 
     def changed(self, steps: Sequence[MigrationStep], replies: Sequence[Migrated], views: Collection[str]) -> None:
-        """The program is another one, of these views: a worker that died meanwhile tells when it comes up."""
+        """Update the routes after a change of the program to these views. A worker that died meanwhile reports
+        its routes when it restarts."""
         for s in steps:
             if isinstance(s, RenameView):
                 self.rename(s.view, s.name)
@@ -84,28 +85,29 @@ class Routes:
             self._known[name] = self._known.pop(view)
 
     def depth_of(self, view: str) -> int:
-        """How many exchanges rows may pass on their way to this view; 0 where nobody told of it."""
+        """The largest number of exchanges above this view; 0 if its route is unknown."""
         found = self._known.get(view)
         return 0 if found is None else found.depth
 
     def told_of(self, view: str) -> tuple[str, tuple[int, ...], int] | None:
-        """What `learn` was told of this view."""
+        """The route of this view in the form that `learn` accepts, or None."""
         found = self._known.get(view)
         return None if found is None else (view, found.by, found.depth)
 
     def all_by(self) -> dict[str, tuple[int, ...]]:
-        """For each view the places within its key that tell whose it is."""
+        """For each view, the positions within its key that determine the worker."""
         return {name: route.by for name, route in self._known.items()}
 
     def owner(self, view: Keyed, key: Sequence[Any]) -> int:
-        """The worker of a key of Python values, as its columns have them; None is NULL."""
+        """The worker of a key, given as Python values in the types of its columns; None is NULL."""
         if self.workers == 1:
             return 0
         route = self._of(view)
         return shard_of_key([key[i] for i in route.by], route.hashers, self.workers) if route.by else 0
 
     def owners(self, view: Keyed, keys: Any) -> Codes:
-        """The worker of each of many keys: an Arrow table or batch of key columns by position, or a list of tuples."""
+        """The worker of each of many keys: an Arrow table or batch of key columns by position, or a list of
+        tuples."""
         arrow = isinstance(keys, (pa.Table, pa.RecordBatch))
         number = keys.num_rows if arrow else len(keys)
         route = None if self.workers == 1 else self._of(view)
@@ -113,7 +115,7 @@ class Routes:
             return np.zeros(number, np.int64)
         if not arrow:
             if all(t.kind is Kind.INT for t in route.types):
-                with suppress(OverflowError):  # else some are no keys of any row
+                with suppress(OverflowError):  # otherwise some are keys of no row
                     codes = [np.array([NULL_CODE if k[i] is None else int(k[i]) for k in keys], np.int64)
                              for i in route.by]
                     return shard_of(codes, route.types, self.workers)
@@ -131,7 +133,7 @@ class Routes:
         if route is None:
             raise view_changed(view.name)
         if route.definition != view.definition:
-            if max(route.by, default=-1) >= len(view.key_fields):  # told of another definition, which has a longer key
+            if max(route.by, default=-1) >= len(view.key_fields):  # of another definition, which has a longer key
                 raise view_changed(view.name)
             route.definition = view.definition
             route.types = tuple(view.key_fields[i].type for i in route.by)

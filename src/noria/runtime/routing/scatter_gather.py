@@ -1,13 +1,13 @@
-"""One read at several workers: what each of them is asked, and one answer of theirs.  Pure.
+"""Splits a read over several workers and merges their answers. Pure.
 
     one key        its worker
-    several keys   those who own some; `__key` numbers them as whoever asks does
-    a range        all who may have values of it; `__key` numbers the values found, in the order of the rows
+    several keys   the workers that own some; `__key` has the asker's numbers
+    a range        all workers that may have values in it; `__key` numbers the values found, in the order of the rows
     no key         worker 0
-    a one-shot     all workers, each of its own rows, where no row comes of several (`row_by_row`); else one of them,
-                   which asks the others (`dataflow/cluster/remote_scan.py`)
+    a one-shot     all workers, each for its own rows, if each result row comes from one table row (`row_by_row`);
+                   otherwise one of them, which asks the others (`dataflow/cluster/remote_scan.py`)
 
-Keeps true: the rows are those that one worker would have found; an error of any worker is the answer.
+Keeps true: the rows are those that a single worker would have found. An error of any worker is the answer.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Asked = TypeVar("Asked", bound=Read | Query)
 
 
 class Values(NamedTuple):
-    """The column of found rows that has the values of a range."""
+    """The column of the found rows that has the range's values."""
 
     column: int
     type: SqlType
 
 
 class Parts(dict[int, Asked]):
-    """What each worker is asked of a read.  ordinals: of each worker's keys, as whoever asks numbers them; range: whose
-    values are asked for (None: they are not shown)."""
+    """The parts of a read by worker. `ordinals`: the asker's numbers of each worker's keys. `range`: the column
+    of a range's values; None: it is not visible."""
 
     def __init__(self, whole: Asked, parts: Mapping[int, Asked], ordinals: Mapping[int, Codes],
                  range: Values | None = None):
@@ -50,8 +50,7 @@ class Parts(dict[int, Asked]):
 
 
 def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
-    """view: the one that is read.  SqlError 1412 where nobody told where its keys are, or the keys are those of another
-    definition: they cannot be told whose they are."""
+    """Split a read of `view`. SqlError 1412 if the view's route is unknown or the read is of another definition."""
     if isinstance(body, Read) and body.definition not in (0, view.definition):
         raise view_changed(body.view)
     if isinstance(body, Query) and body.spread:
@@ -73,13 +72,13 @@ def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
 
 
 def row_by_row(plan: Mir) -> bool:
-    """Does each of its rows come of one row of a table, so that every worker has some of them?"""
+    """Whether each result row comes from one row of a table, so that each worker has some of the result."""
     return isinstance(plan, Base | Filter | Project | Repeat | UnionAll) and all(map(row_by_row, plan.inputs))
 
 
 def _meeting(plan: Mir, workers: int) -> int:
-    """Where rows of several workers come together for one answer: at the one that has all of a table; else queries of
-    many shapes are at all workers."""
+    """The worker that combines rows of several workers: the one that has a whole table; otherwise a hash of the
+    plan, to distribute queries."""
     return 0 if _has_whole_table(plan) else hash(plan) % workers
 
 
@@ -88,14 +87,14 @@ def _has_whole_table(plan: Mir) -> bool:
 
 
 def taken(keys: Any, places: Codes) -> Any:
-    """Some of the keys of a read."""
+    """Select some of a read's keys."""
     if isinstance(keys, (pa.Table, pa.RecordBatch)):
         return keys.take(pa.array(places))
     return [keys[i] for i in places.tolist()]
 
 
 def merged(parts: Parts[Asked], replies: Mapping[int, Rows]) -> Rows:
-    """The answer to the whole read.  replies: of all workers that were asked."""
+    """Merge the answers. `replies`: of all workers that were asked."""
     answers = [replies[w] for w in sorted(parts)]
     wrong = next((a for a in answers if a.error is not None), None)
     if wrong is not None or len(answers) == 1 or answers[0].rows is None:
@@ -106,15 +105,16 @@ def merged(parts: Parts[Asked], replies: Mapping[int, Rows]) -> Rows:
 
 
 def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
-    """The rows of several workers in the order of their keys.  With each table, whose last column is `__key`: the
-    ordinals of the keys that it numbers from 0."""
+    """Merge rows of several workers in the order of their keys. Each table's last column is `__key`; with it are
+    the ordinals of the keys that it numbers from 0."""
     ordinals = np.concatenate([at[_keys(rows)] for rows, at in found])
     rows = _numbered_anew(_together([rows for rows, _ in found]), ordinals)
     return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
 
 
 def _ranged(parts: Parts[Asked], tables: list[pa.Table]) -> pa.Table:
-    """All rows of a range, or so many of the first values as were wanted.  A value of a view is at one worker."""
+    """Merge the rows of a range, or of as many first values as were asked for. All rows of a value are at one
+    worker."""
     rows, read = _together(tables), parts.whole
     if parts.range is None:
         starts = np.cumsum([0, *(int(_keys(t).max(initial=-1)) + 1 for t in tables)])

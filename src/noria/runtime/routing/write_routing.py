@@ -1,7 +1,7 @@
-"""Which workers a write statement concerns, and what each of them is to do (DESIGN section 7).  Pure.
+"""Decides which workers a write statement concerns, and each worker's part (DESIGN section 7). Pure.
 
-Keeps true: a row is sent to the worker that has all rows of its key; what has no place is refused here, and goes
-nowhere; AUTO_INCREMENT values are given here, because they tell where a row goes.
+Keeps true: a row is sent to the worker that has all rows of its key. A row without a valid place is rejected here
+and sent nowhere. AUTO_INCREMENT values are assigned here, because they may determine the worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from noria.core.values import convert, default_code, encode
 
 @dataclass
 class Numbers:
-    """The last AUTO_INCREMENT value of each table, by its id; expected: what statements under way bring themselves."""
+    """The last AUTO_INCREMENT value of each table, by its id. `expected`: the values that statements under way
+    bring themselves."""
 
     last: dict[int, int] = field(default_factory=dict)
     expected: dict[int, list[int]] = field(default_factory=dict)
@@ -42,11 +43,11 @@ class Numbers:
         self.last[table.table_id] = value
 
     def expect(self, table: TableDef, value: int) -> None:
-        """A statement that brings this value is under way."""
+        """Record that a statement with this value is under way."""
         self.expected.setdefault(table.table_id, []).append(value)
 
     def came(self, table: TableDef, value: int, done: bool) -> None:
-        """It is over."""
+        """Record that a statement with this value is over."""
         self.expected[table.table_id].remove(value)
         if not self.expected[table.table_id]:
             del self.expected[table.table_id]
@@ -54,8 +55,8 @@ class Numbers:
             self.reached(table, value)
 
     def next(self, table: TableDef, count: int, above: int = 0) -> int:
-        """The first of so many new values, greater than one that is given before them.  SqlError 1467 where the column
-        has none left.  Values of statements under way are left out where there are others."""
+        """Assign `count` new values; returns the first, which is greater than `above`. SqlError 1467 if the
+        column has none left. Values of statements under way are avoided if others are free."""
         column = table.columns[table.auto_increment or 0]
         most, last = integer_bounds(column)[1], max(self.last.get(table.table_id, 0), above)
         ahead = max((last, *self.expected.get(table.table_id, ())))
@@ -69,12 +70,18 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Placed:
-    """A statement by worker.  last: which of them, by ascending worker, has the last row; brings: the greatest
-    AUTO_INCREMENT value that it has itself, 0: none.  whole: the INSERT, and its table, of which each worker has but
-    some rows.  moves: rows may go from one worker to another.  unique: rows may come to have values that only other
-    workers know to be taken; assigns: and others than the INSERT's own, if it is one; values: numbers of such indexes,
-    and hashes of what an INSERT brings into each; distinct: no two of its rows bring the same; spread: the columns of
-    such indexes.  few: each of its rows is found by its key."""
+    """A statement split by worker.
+
+    * `last`: the position, by ascending worker, of the part with the last row.
+    * `brings`: the greatest AUTO_INCREMENT value in the statement itself; 0: none.
+    * `whole`: the INSERT and its table, if each worker has only some rows.
+    * `moves`: rows may move between workers.
+    * `unique`: rows may get values that only other workers know to be taken. `assigns`: also by an assignment.
+    * `values`: numbers of such UNIQUE indexes, and hashes of an INSERT's values for them. `distinct`: no two of
+      its rows have the same.
+    * `spread`: the columns of such indexes.
+    * `few`: each row is found by its key.
+    """
 
     parts: dict[int, Statement]
     last: int = 0
@@ -89,7 +96,7 @@ class Placed:
     few: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
-        """What the whole statement did.  results: of all of its workers, or what one has worked out for it."""
+        """The result of the whole statement. `results`: of all its workers, or of the one that planned it."""
         error = next((r.error for r in results if r.error is not None), None)
         if error is not None:
             told = None if self.whole is None else _wrong(*self.whole)
@@ -100,7 +107,8 @@ class Placed:
 
 
 def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
-    """turn: who takes rows that may be anywhere.  SqlError where a value is wrong that tells the place of a row."""
+    """Split a statement by worker. `turn`: distributes rows that may be at any worker. SqlError if a value that
+    determines a row's worker is invalid."""
     if table.sharded_by == ():
         return Placed({0: statement})
     spread = tuple(i.columns for i in table.spread_unique)
@@ -121,7 +129,7 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:
-    """May it set an AUTO_INCREMENT column to what is not given here?"""
+    """Whether the statement may set an AUTO_INCREMENT column to values not assigned here."""
     if table.auto_increment is None or isinstance(statement, Delete):
         return False
     if isinstance(statement, Clear | Move | Load):
@@ -130,12 +138,12 @@ def renumbers(statement: Statement, table: TableDef) -> bool:
 
 
 def rows_stay(statement: Update | Delete, table: TableDef) -> bool:
-    """Is each of its rows of the same worker after it, and does that one alone know what is UNIQUE of it?"""
+    """Whether each row stays at its worker, which alone can check the UNIQUE indexes."""
     return not (_moves(statement, table) or _assigns_unique(statement, table))
 
 
 def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int] | None:
-    """Who may have rows for which the condition holds; None: anybody."""
+    """The workers that may have rows for which the condition holds; None: any."""
     by, types = table.sharded_by or (), [c.type for c in table.columns]
     points = bounded(where, types)
     if not by or not all(c in points for c in by):
@@ -149,13 +157,13 @@ def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int] |
 
 
 def _moves(statement: Statement, table: TableDef) -> bool:
-    """May a row get other values in the columns that tell its worker?"""
+    """Whether a row may get other values in the columns that determine its worker."""
     return isinstance(statement, Insert | Update) and any(
         c in (table.sharded_by or ()) and not _stays(c, e) for c, e in statement.assignments)
 
 
 def _assigns_unique(statement: Statement, table: TableDef) -> bool:
-    """May a row get other values in a UNIQUE index of which several workers have some?"""
+    """Whether a row may get other values in a UNIQUE index whose values several workers have."""
     columns = {c for i in table.spread_unique for c in i.columns}
     return isinstance(statement, Insert | Update) and any(
         c in columns and not (isinstance(e, Col) and e.index == c) for c, e in statement.assignments)
@@ -185,7 +193,7 @@ def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, 
 
 
 def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
-    """What is wrong with a value, told with the number that its row has in the whole statement."""
+    """The error of an invalid value, with its row's number in the whole statement."""
     try:
         told = {c for c in table.sharded_by or () if c != table.auto_increment}
         for position in sorted(told.union(statement.columns)):
@@ -196,7 +204,7 @@ def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
 
 
 def _part(statement: Insert, places: Codes) -> Insert:
-    """The INSERT of some of its rows."""
+    """The INSERT with some of its rows."""
     numbered = statement.numbered
     if numbered:
         all_are = len(numbered) == len(statement.rows)
@@ -218,8 +226,8 @@ def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
 
 
 def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, int]], bool]:
-    """Numbers of UNIQUE indexes of which several workers have values, and hashes of those that the rows bring; and
-    whether all of them are known and others."""
+    """Hashes of the rows' values for UNIQUE indexes that several workers have, with the index's number. And
+    whether all are known and distinct."""
     symbols, found = PlainSymbols(), list[tuple[int, int]]()
     try:
         for n, index in enumerate(table.spread_unique):
@@ -228,12 +236,12 @@ def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, in
             hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
             found += [(n, h) for h in hashes.tolist()]
     except SqlError:
-        return frozenset(), False  # which its worker tells
+        return frozenset(), False  # its worker reports it
     return frozenset(found), len(set(found)) == len(found)
 
 
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:
-    """What a column's values are stored as."""
+    """A column's values as stored codes."""
     column, rows = table.columns[position], statement.rows
     if position not in statement.columns:
         return np.full(len(rows), default_code(column, symbols), np.int64)
@@ -249,7 +257,7 @@ def _value(row: Sequence[Any], place: int) -> Any:
 
 
 def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int]:
-    """The statement with the values that its rows ask for, and the greatest that it had."""
+    """The statement with assigned values, and the greatest value that it had itself."""
     at = table.auto_increment
     assert at is not None
     codes = _codes(statement, table, at, PlainSymbols())
@@ -264,7 +272,7 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
         return _with_column(statement, at, given)._replace(numbered=range(len(codes))), 0
     codes = codes.copy()
     above = 0
-    for row, code in enumerate(codes.tolist()):  # in row order: a greater one that is given raises what follows
+    for row, code in enumerate(codes.tolist()):  # in row order: a greater given value raises the following ones
         if code in (NULL_CODE, 0):
             codes[row] = numbers.next(table, 1, above)
         else:
@@ -273,7 +281,7 @@ def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Ins
 
 
 def _with_column(statement: Insert, position: int, codes: Codes) -> Insert:
-    """The statement with these integers in a column."""
+    """The statement with these integers as a column."""
     rows, columns = statement.rows, statement.columns
     place = columns.index(position) if position in columns else len(columns)
     columns = columns if position in columns else (*columns, position)

@@ -1,4 +1,4 @@
-"""Statements over several workers: prepared and decided as one, grouped, and read by their own session.
+"""Statements over several workers: planned, committed in two phases, grouped, and visible to their own session.
 
-A statement comes in; one outcome goes out.
+Call `Writes` (`writes.py`) with a routed statement; it reports one outcome.
 """

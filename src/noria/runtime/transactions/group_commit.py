@@ -1,16 +1,16 @@
-"""Statements over several shards of many clients, which go together: one group (`two_phase_commit.py`) for all that
-wait.
+"""Group commit for statements over several shards: all waiting statements of many clients share one two-phase
+commit.
 
-    wait → Prepare, Write, Decide for all of them → what each did
+    wait → Prepare, Write, Decide for all of them → each one's result
 
-A group takes three synced commits, one after the other, in which its workers take no other write: so one for each
-statement would be a few dozen in a second.  Who waits meanwhile goes together next: the more clients write, the less
-each costs, as in one worker's own commits (`changes.py`).
+A group needs three consecutive synced commits, during which its workers accept no other write. With a group for
+each statement, that would limit them to a few dozen a second. Statements that wait meanwhile form the next group:
+the more clients write, the less each write costs, as in one worker's own commits (`link/changes.py`).
 
-Keeps true: each statement is whole or not at all by itself.  Where one of them has an error nothing of the group is
-done; it goes once more by itself, so that its outcome is its own, and the others together.  None is passed by one that
-came later and concerns the same workers, but for such a second try; none waits for a worker that it does not concern,
-unless one that came before it concerns both.
+Keeps true: each statement by itself takes effect wholly or not at all. If one has an error, nothing of its group
+is done. It runs once more alone, for an outcome of its own, and the others run together. No statement is
+overtaken by a later one that concerns the same workers, except by such a second try. No statement waits for a
+worker that it does not concern, unless an earlier statement concerns both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from noria.runtime.transactions.two_phase_commit import Groups, Outcome
 
 
 class Did(NamedTuple):
-    """results: by ascending worker; told: whom each worker has told."""
+    """The outcome of a statement. `results`: by ascending worker. `told`: the workers to which each worker's tick
+    sent messages."""
 
     results: list[WriteResult]
     told: dict[int, Told]
@@ -37,8 +38,8 @@ class Did(NamedTuple):
 
 @dataclass(eq=False)
 class _Waiting:
-    """alone: it had an error among others, or may have ended a worker.  places: which of each worker's statements it is
-    of the group that is under way."""
+    """A waiting statement. `alone`: it had an error in a group, or may have ended a worker. `places`: its
+    position among each worker's statements in the group under way."""
 
     parts: Mapping[int, Statement]
     done: asyncio.Future[Did]
@@ -63,6 +64,8 @@ class _Running(NamedTuple):
 
 
 class Batches:
+    """The statements that wait for a group, and the groups under way."""
+
     def __init__(self, groups: Groups, workers: int):
         self._groups, self._workers = groups, workers
         self._waiting: list[_Waiting] = []
@@ -72,18 +75,19 @@ class Batches:
 
     @staticmethod
     def takes(placed: Placed) -> bool:
-        """Is it known to be short?"""
+        """Whether the statement is known to be short, and may share a group."""
         return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
 
     def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[Did]:
-        """Cancelled, it is not done, if it has not begun."""
+        """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
         one = _Waiting(parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._go_soon()
         return one.done
 
     def give_up(self, done: asyncio.Future[Did]) -> bool:
-        """As far as it has not been decided; that is not looked at while it goes with others.  Is it one of these?"""
+        """Give up a statement if it is undecided; within a larger group it runs on. Returns whether it is one of
+        these."""
         for one in self._waiting:
             if one.done is done:
                 self._waiting.remove(one)
@@ -105,7 +109,7 @@ class Batches:
             asyncio.get_running_loop().call_soon(self._go)
 
     def _go(self) -> None:
-        """Begin what may begin."""
+        """Begin the groups that may begin."""
         self._soon = False
         batch = self._together()
         if batch:
@@ -118,7 +122,7 @@ class Batches:
             task.add_done_callback(self._ended)
 
     def _together(self) -> list[_Waiting]:
-        """The next ones whose workers are there, and are at no other group of these."""
+        """The next statements whose workers are up and in no other of these groups."""
         busy = {w for running in self._running.values() for one in running.batch for w in one.parts}
         batch: list[_Waiting] = []
         rows = 0
@@ -180,7 +184,7 @@ class Batches:
         self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
 
     def _again(self, batch: Sequence[_Waiting], deaths: int) -> None:
-        """Of those that somebody still wants."""
+        """Queue again those statements that are still wanted."""
         for one in batch:
             one.deaths += deaths if len(batch) == 1 else 0
             one.alone |= deaths > 0
@@ -192,14 +196,14 @@ class Batches:
 
 
 def _fits(one: _Waiting, batch: Sequence[_Waiting], rows: int) -> bool:
-    """May it go with these, that have so many rows?"""
+    """Whether the statement may join these, which have `rows` rows."""
     if not batch:
         return True
     return not (one.alone or batch[0].alone) and len(batch) < GROUP_STATEMENTS and rows + one.rows <= GROUP_ROWS
 
 
 class Part(Protocol):
-    """One of several statements that go together.  places: which of each worker's statements it is."""
+    """One of several statements of a group. `places`: its position among each worker's statements."""
 
     @property
     def parts(self) -> Mapping[int, Statement]: ...
@@ -209,7 +213,7 @@ class Part(Protocol):
 
 
 def parts_of(batch: Iterable[Part]) -> dict[int, tuple[Statement, ...]]:
-    """By worker; where each one's statements are is put into its `places`."""
+    """The statements of each worker; sets the `places` of each part."""
     parts: dict[int, list[Statement]] = {}
     for one in batch:
         one.places.clear()

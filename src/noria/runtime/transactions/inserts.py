@@ -1,12 +1,12 @@
-"""INSERTs into tables with UNIQUE keys of which several workers have values (`TableDef.spread_unique`): many in one go.
+"""Batches INSERTs into tables with UNIQUE keys whose values several workers have (`TableDef.spread_unique`).
 
-    places at all workers → Meet: whose values does another worker have? → one Write at each owner
-                                                                         → a group, of those that have several owners
+    places at all workers → Meet: which values does another worker have? → one Write at each owner
+                                                                         → a group for those with several owners
 
-Keeps true: those that go together have no such value in common, and none that another worker has; so each worker finds
-what is taken among its own rows.  Who waits meanwhile goes together next: the more clients write, the less each costs.
-Those of several owners go among themselves: where one of them has an error nothing of their group is done, and it goes
-once more by itself.
+Keeps true: INSERTs of one batch have no such value in common, and none that another worker has. So each worker
+detects duplicates among its own rows. INSERTs that wait meanwhile form the next batch: the more clients write,
+the less each write costs. Those with several owners form batches of their own. If one of these has an error,
+nothing of its group is done, and it runs once more alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ from noria.runtime.transactions.two_phase_commit import Asked, Groups, Outcome
 
 @dataclass(eq=False)
 class _Waiting:
-    """parts: by owner.  done: what it did; None: nothing yet, and it goes by itself, since it meets rows of other
-    workers or had an error among others.  places: which of each owner's statements it is of the group under way."""
+    """A waiting INSERT. `parts`: by owner. `places`: its position among each owner's statements in the group
+    under way.
+
+    `done`: its result. None: nothing is done yet, and it must run alone, because it meets rows of other workers
+    or had an error in a group.
+    """
 
     placed: Placed
     parts: dict[int, Insert]
@@ -46,6 +50,8 @@ class _Waiting:
 
 
 class Inserts:
+    """The INSERTs that wait for a batch, and the batch under way."""
+
     def __init__(self, links: Sequence[Asked], groups: Groups):
         self._links, self._groups = links, groups
         self._waiting: list[_Waiting] = []
@@ -54,12 +60,12 @@ class Inserts:
 
     @staticmethod
     def takes(placed: Placed) -> bool:
-        """Is it an INSERT whose own workers can tell what it does, once no other has its values?"""
+        """Whether the owners alone can execute the INSERT once no other worker has its values."""
         known = len(placed.parts) == 1 or placed.distinct
         return placed.whole is not None and known and not (placed.moves or placed.assigns)
 
     def add(self, placed: Placed) -> asyncio.Future[WriteResult | None]:
-        """Cancelled, it is not done, if it has not begun."""
+        """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
         parts = {w: part for w, part in placed.parts.items() if isinstance(part, Insert)}
         one = _Waiting(placed, parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
@@ -68,7 +74,7 @@ class Inserts:
         return one.done
 
     def give_up(self, done: asyncio.Future[WriteResult | None]) -> bool:
-        """Take it back, if it has not begun."""
+        """Drop an INSERT that has not begun. Returns whether it did."""
         found = [one for one in self._waiting if one.done is done]
         for one in found:
             self._waiting.remove(one)
@@ -76,7 +82,7 @@ class Inserts:
         return bool(found)
 
     def lost(self) -> None:
-        """A worker: those that are under way begin again when it is there."""
+        """After the loss of a worker: the batch under way begins again when the worker is back."""
         if self._planning is not None:
             self._planning.cancel()
 
@@ -100,7 +106,7 @@ class Inserts:
                 one.done.cancel()
 
     def _together(self) -> list[_Waiting]:
-        """The next ones that have no value in common: all of one owner each, or all of several."""
+        """The next INSERTs without common values: all with one owner each, or all with several."""
         chosen: list[_Waiting] = []
         values: set[tuple[int, int]] = set()
         rows, several = 0, len(self._waiting[0].parts) > 1
@@ -136,7 +142,7 @@ class Inserts:
         await self._wrote(writes)
 
     def _begin_each(self, name: str, free: Sequence[_Waiting]) -> dict[asyncio.Future[Any], list[_Waiting]]:
-        """Of one owner each."""
+        """Send the INSERTs that have one owner each."""
         writes = {}
         for w, link in enumerate(self._links):
             mine = [one for one in free if w in one.parts]
@@ -155,7 +161,7 @@ class Inserts:
                     one.told(reply.results[n])
 
     async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_Waiting]) -> None:
-        """Of several owners each."""
+        """Report the outcome of INSERTs that have several owners each."""
         try:
             outcome = await group
         except Lost as e:
@@ -172,7 +178,7 @@ class Inserts:
         self._waiting[:0] = [one for one in free if one not in wrong]
 
     async def _planned(self, places: Sequence[asyncio.Future[Any]], together: Sequence[_Waiting]) -> list[_Waiting]:
-        """What is free, once all before it was answered."""
+        """The INSERTs that may run, determined when everything before the places is answered."""
         async def planned() -> list[_Waiting]:
             await asyncio.gather(*places)
             return await self._free(together)
@@ -188,7 +194,7 @@ class Inserts:
         return planning.result()
 
     async def _free(self, together: Sequence[_Waiting]) -> list[_Waiting]:
-        """Those that no other worker has a row of; the others are done with, one way or the other."""
+        """The INSERTs whose values no other worker has. The others are answered, or marked to run alone."""
         each = [(link, [(one, part) for one in together for owner, part in one.parts.items() if owner != w])
                 for w, link in enumerate(self._links)]
         asked = [(link, some) for link, some in each if some]

@@ -1,13 +1,16 @@
-"""Which of several workers have what a session wrote, so that it reads its own.
+"""Tracks which workers have the effects of a session's writes, so that the session reads its own writes.
 
-A tick tells whom it has sent messages, and up to which; whoever was sent none has nothing to wait for, and a word in
-shared memory says up to which messages a worker has everything (`frontier.py`).  That is enough where rows pass one
-exchange; beyond one they come by way of others, those of a worker's own writes too, and whoever is asked sends marks
-(`dataflow/cluster/frontier.py`).  So it is of a write that a worker makes as it comes back, before it has its graph
-(`changes.Flight`): its tick sends nothing, and the others find the rows when they gather that worker's again.
+A write's answer lists the workers to which its tick sent messages, with the last message number of each; the
+other workers have nothing to wait for. The frontier in shared memory (`worker/frontier.py`) shows up to which
+message a worker has all effects. That suffices where rows pass one exchange. Beyond one, rows travel through
+other workers, even those of a worker's own writes, and the asked worker sends marks
+(`dataflow/cluster/frontier.py`).
 
-Keeps true: after `catch_up(writes)` whatever is read of these workers has all that came of these writes; a worker that
-starts again begins with everything.  Nobody waits for what is known to be there.
+The same holds for a write that a restarting worker makes before it has its graph (`changes.Flight`). Its tick
+sends nothing, and the others receive the rows when they gather that worker's again.
+
+Keeps true: after `catch_up(writes)` a read of these workers sees all effects of these writes. A restarted worker
+has all effects from the beginning. Nobody waits for effects that are known to be present.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from noria.dataflow.messages.packets import Ask, Done, Own, Packet, Told
 
 
 class Asked(Protocol):
-    """What is needed of one worker's link."""
+    """The operations needed of one worker's link."""
 
     def heard(self, worker: int) -> int: ...
 
@@ -28,7 +31,8 @@ class Asked(Protocol):
 
 
 class OwnWrites:
-    """Depths: how many exchanges rows pass at most on their way to what is read."""
+    """What each worker is known to have. A depth is the largest number of exchanges on the path to the state that
+    is read."""
 
     def __init__(self, links: Sequence[Asked]):
         self._links = links
@@ -36,7 +40,8 @@ class OwnWrites:
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
 
     def wrote(self, told: Mapping[int, Told]) -> Own:
-        """These workers have answered a write, and told others of it."""
+        """Record a write's answers; returns what the session must remember. `told`: for each worker, the messages
+        that its tick sent."""
         for w in told:
             self._answered[w] += 1
         return {w: (self._answered[w], t) for w, t in told.items() if t is None or t}
@@ -46,7 +51,7 @@ class OwnWrites:
             has[worker] = [0] * len(self._links)
 
     def has(self, worker: int, depth: int, writes: Own) -> bool:
-        """Is all there that came of these writes?"""
+        """Whether the worker has all effects of these writes."""
         return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes)
 
     def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
@@ -58,8 +63,8 @@ class OwnWrites:
         return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
 
     async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
-        """With these writes, or with all (none given).  A worker that is away is waited for: what it published is read
-        meanwhile, and these writes are not in it."""
+        """Wait until the readers have the effects of these writes, or of all earlier ones if none are given. A
+        worker that is away is waited for: its published views are readable meanwhile and lack these writes."""
         lacking = [v for v in readers if not (writes and self.has(v, depth, writes))]
         await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
@@ -71,7 +76,7 @@ class OwnWrites:
                                                       if v == worker))
             return
         answered = tuple(self._answered)
-        some = lacking if depth == 1 else []  # beyond one exchange rows may come by way of any
+        some = lacking if depth == 1 else []  # beyond one exchange, rows may travel through any worker
         await self._ask(worker, "caught up", f"{depth} {','.join(map(str, some))}")
         has = self._has.setdefault(depth, [[0] * len(self._links) for _ in self._links])[worker]
         for w, number in enumerate(answered):
@@ -85,12 +90,13 @@ class OwnWrites:
 
 
 def has_heard(worker: int, told: Told, heard: Callable[[], int]) -> bool:
-    """Has the worker all that came of a write directly?  heard: up to which message of the writer it has everything."""
+    """Whether the worker has all effects that a write sent it directly. `heard`: the last message of the writer
+    whose effects it has."""
     return told is not None and all(w != worker or heard() >= last for w, last in told)
 
 
 def together(writes: Own, more: Own) -> Own:
-    """What a session has written, all in all."""
+    """Combine two records of what a session has written."""
     out = dict(writes)
     for w, (number, told) in more.items():
         before = out.get(w, (0, ()))[1]

@@ -1,15 +1,15 @@
-"""Statements over several shards: whole at all workers concerned, or at none (DESIGN section 7).
+"""Two-phase commit of statements over several shards: at all workers concerned or at none (DESIGN section 7).
 
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
 
-The coordinator is the participant with the least number.  A group has its place in the queues of all its workers at
-once, and what stands behind it waits until it is decided there: so nothing needs a lock, and no two wait for each
-other.
+The coordinator is the participant with the least number. A group reserves its places in the queues of all its
+workers at once, and later changes wait there until it is decided. So no lock is needed, and no two groups wait
+for each other.
 
-Keeps true: nobody is told before the decision is durable; what was prepared is decided as the coordinator has it,
-whoever died meanwhile, the front end too.  When a worker is lost, what is not decided and needs it is given up at the
-others (`Lost`), so that nothing waits behind it there; only while the decision is on its way to the lost one, writes of
-the same tables wait.
+Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
+decision, whatever process died meanwhile, even the front end. When a worker is lost, undecided groups that need
+it are given up at the others (`Lost`), so that nothing waits for them. Only while the decision is on its way to
+the lost worker, writes of the same tables wait.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from noria.runtime.link.changes import Change, Lost
 from noria.runtime.link.link import LinkState
 
 log = logging.getLogger(__name__)
-AGAIN_S = 1.0  # between two tries of what a full disk keeps from being committed
+AGAIN_S = 1.0  # between tries of a commit that a full disk prevents
 _DAMAGED = 1194  # a file that cannot be read: no other try helps
 
 
 class Participant(Protocol):
-    """What a group needs of one worker's link."""
+    """The operations of one worker's link that a group needs."""
 
     hello: Hello | None
     state: LinkState
@@ -64,29 +64,30 @@ class Participant(Protocol):
 
 
 class Asked(Participant, Protocol):
-    """What more is needed where a statement is planned first."""
+    """A `Participant` that also answers questions, for statements that are planned first."""
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
 class Outcome(NamedTuple):
-    """What became of a group.  done: was it decided to be done?  results: of each worker that told, what each of its
-    statements did; where one has an error and it is not done, none did anything."""
+    """The outcome of a group. `done`: whether it was committed. `results`: of each worker that answered, the
+    results of its statements. If it is not done and one has an error, no statement took effect."""
 
     done: bool
     results: Mapping[int, Sequence[WriteResult]]
 
     def all(self) -> list[WriteResult]:
-        """By ascending worker."""
+        """All results, by ascending worker."""
         return [r for w in sorted(self.results) for r in self.results[w]]
 
     def of(self, places: Mapping[int, int]) -> list[WriteResult]:
-        """Of one statement, by ascending worker; places: which of each worker's statements it is."""
+        """The results of one statement, by ascending worker. `places`: its position among each worker's
+        statements."""
         return [_at(self.results[w], places[w]) for w in sorted(places) if w in self.results]
 
 
 class _Group(NamedTuple):
-    """patient: it waits for workers that are lost."""
+    """A group under way. `patient`: it waits for lost workers."""
 
     name: str
     first: int
@@ -96,14 +97,14 @@ class _Group(NamedTuple):
 
 
 class Groups:
-    """epoch: of the front end; names of groups are unique with it."""
+    """All groups of a front end. `epoch`: of the front end; it makes the names of groups unique."""
 
     def __init__(self, links: Sequence[Participant], epoch: int):
         self._links, self._epoch = links, epoch
         self._numbers = itertools.count(1)
         self._running: dict[asyncio.Task[Outcome], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
-        self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody will ask for any more
+        self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody needs any more
         self._settled: dict[tuple[str, int], Sequence[WriteResult]] = {}  # of running groups: done as workers came up
 
     def __bool__(self) -> bool:
@@ -117,7 +118,7 @@ class Groups:
         return all(self._links[w].state is LinkState.UP for w in workers)
 
     async def there(self, workers: Iterable[int]) -> None:
-        """When all of these serve."""
+        """Wait until all of these workers serve."""
         some = tuple(workers)
         while not self.are_there(some):
             for w in some:
@@ -125,9 +126,11 @@ class Groups:
 
     def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
               patient: bool = False, once: str = "") -> asyncio.Task[Outcome]:
-        """held: the name under which all these workers have a place in their queues for it.  told: gets whom each
-        worker has told of what was done.  Raises `Lost`, or patient: waits for whoever is lost.  once: remembered with
-        the decision."""
+        """Begin a group. Its task raises `Lost` if a worker is lost before the decision, unless it is `patient`.
+
+        `held`: the name of places already reserved for it in the workers' queues. `told`: receives, for each
+        worker, the messages that its tick sent. `once`: a name to remember with the decision.
+        """
         name = held or self.name()
         first, *others = sorted(parts)
 
@@ -147,23 +150,23 @@ class Groups:
         name = self._running.pop(task).name
         self._settled = {at: result for at, result in self._settled.items() if at[0] != name}
         if not task.cancelled():
-            task.exception()  # looked at: whoever began it may be gone
+            task.exception()  # retrieved, in case nobody awaits the task
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
-        """As far as it has not been decided."""
+        """Give up a group, unless it is decided."""
         if (group := self._running.get(task)) is not None:
             for w, prepare in group.prepares.items():
                 if not prepare.done():
                     self._links[w].cancel(prepare)
 
     def lost(self, worker: int) -> None:
-        """It is not there any more: what is not decided without it is not done."""
+        """Handle the loss of a worker: groups that need it and are undecided are not done."""
         for group in self._running.values():
             if worker in group.prepares and not group.patient:
                 self._links[worker].withdraw(group.prepares[worker], True)
             elif worker == group.first and not group.patient:
                 self._links[worker].withdraw(group.decision, False)
-            if worker == group.first and not group.decision.done():  # it may have committed; only its next life tells
+            if worker == group.first and not group.decision.done():  # only its next life reports whether it committed
                 for w in group.prepares:
                     self._links[w].pass_by(group.name)
 
@@ -197,15 +200,15 @@ class Groups:
         self._committed.add(name)
         told[first] = wrote.told
         decided = await self._decide(name, prepared, True, told)
-        if not any(_error(results) for results in decided.values()):  # else: who starts again asks for it
+        if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker asks for it
             self._committed.discard(name)
             self._done.setdefault(first, []).append(name)
         return Outcome(True, {first: wrote.results, **decided})
 
     async def _decide(self, name: str, workers: Sequence[int], commit: bool, told: dict[int, Told] | None = None
                       ) -> dict[int, Sequence[WriteResult]]:
-        """At all of these; one that finds its disk full is asked until it does not.  What a damaged file keeps from
-        being done stays prepared there: the worker's next start tries it again."""
+        """Send the decision to these workers. One whose disk is full is asked each second until it commits. A
+        part that a damaged file prevents stays prepared; the worker's next start tries it again."""
         async def one(w: int) -> Sequence[WriteResult]:
             said = False
             while (name, w) not in self._settled:
@@ -217,7 +220,7 @@ class Groups:
                         told[w] = reply.told
                     return reply.results
                 if error.code == _DAMAGED:
-                    self._links[w].release(name)  # it keeps its table, and no other
+                    self._links[w].release(name)  # only its own table stays locked
                     return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
                 if not said:
                     log.warning("worker %d cannot commit what is decided, which is tried each second: %s", w, error)
@@ -230,26 +233,29 @@ class Groups:
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
 
     async def _found_out(self, first: int, name: str) -> bool:
-        """Did the coordinator commit?  Nobody could tell; its next life does."""
+        """Whether the coordinator committed, according to the Hello of its next life."""
         await self._links[first].up()
         hello = self._links[first].hello
         return hello is not None and name in hello.decided
 
     # ------------------------------------------------------------ after a crash
     async def resolve(self, hello: Hello, decided: Callable[[int], Sequence[str]]) -> None:
-        """Within the worker's `on_hello`: what it has prepared and nobody is at any more is decided.  decided: which
-        groups a coordinator has committed.  SqlError: it cannot be done now, and the worker cannot serve."""
+        """Within the worker's `on_hello`: decide its prepared groups that no task handles. `decided`: the groups
+        that a coordinator has committed. SqlError if that fails now; then the worker cannot serve."""
         for name, coordinator in hello.prepared:
             if self._links[hello.worker].held != name and (name, hello.worker) not in self._settled:
                 await self._settle(hello.worker, name, name in self._committed or name in decided(coordinator))
 
     async def settle(self, hellos: Sequence[Hello]) -> None:
-        """Within the `on_hello` of all workers, of which none serves: what is under way and prepared does not wait for
-        its coordinator to serve, as that waits for all to have one catalog, and who has something prepared takes no
-        change in.  It is done if the coordinator has committed it, else given up."""
+        """Within the `on_hello` of all workers, of which none serves: decide the prepared groups under way.
+
+        They cannot wait for their coordinator to serve: it waits until all workers have one catalog, and a worker
+        with a prepared group accepts no change. A group is committed if its coordinator has committed it,
+        otherwise given up.
+        """
         for group in tuple(self._running.values()):
             there = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
-            if not there or group.patient:  # none changes the catalog beside what is patient
+            if not there or group.patient:  # no change of the catalog runs beside a patient group
                 continue
             commit = group.name in hellos[group.first].decided or _committed(group.decision)
             if not commit:
@@ -258,11 +264,11 @@ class Groups:
                 await self._settle(w, group.name, commit)
 
     async def _settle(self, worker: int, name: str, commit: bool) -> None:
-        """SqlError: the worker cannot do it now."""
+        """Decide one prepared group at one worker. SqlError if the worker cannot do it now."""
         link = self._links[worker]
         reply: Wrote = await link.first(Decide(name, commit))
         error = _error(reply.results)
-        link.release(name)  # or nobody would decide it in the worker's next life
+        link.release(name)  # otherwise nobody would decide it in the worker's next life
         if error is not None and error.code != _DAMAGED:
             raise error
         if error is not None:
@@ -272,7 +278,7 @@ class Groups:
 
 
 def _committed(decision: asyncio.Future[Any]) -> bool:
-    """Has the coordinator told that it did its part?"""
+    """Whether the coordinator has answered that it committed."""
     if not decision.done() or decision.cancelled() or decision.exception() is not None:
         return False
     wrote: Wrote = decision.result()
@@ -290,14 +296,14 @@ def _unfinished(worker: int, error: SqlError) -> SqlError:
 
 
 def _at(results: Sequence[WriteResult], place: int) -> WriteResult:
-    """An error that is not one statement's is all others'."""
+    """The result at a position. If there is none, the error of the whole group."""
     if place < len(results):
         return results[place]
     return WriteResult(error=_error(results))
 
 
 def _failures(replies: Mapping[int, Any]) -> Outcome:
-    """Errors that workers told, else what kept one from answering."""
+    """The outcome with the workers' errors; raises the failure of a worker that did not answer if there are none."""
     told = {w: r.results for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is not None}
     if not told:
         raise next(r for r in replies.values() if isinstance(r, BaseException))

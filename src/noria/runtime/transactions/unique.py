@@ -1,11 +1,12 @@
-"""A UNIQUE index that a table with rows is about to have: is each of its values there once among all workers?
+"""Checks, before a table with rows gets a UNIQUE index, that each value exists once among all workers.
 
-    each worker has looked at its own rows (`Fit`) ─► notes what is written ─► slices of all workers' values, in order,
-    and what was noted meanwhile, are compared ─► with nothing written any more, what was noted last
+    each worker has checked its own rows (`Fit`) ─► records writes ─► slices of all workers' values, in order, and
+    the recorded writes are compared ─► the last recorded writes, while nothing is written
 
-Keeps true: two rows with one value are found, whenever they were written: the later one is in a slice, or noted, and
-was looked for at all others after it was there.  No more than some thousand values are in memory.  A value that is met
-twice is looked at again while nothing is written, because a row may have been on its way from one worker to another.
+Keeps true: two rows with one value are found, whenever they were written. The later row is in a slice or
+recorded, and is searched for at all other workers after it was written. At most some thousand values are in
+memory. A value that is found twice is checked again while nothing is written: its row may have been moving
+between two workers.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ Still = Callable[[], AbstractAsyncContextManager[Any]]  # while it lasts nothing
 
 @dataclass(frozen=True)
 class Unique:
-    """The index of these columns that the table is to have.  Methods raise the SqlError that keeps it from that."""
+    """The future index of these columns of the table. Methods raise the SqlError that prevents it."""
 
     links: Sequence[Asked]
     table: TableDef
     columns: tuple[int, ...]
 
     async def compare(self, still: Still) -> None:
-        """While the table is written."""
+        """Compare all values while the table is written."""
         await self._all("begin")
         after = b""
         while True:
@@ -58,7 +59,7 @@ class Unique:
                 await self._look_again(entry, still)
 
     async def catch_up(self, still: Still) -> None:
-        """Little is left of what was noted."""
+        """Compare recorded writes until few are left."""
         for worker in range(len(self.links)):
             left = COMPARED_LAST + 1
             while left > COMPARED_LAST:
@@ -66,7 +67,7 @@ class Unique:
                 await self._look_for(worker, entries, still)
 
     async def _look_for(self, worker: int, entries: Sequence[bytes], still: Still) -> None:
-        """At the other workers."""
+        """Search for these entries at the other workers."""
         if entries:
             others = [w for w in range(len(self.links)) if w != worker]
             for held in await asyncio.gather(*(self._ask(w, "held", *entries) for w in others)):
@@ -80,7 +81,7 @@ class Unique:
                 await self._ask(max(w for w, h in enumerate(held) if h), "named", entry)
 
     async def end(self) -> None:
-        """With nothing written any more."""
+        """Compare the last recorded writes. Nothing may be written meanwhile."""
         for worker in range(len(self.links)):
             left = 1
             while left:
@@ -91,8 +92,8 @@ class Unique:
         return list(await asyncio.gather(*(self._ask(w, what, *given) for w in range(len(self.links)))))
 
     async def _ask(self, worker: int, what: str, *given: bytes) -> Any:
-        """SqlError 1412 where it is lost: its next life has not looked at its rows, so nobody waits for that, least of
-        all while nothing is written."""
+        """Ask one worker. SqlError 1412 if it is lost: its next life has not checked its rows, and writes must
+        not wait for that."""
         try:
             reply: Done = await self.links[worker].ask(Entries(0, self.table, self.columns, what, given))
         except WorkerGone:
@@ -103,7 +104,7 @@ class Unique:
 
 
 async def compared(fits: Done, unique: Iterable[Unique], still: Still) -> Done:
-    """What each worker has found of its own rows, and then all of them of each other's."""
+    """Combine the workers' checks of their own rows with the comparison among workers."""
     try:
         for u in unique if fits.error is None else ():
             await u.compare(still)
@@ -114,5 +115,5 @@ async def compared(fits: Done, unique: Iterable[Unique], still: Still) -> Done:
 
 @asynccontextmanager
 async def _still() -> AsyncIterator[None]:
-    """It is already so."""
+    """A context for a moment at which writes are already paused."""
     yield

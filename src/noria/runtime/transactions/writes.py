@@ -1,18 +1,19 @@
-"""A write at the workers that it concerns (DESIGN section 7).
+"""Executes a write at the workers that it concerns (DESIGN section 7).
 
-    one worker                              in one trip
-    several                                 as a group (`two_phase_commit.py`), with others that wait
-    (`group_commit.py`) rows may go from one to another, or     planned first, then one of these:
-    have what is UNIQUE among all
+    one worker     one packet
+    several        a group (`two_phase_commit.py`), with others that wait (`group_commit.py`)
+    rows may move between workers, or have values that are UNIQUE among all workers:
+                   planned first, then one of the above:
 
-        places at all that have rows → Meet, WorkOut, CheckUnique → what each is to do
+        places at all workers that have rows → Meet, WorkOut, CheckUnique → each worker's part
 
-The values of a UNIQUE index that does not tell where a row is (`TableDef.spread_unique`) each worker keeps apart among
-its own rows; a statement that brings some has places at all workers, and asks them.
+A UNIQUE index may lack the columns that determine the worker of a row (`TableDef.spread_unique`). Each worker
+checks such an index among its own rows. A statement that adds values to it reserves places at all workers and
+asks them.
 
-Keeps true: what was worked out is still so when it is done, because its places in the workers' queues let nothing pass
-meanwhile.  Places are taken at all workers at once, so no two statements wait for each other; where rows turn out to
-concern a worker at which it has none, all are given back and taken again with that one's.
+Keeps true: a plan is still valid when it is executed, because nothing passes its places in the workers' queues.
+Places are reserved at all workers at once, so no two statements wait for each other. If the plan concerns a
+worker without a place, all places are released and reserved again with that worker's.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 
 
 class Moved(NamedTuple):
-    """What a statement did, and which workers had to do something for it."""
+    """The outcome of a planned statement, and the workers that executed a part."""
 
     result: WriteResult
     workers: tuple[int, ...]
 
 
 class Writes:
+    """The writes under way at several workers."""
+
     def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
         self._links, self._groups, self._own = links, groups, own
         self._inserts, self._batches = Inserts(links, groups), Batches(groups, len(links))
@@ -57,7 +60,7 @@ class Writes:
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def begin(self, placed: Placed, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
-        """The future of the statement, and what it did when that is done."""
+        """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
             together = Inserts.takes(placed) and not once
@@ -86,8 +89,8 @@ class Writes:
         return task
 
     def begin_together(self, placed: Sequence[Placed], once: str) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
-        """Statements that are done all or not at all, in this order at each worker: of such that each worker does for
-        itself (they neither move rows nor bring what is UNIQUE among all)."""
+        """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
+        add values that are UNIQUE among all workers."""
         assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
         parts: dict[int, tuple[Statement, ...]] = {}
         for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
@@ -107,7 +110,7 @@ class Writes:
 
     async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
                      ) -> list[WriteResult]:
-        """As a group, once all are there; again where one is lost on the way."""
+        """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         while True:
@@ -135,7 +138,8 @@ class Writes:
         return task.result()
 
     def lost(self, worker: int) -> None:
-        """It is not there any more: what waits for it waits apart, so that nothing waits behind."""
+        """Handle the loss of a worker: statements that need it release their places, so that nothing waits behind
+        them."""
         self._groups.lost(worker)
         self._inserts.lost()
         for task, (_, places) in self._places.items():
@@ -150,7 +154,7 @@ class Writes:
         return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
-        """As far as it has not been decided."""
+        """Give up a statement, unless it is decided."""
         waits = self._together.get(task)
         if waits is not None and (self._batches.give_up(waits) or self._inserts.give_up(waits)):
             self._given_up.add(task)
@@ -163,8 +167,8 @@ class Writes:
     @asynccontextmanager
     async def places(self, wanted: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
                      ) -> AsyncIterator[Send]:
-        """How changes are sent to workers: where that is wanted, to places that they have for them at one moment.
-        paused: what keeps others from taking places meanwhile."""
+        """Yield a function that sends changes to workers; if `wanted`, to places reserved at one moment in all
+        queues. `paused`: keeps others from reserving places meanwhile."""
         if not wanted:
             yield lambda w, body: self._links[w].submit(body)
             return
@@ -183,7 +187,8 @@ class Writes:
         return self._links[worker].put(name, body)
 
     async def _reached(self, places: Mapping[int, asyncio.Future[Any]]) -> bool:
-        """Is all before them answered?  False where a worker was lost first: nobody is to wait for it behind one."""
+        """Wait until everything before the places is answered. False if a worker was lost first: nothing may wait
+        for it behind a place."""
         while not all(place.done() for place in places.values()):
             if not self._groups.are_there(places):
                 return False
@@ -227,7 +232,7 @@ class Writes:
             self._links[w].let_go(name)
 
     async def _move(self, placed: Placed, once: str = "") -> Moved:
-        """Planned and done; both again where it concerns more workers, or one is lost on the way."""
+        """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         wanted = frozenset(range(len(self._links)) if placed.unique else placed.parts)
@@ -257,7 +262,7 @@ class Writes:
 
     async def _planned(self, task: asyncio.Task[Moved], placed: Placed, places: Mapping[int, asyncio.Future[Any]]
                        ) -> WorkedOut:
-        """What there is to do, once all before it was answered."""
+        """The plan, made when everything before the places is answered."""
         async def planned() -> WorkedOut:
             await asyncio.gather(*places.values())
             return await self._worked_out(placed)
@@ -284,7 +289,7 @@ class Writes:
         return (await self._does[task]).all()
 
     async def _worked_out(self, placed: Placed) -> WorkedOut:
-        """What there is to do, at all that have a place."""
+        """Plan the statement at all workers that have a place."""
         parts = placed.parts
         if placed.whole is None:
             found = await self._all({w: WorkOut(0, part, placed.spread) for w, part in parts.items()})
@@ -306,7 +311,7 @@ class Writes:
         return worked
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
-        """The answers; SqlError where one is an error."""
+        """Ask several workers and return the answers; SqlError if one is an error."""
         replies: list[Done] = await asyncio.gather(*(self._links[w].ask(q, True) for w, q in questions.items()))
         for r in replies:
             if r.error is not None:
@@ -315,7 +320,7 @@ class Writes:
 
 
 def _together(found: Sequence[WorkedOut]) -> WorkedOut:
-    """What the parts of a statement do together."""
+    """Combine the plans of a statement's parts."""
     parts: dict[int, tuple[Move]] = {}
     for w, (move,) in (item for f in found for item in f.parts.items()):
         (had,) = parts.get(w, (Move(move.table, (), ()),))

@@ -1,5 +1,4 @@
 """Bytes between processes and hosts: wire format, ownership of a shard, signs of life, tunnels.
 
-Packets come in; bytes go out, and back.
-Nothing here knows what a packet means.
+`wire.encode` and `wire.Reader` convert packets. No module here depends on what a packet means.
 """

@@ -1,17 +1,19 @@
-"""Connections between hosts: who may have one, and what stands around it.
+"""Authenticates connections between hosts.
 
-Whoever may send packets may change all data.  So no byte of a connection is read as a packet before the other end has
-proved that it knows the secret of the data directory, by which workers and server know each other.  Each end proves it
-with numbers that are new each time:
+A process that can send packets can change all data. So the other end must first prove that it knows the secret of
+the data directory, which workers and server share. Before that no byte of the connection is read as a packet.
+Each end proves it with numbers that are new for each connection:
 
     the one that connects → MAGIC, its number
     the one that listens  → its number, its proof
-    the one that connects → its proof, of what it wants too
+    the one that connects → its proof, which covers its request, and the request
     the one that listens  → yes or no
 
-Keeps true: a secret is never sent, a proof is good for one connection, in one direction, for one wish; who proves
-nothing within `PROOF_S` is cut off.  What follows is neither secret nor safe from whoever can change packets on their
-way, but under TLS: then each end shows one certificate, the same for all hosts, and takes no other (`tls`).
+Keeps true: the secret is never sent. A proof is valid for one connection, one direction and one request. A
+connection without a proof is closed after `PROOF_S`.
+
+Without TLS, later bytes are neither secret nor protected from changes on their way. With TLS each end shows one
+certificate, the same for all hosts, and accepts no other (`tls`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ MAGIC = b"noria\x00\x00\x01"
 PROOF_S = 5.0
 MOST_WISH_BYTES = 1_024
 READ_BYTES = 2**18  # that wait to be read from a connection, at most
-KEEP_S = 5  # for which a host may say nothing at all, on any connection, before it counts as gone
+KEEP_S = 5  # a host that is silent this long on all connections counts as gone
 _NUMBER = _PROOF = 32
 _SECRET_BYTES = 32
 _SECRET_FILE = "workers.secret"
@@ -45,20 +47,21 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class NoProof(Exception):
-    """The other end is not one of ours, or speaks another release: what was wrong."""
+    """The other end did not prove that it knows the secret, or runs another release; the message says what was
+    wrong."""
 
 
 class Closed(NoProof):
-    """The other end proved nothing, for it ended the connection: it may end itself, or have too many."""
+    """The other end closed the connection without a proof: it may be ending, or have too many connections."""
 
 
 class Refused(Exception):
-    """The other end is one of ours, and does not do what is wanted, now."""
+    """The other end is authenticated, and rejects the request now."""
 
 
 @dataclass(frozen=True)
 class Between:
-    """What all hosts of a server have alike.  certificate, key: paths, where connections are TLS."""
+    """The credentials that all hosts of a server share. `certificate`, `key`: paths, if connections use TLS."""
 
     secret: bytes
     certificate: Path | None = None
@@ -66,7 +69,7 @@ class Between:
 
 
 def secret_of(data_dir: Path) -> bytes:
-    """The data directory's; made where there is none.  Whoever can read it can read all tables as well."""
+    """The secret of the data directory, created if missing. Whoever can read it can read all tables as well."""
     path = data_dir / _SECRET_FILE
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -85,7 +88,7 @@ def secret_of(data_dir: Path) -> bytes:
 
 
 def secret_in(path: Path) -> bytes:
-    """Of a copy of that file."""
+    """The secret in a copy of that file."""
     try:
         found = _secret_in(path)
     except OSError as e:
@@ -101,7 +104,8 @@ def _secret_in(path: Path) -> bytes | None:
 
 
 def tls(between: Between, server: bool) -> ssl.SSLContext | None:
-    """Of the files as they are; NoProof where they are no certificate with its key that the other end would take."""
+    """The TLS context of the present files; None without TLS. NoProof if they are no certificate with its key
+    that the other end would accept."""
     certificate, key = between.certificate, between.key
     if certificate is None or key is None:
         return None
@@ -121,12 +125,13 @@ def tls(between: Between, server: bool) -> ssl.SSLContext | None:
 @lru_cache(maxsize=8)
 def _loaded(certificate: Path, key: Path, server: bool, versions: tuple[object, ...]
             ) -> tuple[ssl.SSLContext, x509.Certificate]:
-    """Once for each version of the files: it takes a millisecond, before the other end has said a byte."""
+    """Load the files, once for each version of them: it takes a millisecond, before the other end has sent a
+    byte."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # it is one certificate, whichever host shows it
+    context.check_hostname = False  # all hosts share one certificate
     context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # itself, whoever signed it
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust the certificate itself, whoever signed it
     context.load_cert_chain(certificate, key, password=lambda: "")
     own = "".join(certificate.read_text().partition("-----END CERTIFICATE-----")[:2])
     context.load_verify_locations(cadata=own)
@@ -144,7 +149,7 @@ def _check_valid(path: Path, found: x509.Certificate) -> None:
 
 
 def kept_alive(line: socket.socket) -> None:
-    """A host that is gone without a word ends the connection, whether something is sent or not."""
+    """Enable keep-alive, so that the connection ends when the other host vanishes, whether data is sent or not."""
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
@@ -154,7 +159,8 @@ def kept_alive(line: socket.socket) -> None:
 
 
 async def connected(host: str, port: int, between: Between, wish: bytes) -> Streams:
-    """A connection whose other end has proved itself and grants the wish.  `Refused`, `NoProof` or OSError."""
+    """Open a connection whose other end proves itself and grants the request. Raises `Refused`, `NoProof` or
+    OSError."""
     try:
         async with asyncio.timeout(PROOF_S):
             reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES,
@@ -187,7 +193,8 @@ def _wants(between: Between) -> str:
 
 
 async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: Between) -> bytes:
-    """What the other end wants, once it has proved itself; `granted` answers.  `NoProof`, OSError or TimeoutError."""
+    """The request of the other end, once it has proved itself; `granted` answers it. Raises `NoProof`, OSError or
+    TimeoutError."""
     try:
         async with asyncio.timeout(PROOF_S):
             kept_alive(writer.get_extra_info("socket"))

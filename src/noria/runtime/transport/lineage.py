@@ -1,16 +1,16 @@
-"""One worker at a time on a shard's files: the lock, the fence and the record of who holds them.
+"""Ensures that one worker at a time uses a shard's files: the lock, the fence and the record of the holder.
 
 A shard directory has three small files beside its store:
 
-* `lock`   flock'ed by the worker that has the store open; freed by the kernel however that worker ends.
-* `fence`  two int64, (front-end epoch, incarnation).  Each newcomer raises the incarnation before it waits for
-           the lock; a worker that finds a higher one than its own is replaced and ends before its next commit.
-* `owner`  the process that holds the lock.  A newcomer kills it: whoever may start workers holds the data
-           directory's own lock (`control/processes/leases.py`), so an older holder is a left-over of the same lineage,
-           frozen, cancelled or cut off.  Pid, start time, boot and pid namespace are compared before.
+* `lock`: flock'ed by the worker that has the store open. The kernel frees it however that worker ends.
+* `fence`: two int64, (front-end epoch, incarnation). Each newcomer raises the incarnation before it waits for the
+  lock. A worker that finds a higher one than its own is replaced, and ends before its next commit.
+* `owner`: the process that holds the lock. A newcomer kills it. Whoever may start workers holds the data
+  directory's own lock (`control/processes/leases.py`), so an older holder is a left-over: frozen, cancelled or
+  cut off. Pid, start time, boot and pid namespace are compared before.
 
-Keeps true: of two workers of a shard only the one holding `lock` has the store open; incarnations only grow,
-also across front ends; a newcomer of an older front-end epoch than the fence's never gets in.
+Keeps true: of two workers of a shard only the holder of `lock` has the store open. Incarnations only grow, also
+across front ends. A newcomer with an older front-end epoch than the fence's is always rejected.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LOCK_WAIT_MS = 10_000  # longer than any lease: a holder that lives still is no 
 
 
 class Fenced(Exception):
-    """A newer worker (or front end) has taken over: end without another commit."""
+    """A newer worker or front end has taken over: the worker must end without another commit."""
 
 
 class LockBusy(Exception):
-    """Somebody who is not of this lineage holds the shard: who, and what to do."""
+    """A process that is not a worker of this shard holds it; the message says which, and what to do."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process and not just its number: numbers are used again."""
+    """A process, identified by more than its number, since numbers are reused."""
 
     pid: int
     started: int  # clock ticks since boot
@@ -49,7 +49,7 @@ class Process:
 
     @staticmethod
     def of(pid: int) -> Process | None:
-        """The live process of that number; None when there is none (a zombie is none)."""
+        """The live process of that number; None if there is none, or only a zombie."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             space = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
@@ -63,7 +63,8 @@ class Process:
         return Process.of(self.pid) == self
 
     def send_kill(self) -> int | None:
-        """SIGKILL it; a stopped process dies as well.  A pidfd that tells of its end; None if it was gone."""
+        """Send SIGKILL, which ends a stopped process too. Returns a pidfd that signals its end; None if it was
+        gone."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -75,7 +76,7 @@ class Process:
         return handle
 
     def kill(self) -> bool:
-        """SIGKILL it and see it end; False when it was gone already."""
+        """Send SIGKILL and wait for the end; False if it was gone already."""
         handle = self.send_kill()
         if handle is None:
             return False
@@ -92,18 +93,18 @@ def _nothing(worker: int) -> None:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What is done about workers on other hosts, whose processes mean nothing here.  appeared: one is about to serve
-    from there; end: one is to be ended, for it may be frozen."""
+    """Callbacks for workers on other hosts, whose processes cannot be signalled here. `appeared`: one is about to
+    serve. `end`: one must be ended, since it may be frozen."""
 
     appeared: Callable[[int], None] = _nothing
     end: Callable[[int], None] = _nothing
 
 
 class Fence:
-    """The shard's fence as its worker sees it; `check` costs one small read."""
+    """The shard's fence as its worker sees it. `check` costs one small read."""
 
     def __init__(self, path: Path, epoch: int):
-        """Raise the fence: this process is the newest incarnation from here on."""
+        """Raise the fence: this process is the newest incarnation from now on."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
@@ -132,7 +133,8 @@ class Fence:
 
 
 class Lineage:
-    """Fence raised, lock held, owner recorded; `release` when the store is closed."""
+    """The ownership of a shard: raises the fence, takes the lock, records the owner. Call `release` when the
+    store is closed."""
 
     def __init__(self, directory: Path, epoch: int, wait_ms: int = LOCK_WAIT_MS,
                  note: Callable[[str], None] = lambda text: None):
@@ -183,12 +185,12 @@ class Lineage:
     def _record(self) -> None:
         here = Process.of(os.getpid())
         if here is None:
-            return  # no /proc: nobody will be killed by its number
+            return  # no /proc: no process will be killed by its number
         fresh = self._owner.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(here)))
         fresh.replace(self._owner)
 
     def release(self) -> None:
-        """Closing the file frees the lock."""
+        """Free the lock by closing its file."""
         os.close(self._lock)
         self.fence.close()

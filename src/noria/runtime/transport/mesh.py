@@ -1,12 +1,12 @@
 """The channels between the workers of one machine: a Unix stream from each to each, one for either direction.
 
-A worker that starts listens, and connects to all others that are there; each of these takes its first message, which
-says that it starts anew (rule R19), and connects back.  So a channel's messages are in order, and a channel that broke
-is never gone on with: what was on its way is lost, and both ends are told of the loss.
+A worker that starts listens, and connects to all others that run. Each of these receives its first message, which
+says that it has restarted (rule R19), and connects back. So the messages of a channel are in order. A broken
+channel is never continued: messages in transit are lost, and both ends are notified of the loss.
 
-Keeps true: nothing blocks.  What cannot be sent at once waits here, and a worker whose peer takes nothing goes on
-receiving, until what waits is more than `MOST_WAITING`: then the peer counts as lost.  To a worker that is not there
-nothing is sent.  Only processes of this user are heard.
+Keeps true: nothing blocks. Data that cannot be sent at once waits here. If a peer accepts nothing, this worker
+continues to receive; when more than `MOST_WAITING` waits, the peer counts as lost. Nothing is sent to a worker
+that does not run. Only processes of this user are accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EP
 
 
 def peer_endpoint(run_dir: Path, worker: int) -> str:
-    """Where a worker listens for the others."""
+    """The endpoint at which a worker listens for the others."""
     return wire.private_endpoint(run_dir, f"peer-{worker}")
 
 
@@ -40,7 +40,7 @@ class _Out:
         self.line, self._waiting = line, bytearray()
 
     def send(self, data: bytes) -> bool:
-        """False where the peer is gone, or takes nothing any more."""
+        """Send data; False if the peer is gone or has stopped receiving."""
         self._waiting += data
         return self.flush() and len(self._waiting) <= MOST_WAITING
 
@@ -61,14 +61,15 @@ class _Out:
 
 
 class _In:
-    """The channel from one peer, once it has said who it is."""
+    """The channel from one peer, once it has identified itself."""
 
     def __init__(self, line: socket.socket):
         self.line, self.reader, self.sender = line, Reader(), -1
 
 
 class Mesh:
-    """endpoints: where each worker listens, by number.  incarnation: how often this worker was started."""
+    """All channels of one worker. `endpoints`: where each worker listens, by number. `incarnation`: how often
+    this worker was started."""
 
     def __init__(self, endpoints: list[str], worker: int, epoch: int, incarnation: int,
                  note: Callable[[str], None] = lambda text: None):
@@ -92,7 +93,7 @@ class Mesh:
                 self._connect(w)
 
     def fileno(self) -> int:
-        """For a poll of whoever waits for several things: readable when `receive` has something to do."""
+        """A descriptor to poll: readable when `receive` has something to do."""
         return self._poll.fileno()
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class Mesh:
 
     # -------------------------------------------------------------- sending
     def send(self, messages: Iterable[tuple[int, Envelope]]) -> None:
-        """To whom, and what; nothing blocks, and what goes to nobody is dropped."""
+        """Send messages to their receivers without blocking; messages to workers that do not run are dropped."""
         batches: dict[int, list[bytes]] = {}
         for to, envelope in messages:
             if to in self._out:
@@ -117,7 +118,7 @@ class Mesh:
                 self._watch(to)
 
     def _watch(self, to: int) -> None:
-        """The end of a channel is seen at once; room in it, where something waits for it."""
+        """Poll a channel for its end, and for room if data waits."""
         self._poll.modify(self._out[to].line, WRITE if self._out[to].waits else 0)
 
     def _connect(self, to: int) -> bool:
@@ -137,7 +138,8 @@ class Mesh:
         return True
 
     def _broke(self, to: int) -> None:
-        """What was on its way is lost.  The peer hears of it by a new channel, if it lives; else it comes by itself."""
+        """Handle a broken channel, whose messages in transit are lost. If the peer runs, a new channel reports
+        the loss to it; otherwise the peer connects when it starts."""
         self._note(f"worker {self._worker}: the channel to worker {to} broke")
         self._drop_out(to)
         if self._connect(to):
@@ -150,7 +152,7 @@ class Mesh:
 
     # -------------------------------------------------------------- receiving
     def receive(self, wait_ms: int = 0) -> list[Envelope]:
-        """What has arrived, in the order of each peer."""
+        """The messages that have arrived, in order for each peer."""
         found: list[Envelope] = []
         for fd, events in self._poll.poll(wait_ms / 1000):
             if fd == self._listener.fileno():
@@ -199,7 +201,7 @@ class Mesh:
 
     def _taken(self, line: _In, item: wire.Item) -> list[Envelope]:
         if isinstance(item, WireError):
-            raise item  # rows that would be missing: the channel begins anew
+            raise item  # rows would be missing, so the channel restarts
         if item.epoch != self._epoch:
             self._note(f"worker {self._worker} refused a message of worker {line.sender}: {item}")
             return []
@@ -208,11 +210,11 @@ class Mesh:
         return self._joined(line, item) if item.kind is Kind.JOIN else []
 
     def _joined(self, line: _In, hello: Signal) -> list[Envelope]:
-        """The beginning of a channel: whatever this peer had sent before is all that there is of it."""
+        """Begin a channel. Messages that the peer sent on earlier channels are complete now."""
         if hello.number < self._newest.get(hello.sender, 0):
             self._drop_in(line)
             return []
-        anew = 0 < self._newest.get(hello.sender, 0) < hello.number  # what goes to another life of it goes nowhere
+        anew = 0 < self._newest.get(hello.sender, 0) < hello.number  # messages to its former life are lost
         self._newest[hello.sender] = hello.number
         for old in [other for other in self._in.values() if other.sender == hello.sender]:
             self._drop_in(old)

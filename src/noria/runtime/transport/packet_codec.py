@@ -1,7 +1,8 @@
-"""The codec of packets: which classes they may hold.
+"""The codec of packets: lists the classes that they may contain.
 
-A new packet needs no line here: `Packet` names it, and its annotations say the rest.  Listed are what fields hold that
-are annotated as Any because their class stands above packets, and what the answer `Done` may hold.
+A new packet needs no line here: `Packet` names it, and its annotations define its fields. Two things are listed.
+One is the classes of fields that are annotated as Any, because they are defined in packages above. The other is
+the values of the answer `Done`.
 """
 
 from __future__ import annotations

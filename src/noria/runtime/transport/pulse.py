@@ -1,10 +1,11 @@
-"""The second line between a front end and its worker: signs of life both ways, and cancellations.
+"""The second connection between a front end and its worker: signs of life both ways, and cancellations.
 
-Each end has a thread of its own for it, so that no statement, however long it keeps the loop or the worker busy,
-stops a lease from being renewed.  A kernel or a parser that holds the interpreter stops even these threads: then
-each end looks at the other's processor time.  Keeps true: computing is not being frozen; a process that is stopped,
-gone or silent without computing is given up within a lease, one that computes without a sign within
-`limits.KERNEL_S`.
+Each end has a thread for it, so that no statement, however long it occupies the loop or the worker, delays a
+lease's renewal. A kernel or a parser that holds the interpreter delays even these threads: then each end checks
+the other's processor time.
+
+Keeps true: a computing process does not count as frozen. A process that is stopped, gone or silent without
+computing is given up within a lease; one that computes without a sign, within `limits.KERNEL_S`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _WORDS = struct.Struct("<qq")
 
 # ---------------------------------------------------------------- the worker's end
 class Watch:
-    """A worker's thread: sends pulses, hears heartbeats and which requests nobody wants any more."""
+    """A worker's thread: sends pulses, receives heartbeats and the numbers of cancelled requests."""
 
     def __init__(self, connect: Callable[[], socket.socket], beat: bytes, clock: Callable[[], float]):
         self._connect, self._beat, self._clock = connect, beat, clock
@@ -56,7 +57,7 @@ class Watch:
         return number in self._unwanted
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides
+        with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides when to end
             self._line = line
             poll, reader = select.poll(), Reader()
             poll.register(line, select.POLLIN)
@@ -66,7 +67,7 @@ class Watch:
                 going = self._listen(line, poll, reader)
 
     def _listen(self, line: socket.socket, poll: select.poll, reader: Reader) -> bool:
-        """Until the next pulse is due; False at the end of the line."""
+        """Listen until the next pulse is due; False at the end of the stream."""
         due = self._clock() + HEARTBEAT_MS / 1000
         while not self._stop and (left_s := due - self._clock()) > 0:
             if not poll.poll(left_s * 1000):
@@ -85,7 +86,7 @@ class Watch:
 
 # ---------------------------------------------------------------- the front end's end
 class Heart:
-    """A front end's thread: beats on every worker's second line."""
+    """A front end's thread: sends heartbeats on every worker's second connection."""
 
     def __init__(self, epoch: int, sender: int):
         self._beat, self._epoch, self._sender = wire.signal(Kind.HEARTBEAT, epoch, sender), epoch, sender
@@ -106,7 +107,7 @@ class Heart:
             self._lines.clear()
 
     def add(self, incarnation: int, descriptor: int) -> None:
-        """Beat on a connection, whose other uses go on."""
+        """Send heartbeats on a copy of this connection's descriptor."""
         line = socket.socket(fileno=os.dup(descriptor))
         with self._lock:
             old = self._lines.pop(incarnation, None)
@@ -121,7 +122,7 @@ class Heart:
             line.close()
 
     def cancel(self, incarnation: int, number: int) -> None:
-        """Tell a worker that nobody wants the answer to a request."""
+        """Send a worker the cancellation of a request."""
         with self._lock:
             line = self._lines.get(incarnation)
             if line is not None:
@@ -135,7 +136,8 @@ class Heart:
 
     @staticmethod
     def _send(line: socket.socket, message: bytes) -> None:
-        """A worker that reads nothing loses beats, and shuts the line if it gets half of one."""
+        """Send without waiting. A worker that reads nothing loses heartbeats; after half a message the connection
+        is shut down."""
         try:
             sent = line.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             if sent < len(message):
@@ -146,7 +148,7 @@ class Heart:
 
 # ---------------------------------------------------------------- is it computing?
 class Computing:
-    """The processor time of a process of this host, looked at when it gives no sign of life."""
+    """The processor time of a process of this host, checked while it gives no sign of life."""
 
     def __init__(self, process: Process | None, clock: Callable[[], float] = time.monotonic):
         self._process, self._clock = process, clock
@@ -154,12 +156,12 @@ class Computing:
         self._silent_since: float | None = None
 
     def sign(self) -> None:
-        """It was heard of."""
+        """Record a sign of life."""
         self._silent_since = None
 
     def goes_on(self) -> bool:
-        """Has it computed since the last look, or does it wait for a processor or the disk, and not for too long
-        without a sign?"""
+        """Whether the process has computed since the last check, or waits for a processor or the disk. False
+        after KERNEL_S without a sign."""
         now = self._clock()
         if self._silent_since is None:
             self._silent_since = now
@@ -169,7 +171,7 @@ class Computing:
 
 
 def processor_ticks(process: Process | None) -> int:
-    """Clock ticks of processor time that a process has used; -1 when there is no telling, or it is stopped."""
+    """Clock ticks of processor time that a process has used; -1 if unknown or the process is stopped."""
     if process is None or not process.alive:
         return -1
     try:
@@ -181,8 +183,8 @@ def processor_ticks(process: Process | None) -> int:
 
 
 def waits_for_its_turn(process: Process | None) -> bool:
-    """Is a thread of it ready to run, where other processes have the processors, or in a wait that no signal ends?
-    RocksDB syncs its log so, and holds the interpreter then."""
+    """Whether a thread of the process is ready to run, or in a wait that no signal ends. RocksDB syncs its log
+    so, and holds the interpreter then."""
     try:
         stats = [p.read_text() for p in Path(f"/proc/{process.pid}/task").glob("*/stat")] if process is not None else []
     except OSError:
@@ -192,11 +194,15 @@ def waits_for_its_turn(process: Process | None) -> bool:
 
 # ---------------------------------------------------------------- what a worker is doing
 class Doing:
-    """Two numbers in a file that outlives the worker: the request it is at, 0 for none, and how often it began one.  So
-    it is known what it was at when it ended, however it ended, and whether it has gone on since a look."""
+    """Two numbers in a file that outlives the worker: the request it executes (0: none), and how often it began
+    one.
+
+    So the front end knows which request a worker executed when it ended, however it ended, and whether it has
+    continued since a check.
+    """
 
     def __init__(self, path: Path):
-        """The worker's side: the file is made anew."""
+        """Create the file anew (the worker's side)."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(bytes(_WORDS.size))
         with path.open("r+b") as file:
@@ -209,7 +215,7 @@ class Doing:
 
     @staticmethod
     def seen(path: Path) -> tuple[int, int] | None:
-        """What the worker is at, and how often it began something; None where nothing tells."""
+        """The worker's current request, and how often it began one; None if unknown."""
         try:
             number, times = _WORDS.unpack(path.read_bytes())
         except (OSError, struct.error):
@@ -218,7 +224,7 @@ class Doing:
 
     @staticmethod
     def last(path: Path) -> int | None:
-        """What the worker was at; None where nothing tells."""
+        """The worker's current or last request; None if unknown."""
         seen = Doing.seen(path)
         return None if seen is None else seen[0]
 

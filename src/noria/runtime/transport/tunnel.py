@@ -1,19 +1,21 @@
-"""How workers on other hosts reach the server and each other: one process on each host, which knows nothing of packets.
+"""Tunnels between hosts: one process on each host carries connections between workers and server. It does not
+read packets.
 
-Front end, workers and mesh speak over Unix sockets in their run directory, whose other end the kernel vouches for.
-Where a worker is on another host, its run directory is its own, and a tunnel beside it holds the sockets of
-all that is elsewhere; each connection to one of these becomes one over TCP (`handshake.py`), which the tunnel at the
-other end brings to the true socket:
+Front end, workers and mesh use Unix sockets in their run directory, where the kernel identifies the other end. A
+worker on another host has its own run directory, and a tunnel beside it. The tunnel opens a socket there for each
+remote process. Each connection to such a socket becomes one over TCP (`handshake.py`), which the tunnel at the
+other end connects to the real socket:
 
     worker 1 → peer-0.sock → its tunnel ══ TCP ══ the server's tunnel → peer-0.sock → worker 0
 
-The server's tunnel is where all tunnels are known: each says which worker it serves and where it listens (`serve`), and
-is told of all others whenever they change.  The end of that connection is the end of a worker's tunnel, and of
-the worker.
+The server's tunnel knows all tunnels. Each one reports which worker it serves and where it listens (`serve`), and
+receives the addresses of all others whenever they change. When that connection ends, the worker's tunnel ends,
+and with it the worker.
 
-Keeps true: bytes arrive in order or the connection ends, at both ends.  A connection to a worker that cannot be reached
-now is held; once it can, it is closed, and whoever opened it opens another one, which goes through: so a channel begins
-with its first byte, and nobody else need try again.  A tunnel ends with the process that started it; no file is left.
+Keeps true: bytes arrive in order, or the connection ends at both ends. A connection to a worker that cannot be
+reached now is held, and closed when the worker can be reached. Its opener then opens another one, which goes
+through: so a channel begins with its first byte, and nobody else need try again. A tunnel ends with the process
+that started it and leaves no file.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from noria.runtime.transport.handshake import Between, Closed, NoProof, Refused,
 
 PIECE_BYTES = handshake.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
-REACH_S = 5.0  # for which the server's tunnel may be gone, or beset, when a worker starts
+REACH_S = 5.0  # how long the server's tunnel may be down or overloaded when a worker starts
 FRONTS = "fronts.sock"  # where the server hears its front ends
 MOST_UNPROVED = 256  # connections at a time; asyncio accepts up to 100 at once
 _LINK, _PEER = re.compile(r"link(-\d{1,4})?"), re.compile(r"peer-(\d{1,4})")
@@ -47,8 +49,9 @@ _Failed = (OSError, NoProof, Refused, TimeoutError, asyncio.IncompleteReadError)
 
 @dataclass(frozen=True)
 class Tunnelled:
-    """What a tunnel is told.  host, port: where it listens; hub: the server's tunnel, None for that itself;
-    worker: whose it is, and link the name of its link; remove: is the run directory its own, and goes with it?"""
+    """The settings of a tunnel. `host`, `port`: where it listens. `hub`: the server's tunnel; None: it is this
+    one. `worker`, `link`: the worker it serves, and the name of its link's socket. `remove`: remove the run
+    directory at the end."""
 
     run_dir: Path
     workers: int
@@ -76,7 +79,7 @@ class Tunnelled:
 
 @dataclass(frozen=True)
 class _Socket:
-    """That stands for a worker elsewhere.  inode: of the path, while it is this one's."""
+    """A socket that represents a worker on another host. `inode`: of the path, while it is this socket's."""
 
     path: Path
     inode: int
@@ -84,21 +87,21 @@ class _Socket:
 
 
 class Tunnel:
-    """Either end.  note: takes a line for the log."""
+    """One tunnel, at the server or at a worker. `note`: writes a line to the log."""
 
     def __init__(self, told: Tunnelled, note: Callable[[str], None]):
         self._told, self._note = told, note
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
-        self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: who is to be told
-        self._unproved: dict[asyncio.Task[Any], str] = {}  # who is to prove itself: its host, in the order of coming
+        self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: receivers of the addresses
+        self._unproved: dict[asyncio.Task[Any], str] = {}  # unproved connections, with hosts, oldest first
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> int:
-        """The port."""
+        """Start to listen; returns the port."""
         told = self._told
-        handshake.tls(told.between, server=True)  # not with the first connection only
+        handshake.tls(told.between, server=True)  # now, and not only at the first connection
         self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port, limit=PIECE_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
         if told.hub is not None:
@@ -116,19 +119,19 @@ class Tunnel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _soon(self, doing: Coroutine[Any, Any, None]) -> None:
-        """It ends with the tunnel."""
+        """Run a coroutine in a task that ends with the tunnel."""
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _each(self, does: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
               ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Done with each connection that is accepted."""
+        """A callback that runs `does` for each accepted connection."""
         return lambda reader, writer: self._soon(does(reader, writer))
 
     # ------------------------------------------------------------ who is where
     async def _register(self, hub: Address, port: int) -> None:
-        """Tell the server's tunnel of this one, and hear of the others from then on."""
+        """Report this tunnel to the server's, and receive the addresses of the others from then on."""
         wish = f"serve {self._told.worker} {port}".encode()
         tries = int(REACH_S / RETRY_S)
         while True:
@@ -158,7 +161,7 @@ class Tunnel:
             self.ended.set_result(why)
 
     async def _hear(self, where: dict[str, list[Any]]) -> None:
-        """Whoever has no tunnel is with the server."""
+        """Apply the addresses of all tunnels. Workers without a tunnel are at the server."""
         assert self._told.hub is not None
         hub = self._told.hub
         self._where = {w: hub for w in range(self._told.workers) if w != self._told.worker}
@@ -168,7 +171,7 @@ class Tunnel:
                 await self._open(worker)
 
     async def _serve(self, worker: int, port: int, streams: Streams) -> None:
-        """At the hub: the worker's tunnel, for as long as the connection holds."""
+        """At the server's tunnel: register a worker's tunnel for as long as the connection lasts."""
         reader, writer = streams
         before = self._known.pop(worker, None)
         if before is not None:  # another life of it
@@ -201,7 +204,8 @@ class Tunnel:
         self._here[worker] = _Socket(path, path.stat().st_ino, server)
 
     def _shut(self, worker: int) -> None:
-        """The path stays where a worker that is here now has its own socket there."""
+        """Close the socket of a remote worker. Keeps the path if a worker on this host has its own socket there
+        by now."""
         socket = self._here.pop(worker)
         with contextlib.suppress(OSError):
             if socket.path.stat().st_ino == socket.inode:
@@ -209,7 +213,7 @@ class Tunnel:
         socket.server.close()
 
     async def _to_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The worker's connections to the front end: one that cannot be made is its end."""
+        """Carry the worker's connections to the front end. If one cannot be made, the worker ends."""
         assert self._told.hub is not None
         try:
             there = await handshake.connected(*self._told.hub, self._told.between, f"link {self._told.link}".encode())
@@ -231,7 +235,7 @@ class Tunnel:
         gone.cancel()
         if there is not None:
             there[1].transport.abort()
-        writer.transport.abort()  # what came meanwhile is lost: another connection goes through
+        writer.transport.abort()  # received bytes are lost: another connection goes through
 
     async def _reached(self, worker: int) -> Streams | None:
         address = self._where.get(worker)
@@ -251,7 +255,7 @@ class Tunnel:
             self._make_room()
             try:
                 if (tls := handshake.tls(self._told.between, server=True)) is not None:
-                    # By us, not by asyncio: who does not go on with it is one of the unproved.
+                    # By us, not by asyncio, so that a stalled TLS handshake counts as unproved.
                     await writer.start_tls(tls, ssl_handshake_timeout=handshake.PROOF_S)
                 wish = await handshake.wish_of(reader, writer, self._told.between)
             except asyncio.CancelledError:
@@ -268,8 +272,8 @@ class Tunnel:
             writer.close()
 
     def _make_room(self) -> None:
-        """End the oldest connection of whichever host has most of them: who knows the secret proves it within a
-        millisecond, so silent ones keep nobody out, least of all those of other hosts."""
+        """Close the oldest unproved connection of the host that has most of them. An authorised process proves
+        itself within a millisecond, so silent connections keep nobody out, least of all other hosts."""
         if len(self._unproved) > MOST_UNPROVED:
             ((most, _),) = Counter(self._unproved.values()).most_common(1)
             oldest = next(task for task, host in self._unproved.items() if host == most)
@@ -290,7 +294,7 @@ class Tunnel:
         await _joined(here, there)
 
     def _path(self, wish: list[str]) -> Path:
-        """The socket of somebody who is here; OSError where nobody is."""
+        """The socket of a process on this host; OSError if there is none."""
         what, name = wish
         if what == "link" and self._told.hub is None and _LINK.fullmatch(name):
             return self._told.run_dir / name
@@ -302,7 +306,7 @@ class Tunnel:
 
 
 async def _joined(one: Streams, other: Streams) -> None:
-    """What comes from either goes to the other, until one ends: then both do."""
+    """Copy bytes between two connections until one ends; then both end."""
     pumps = [asyncio.create_task(_pumped(one[0], other[1])), asyncio.create_task(_pumped(other[0], one[1]))]
     try:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -311,7 +315,7 @@ async def _joined(one: Streams, other: Streams) -> None:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
         for _, writer in (one, other):
-            writer.close()  # with what waits in it: a goodbye arrives
+            writer.close()  # after flushing, so that a goodbye arrives
 
 
 async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

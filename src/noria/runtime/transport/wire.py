@@ -1,18 +1,18 @@
-"""Envelopes and signals as bytes of a local stream socket, with no I/O.
+"""Encodes envelopes and signals as bytes of a local stream socket, with no I/O.
 
 A message has a fixed header (magic, wire version, kind, number of buffers, sender, epoch, sequence, length of the
-body), the lengths of the buffers, the body and the buffers.  The body is the watermark (a count, then pairs of
-integers) and the packet as `core/codec.py` encodes it.  Large columns are not copied into the body: they are the
-buffers.  Signals are a header alone.
+body), the lengths of the buffers, the body and the buffers. The body is the watermark (a count, then pairs of
+integers) and the packet as `core/codec.py` encodes it. Large columns are not copied into the body: they are the
+buffers. A signal is a header alone.
 
-Why a Unix stream socket and not a message queue: measured beside each other, a 100-byte round trip takes 55 µs
-against 118 µs over ZeroMQ (whose I/O threads are two more wake-ups each way, on the cores that the engine
-needs), and the end of a stream tells of a death at once.
+Why a Unix stream socket and not a message queue? Measured side by side, a 100-byte round trip takes 55 µs,
+against 118 µs over ZeroMQ. Its I/O threads add two wake-ups each way, on the cores that the engine needs. And the
+end of a stream reports a death at once.
 
-Keeps true: a message that cannot be read is a `WireError` in the place of the message and the next one is whole;
-bytes that are no message at all raise `WireError`, and the connection is closed, nothing else.  Reading a packet
-checks it and runs none of its content.  Packets still change data, so they are read only from sockets in a directory
-of this user's own (`private_endpoint`), and only from processes of this user (`same_user`).
+Keeps true: an unreadable message is a `WireError` in the place of the message, and the next one is whole. Bytes
+that are no message raise `WireError`; the connection is closed, nothing else. Reading a packet checks it and runs
+none of its content. Packets still change data, so they are read only from sockets in a directory of this user's
+own (`private_endpoint`), and only from processes of this user (`same_user`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from noria.runtime.transport.packet_codec import PACKETS
 MAGIC = b"NORI"
 WIRE_VERSION = 2
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit
-MAX_MESSAGE_BYTES = 2**32  # a longer one is no message but garbage read as a length
+MAX_MESSAGE_BYTES = 2**32  # a longer one is garbage read as a length
 _HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
 _COUNT = struct.Struct("<H")
@@ -47,8 +47,8 @@ _ENVELOPE = 0  # `Kind.ENVELOPE`
 
 
 class WireError(Exception):
-    """Bytes that are no message of ours: what was wrong with them.  number: of the request that they belong to, in a
-    packet whose body cannot be read; None where not even that can be told."""
+    """Bytes that are no valid message; the text says what is wrong. `number`: the request of a packet whose body
+    is unreadable; None if that is unknown too."""
 
     def __init__(self, what: str, number: int | None = None):
         super().__init__(what)
@@ -62,7 +62,7 @@ class Kind(enum.IntEnum):
     PULSE = 3  # from a thread of its own: the worker's process is not frozen
     HEARTBEAT = 4  # front end to worker: the lease goes on
     GOODBYE = 5  # front end to worker: end cleanly; worker to front end: I am ending
-    CANCEL = 6  # front end to worker, on its second line: nobody wants the answer to request `number`
+    CANCEL = 6  # front end to worker, on the second connection: request `number` is cancelled
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ Item = Envelope | Signal | WireError
 
 
 def encode(envelope: Envelope, codec: Codec = PACKETS) -> bytes:
-    """codec: of the messages that pass on this connection.  TypeError or ValueError for a body that is none."""
+    """Encode an envelope. `codec`: of the messages on this connection. TypeError or ValueError for a body that is
+    not one of them."""
     buffers: list[memoryview] = []
     body = _watermark(envelope.watermark) + codec.encode(envelope.body, buffers)
     header = _HEADER.pack(MAGIC, WIRE_VERSION, Kind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
@@ -88,7 +89,8 @@ def encode(envelope: Envelope, codec: Codec = PACKETS) -> bytes:
 
 
 def encode_answer(envelope: Envelope, note: Callable[[str], object]) -> bytes:
-    """As `encode`; an answer that cannot be encoded is a defect of ours, and an error of its own request."""
+    """As `encode`, but an answer that cannot be encoded, which is a defect of ours, becomes an error of its
+    request."""
     try:
         return encode(envelope)
     except (TypeError, ValueError) as e:
@@ -102,7 +104,7 @@ def signal(kind: Kind, epoch: int, sender: int, number: int = 0) -> bytes:
 
 
 class Reader:
-    """Bytes in, messages out.  codec, bodies: how packets are encoded, and of which classes they are."""
+    """Decodes a stream of bytes into messages. `codec`, `bodies`: the encoding of packets, and their classes."""
 
     def __init__(self, codec: Codec = PACKETS, bodies: Collection[type] = _PACKETS) -> None:
         self._codec, self._bodies = codec, bodies
@@ -135,7 +137,7 @@ class Reader:
 
 
 def _end_of_message(data: bytes, at: int, head: Any) -> int:
-    """Where the message that starts at `at` ends, as far as the bytes tell; beyond them while they do not."""
+    """The end of the message that starts at `at`; a position beyond the bytes while they do not show it."""
     magic, version, _, buffers, _, _, _, body = head
     if magic != MAGIC:
         raise WireError(f"bytes that do not begin with our header: {data[at:at + 16]!r}")
@@ -190,7 +192,7 @@ def _watermark(watermark: Watermark) -> bytes:
 
 
 def _read_watermark(body: memoryview) -> tuple[Watermark, int]:
-    """And where it ends."""
+    """The watermark, and the position behind it."""
     (count,) = _COUNT.unpack_from(body)
     if not count:
         return (), _COUNT.size
@@ -206,7 +208,7 @@ def _marks(count: int) -> struct.Struct:
 
 # ---------------------------------------------------------------- who may speak
 def socket_path(endpoint: str) -> str:
-    """The path in "ipc://PATH", the one kind of endpoint there is: packets are trusted, so they stay local."""
+    """The path in "ipc://PATH", the only kind of endpoint: packets are trusted, so they stay local."""
     path = endpoint.removeprefix("ipc://")
     if path == endpoint or not path:
         raise WireError(f"the endpoint {endpoint!r} is not ipc://PATH")
@@ -217,8 +219,8 @@ def socket_path(endpoint: str) -> str:
 
 
 def private_endpoint(run_dir: Path, name: str = "front") -> str:
-    """An endpoint for a front end to listen at: a socket in a directory that only this user can enter (made if
-    missing).  Run directories with long paths get a short directory of their own."""
+    """An endpoint at which a front end listens: a socket in a directory that only this user can enter, created if
+    missing. A run directory with a long path gets a short directory for it."""
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = run_dir.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -231,7 +233,7 @@ def private_endpoint(run_dir: Path, name: str = "front") -> str:
 
 
 def same_user(peer: Any) -> bool:
-    """Is the other end of this Unix socket a process of our user?"""
+    """Whether the other end of this Unix socket is a process of this user."""
     return _credentials(peer)[1] == os.getuid()
 
 
@@ -241,12 +243,12 @@ def other_end(peer: socket.socket) -> Process | None:
 
 
 def is_here(peer: Any, pid: int) -> Process | None:
-    """The process of that number, if it is the other end of this Unix socket; else it is on another host."""
+    """The process of that number, if it is the other end of this Unix socket; None if it is on another host."""
     return Process.of(pid) if _credentials(peer)[0] == pid else None
 
 
 def _credentials(peer: Any) -> tuple[int, int, int]:
-    """Process, user and group of the other end, as they were when it connected or listened."""
+    """Process, user and group of the other end, as of when it connected or listened."""
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, group = struct.unpack("3i", found)
     return pid, user, group

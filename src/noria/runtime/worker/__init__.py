@@ -1,4 +1,4 @@
-"""The worker's process: its loop, its frontier, its checkpoints, its kernels, its host.
+"""The worker's process: its loop, frontier, checkpoints, kernels and host.
 
-`worker_main.py` is the entrance.
+Call `run_worker` (`worker_main.py`).
 """

@@ -1,15 +1,15 @@
-"""Checkpoints of a worker's full states: saved beside its store while it serves and when it ends in order, restored
-when it starts.
+"""Checkpoints of a worker's full states: saved beside its store while it serves and at an orderly end, restored
+at its start.
 
-    checkpoint: the states and strings as of one commit (`storage/commits/state_file.py`)
-    delta log:  the rows written since (`storage/commits/delta_log.py`), which one tick brings to the restored states
+    checkpoint: the states and texts as of one commit (`storage/commits/state_file.py`)
+    delta log:  the rows written since (`storage/commits/delta_log.py`); one tick applies them to the restored states
 
-A checkpoint while the worker serves is written by a forked process, which has the memory of this moment: the worker
-waits for the fork, some milliseconds, and not for the disk.
+A forked process writes a checkpoint while the worker serves. It has the memory of the moment of the fork, so the
+worker waits some milliseconds for the fork and not for the disk.
 
-Keeps true: a checkpoint replaces the one before only when it is whole on disk; one that was taken over is put back when
-the states have caught up, so a worker that dies of it finds none the next time.  Nothing depends on a checkpoint:
-states that none has are built from the tables.  Saving at the end begins no further state after SAVE_S.
+Keeps true: a checkpoint replaces the previous one only when it is complete on disk. A restored checkpoint is put
+back when the states have caught up; so if it kills the worker, the next start finds none. Nothing depends on a
+checkpoint: missing states are built from the tables. At the end, no state is begun after SAVE_S.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from noria.storage.store import RocksStore
 
 Note = Callable[[str], object]
 _FIRST_FILE = 3  # behind the standard streams
-_NICE = 10  # the writer gives way to whoever serves
+_NICE = 10  # the writer yields to serving processes
 _PR_SET_PDEATHSIG = 1
 
 
 def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStates | None:
-    """The last checkpoint, once its strings are in the table, which has none so far.  Strings alone do no harm: whether
-    the states are right is known when the store is open."""
+    """Load the texts of the last checkpoint into the empty symbol table, and return the checkpoint. Extra texts
+    do no harm; whether its states are valid is known when the store is open."""
     saved = state_file.saved_states(directory, note)
     if saved is None:
         return None
@@ -67,7 +67,7 @@ def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> Save
 
 @dataclass(frozen=True)
 class _Writing:
-    """A process that writes a checkpoint: of which commit, what (with bytes, about), and since when."""
+    """A process that writes a checkpoint: its commit, its states with about their bytes, and its start."""
 
     pid: int
     stand: Stand
@@ -76,7 +76,8 @@ class _Writing:
 
 
 class Checkpoints:
-    """worker: whose `states` are saved (`dataflow/worker/worker.py`); clock: in seconds."""
+    """The checkpoints of one worker. `worker`: its `states` are saved (`dataflow/worker/worker.py`). `clock`:
+    seconds."""
 
     def __init__(self, directory: Path, worker: Any, store: RocksStore, symbols: SymbolTable, note: Note,
                  clock: Callable[[], float] = time.monotonic):
@@ -86,18 +87,18 @@ class Checkpoints:
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
         self._next = clock() + CHECKPOINT_LOOK_S
-        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; what is in it, and about how many bytes each
-        self._written = clock() - CHECKPOINT_KEYS_S  # when
+        self._bytes, self._saved = 0, dict[str, int]()  # of the last one; its states, with about their bytes
+        self._written = clock() - CHECKPOINT_KEYS_S  # when it was written
 
     def restore(self, saved: SavedStates | None) -> None:
-        """Hand the states to the worker, before it serves, if all rows written since are known."""
+        """Offer the saved states to the worker before it serves, if all rows written since are known."""
         deltas = None if saved is None else self._store.written_since(saved.stand)
         if saved is not None and deltas is not None:
             self._taken, self._bytes, self._resumes = saved, saved.nbytes, True
             self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
             self._worker.restore(saved.states(), deltas)
             return
-        if saved is not None:  # present keys are good without them
+        if saved is not None:  # present keys are useful even without the deltas
             keys = {name: some for name, some in saved.states().items() if name.startswith(KEYS)}
             self._worker.restore(keys, {})
         state_file.remove(self._directory)
@@ -105,7 +106,7 @@ class Checkpoints:
 
     # ---------------------------------------------------------------- while it serves
     def step(self) -> None:
-        """Called between two turns of the worker: begin a checkpoint when one is due, or look whether it is written."""
+        """Between two turns of the worker: begin a due checkpoint, or check whether one is written."""
         try:
             self._step()
         except Exception as e:  # no memory for a fork, a defect: the worker serves without
@@ -144,13 +145,13 @@ class Checkpoints:
             self._begin(found)
 
     def _is_due(self, names: set[str]) -> bool:
-        """Is a state not saved, or can or should the log not go on?"""
+        """Whether a state is not saved, or the delta log has a gap or is too long."""
         log = self._store.deltas
         short = log.nbytes <= max(CHECKPOINT_BYTES, int(CHECKPOINT_SHARE * self._bytes))
         return bool(names) and not (log.recording and short and names <= self._saved.keys())
 
     def _keys_are_due(self, found: Mapping[str, int]) -> bool:
-        """Are many other keys present than were saved some time ago?"""
+        """Whether the present keys differ much from those saved some time ago."""
         now, before = (sum(n for name, n in some.items() if name.startswith(KEYS)) for some in (found, self._saved))
         late = self._clock() >= self._written + CHECKPOINT_KEYS_S
         return late and (now != before if min(now, before) == 0 else max(now, before) > 1.25 * min(now, before))
@@ -165,7 +166,7 @@ class Checkpoints:
         try:
             if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in found):
                 self._store.deltas.begin()
-        except (SqlError, StoreError) as e:  # a full disk: at another time
+        except (SqlError, StoreError) as e:  # a full disk: tried again later
             self._note(f"states are not saved: {e!r}")
             return
         stand = self._store.stands()
@@ -178,7 +179,7 @@ class Checkpoints:
         self._writing = _Writing(pid, stand, dict(found), began)
 
     def _write(self, stand: Stand) -> None:
-        """In the forked process, which touches memory and its own file only."""
+        """Save the states in the forked process, which uses only its memory and its own file."""
         code = 1
         with suppress(BaseException):
             gc.disable()  # an object of RocksDB must not be freed: its threads are not here
@@ -186,19 +187,19 @@ class Checkpoints:
                 signal.signal(number, signal.SIG_DFL)
             signal.alarm(CHECKPOINT_MOST_S)
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # a peer of a killed worker sees its lines end
+            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end
             os.nice(_NICE)
             self._save(stand, state_file.NEXT, lambda: True)
             code = 0
         os._exit(code)
 
     def _look(self) -> None:
-        """Is it written?  Then it replaces the one before, and the log begins with it."""
+        """If the checkpoint is written, replace the previous one and trim the log."""
         writing = self._writing
         assert writing is not None
         try:
             ended, status = os.waitpid(writing.pid, os.WNOHANG)
-        except ChildProcessError:  # something else has waited for it: the file tells
+        except ChildProcessError:  # already reaped: the file shows the outcome
             ended, status = writing.pid, 0
         if not ended:
             return

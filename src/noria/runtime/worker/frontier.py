@@ -1,7 +1,9 @@
-"""Up to which message of each other worker a worker has everything: words in a file that the front end maps, too.
+"""The frontier of a worker: for each peer, the number of the last message whose effects are visible in its views.
 
-Keeps true: what came of a message is in the worker's views before its number is here; while a state of the worker lacks
-rows, its numbers are 0.
+It is stored in a mapped file, so that the front end reads it without a message.
+
+Keeps true: the effects of a message are in the worker's views before its number is here. While a state of the
+worker lacks rows, its numbers are 0.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def heard_path(run_dir: Path, worker: int) -> Path:
 
 
 class Heard:
-    """The worker's side; a file that is there already is used again, from zeros, for it may be mapped."""
+    """The worker's side. An existing file is reused and set to zeros, because a front end may have mapped it."""
 
     def __init__(self, path: Path, workers: int):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,8 +40,8 @@ class Heard:
 
 
 class HeardBy:
-    """The front end's side: `heard(w)` of a worker w is up to which of its messages the one has everything; 0 where
-    nothing tells."""
+    """The front end's side: `heard(w)` is the number of the last message of worker w whose effects this worker
+    has; 0 if unknown."""
 
     def __init__(self, path: Path, workers: int):
         self._path, self._workers = path, workers
@@ -49,7 +51,7 @@ class HeardBy:
         if self._words is None:
             try:
                 self._words = _mapped(self._path, self._workers, os.O_RDWR)
-            except (OSError, ValueError):  # the worker has not come so far
+            except (OSError, ValueError):  # the worker has not created it yet
                 return 0
         return int(_load(self._words, worker))
 

@@ -1,10 +1,12 @@
-"""Workers on other hosts than the server: what each of the two does so that the other one is, to it, on this host.
+"""Workers on other hosts than the server: makes each host reach the other through sockets in its own run
+directory.
 
-`Hub` is the server's tunnel (`tunnel.py`), started again when it ends.  A worker that starts where the server's run
-directory is not gets a directory of its own with a tunnel beside it (`placed`), and runs as anywhere.  What it
-publishes stays on its host: reads of its keys are answered by itself.
+`Hub` is the server's tunnel (`tunnel.py`), which is restarted when it ends. A worker that starts without the
+server's run directory creates its own, with a tunnel beside it (`placed`), and runs as usual. The views it
+publishes stay on its host, so the worker itself answers reads of its keys.
 
-Keeps true: what a worker published on the server's host in an earlier life is gone before it serves from elsewhere.
+Keeps true: views that an earlier life of the worker published on the server's host are removed before it serves
+elsewhere.
 """
 
 from __future__ import annotations
@@ -37,12 +39,13 @@ _NEWER = "~"  # than every file's stem
 
 
 class CannotTunnel(Exception):
-    """The server's tunnel does not start: why."""
+    """The server's tunnel cannot start; the message says why."""
 
 
 # ---------------------------------------------------------------- the server
 class Hub:
-    """told: with the port 0 for any, which stays the same from then on.  note: takes a line for the log."""
+    """The server's tunnel. `told`: its settings; port 0 means any, which is kept over restarts. `note`: writes a
+    line to the log."""
 
     def __init__(self, told: Tunnelled, note: Callable[[str], None]):
         self._told, self._note = told, note
@@ -53,7 +56,7 @@ class Hub:
         return self._told.host, self._told.port
 
     async def start(self) -> None:
-        """`CannotTunnel` where it cannot listen."""
+        """Start the tunnel. `CannotTunnel` if it cannot listen."""
         await self._start()
         self._again = asyncio.ensure_future(self._keep())
 
@@ -79,7 +82,7 @@ class Hub:
                 self._note(f"the tunnel to workers on other hosts cannot be started, which is tried again: {e}")
 
     def kill(self) -> None:
-        """For a test of what happens then."""
+        """Kill the tunnel, for a test of the restart."""
         self._process.kill()
 
     async def close(self) -> None:
@@ -94,7 +97,8 @@ class Hub:
 
 
 def forgotten(run_dir: Path, worker: int, workers: int) -> None:
-    """A worker serves from elsewhere: nothing of an earlier life of it on this host tells anything any more."""
+    """Remove everything that an earlier life of the worker published on this host: it serves from another host
+    now."""
     doing_path(run_dir, worker).unlink(missing_ok=True)
     if workers > 1:
         Heard(heard_path(run_dir, worker), workers)
@@ -107,7 +111,7 @@ def forgotten(run_dir: Path, worker: int, workers: int) -> None:
 # ---------------------------------------------------------------- the worker
 @contextmanager
 def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
-    """What the worker is told, where it is; `StoreError` where it cannot run."""
+    """Yield the worker's settings for the host it runs on. `StoreError` if it cannot run there."""
     if Path(wire.socket_path(config.endpoint)).is_socket():
         yield config
         return
@@ -144,7 +148,7 @@ def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
 
 
 def _address_towards(hub: tuple[str, int]) -> str:
-    """This host's, as the server's host would reach it."""
+    """This host's address as the server's host can reach it."""
     family, kind, _, _, address = socket.getaddrinfo(*hub, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # sends nothing
@@ -152,5 +156,5 @@ def _address_towards(hub: tuple[str, int]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Of a process that finds the same modules."""
+    """The environment of a process that finds the same modules."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

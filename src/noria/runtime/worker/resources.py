@@ -1,4 +1,4 @@
-"""What this process may take of the system, and what a process takes."""
+"""Raises this process's limit of open files, and measures the memory of a process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def raise_open_files() -> None:
-    """As many descriptors as the system lets this process have: the soft limit is often 1,024, for programs that use
-    `select`, which none of ours do."""
+    """Raise the limit of descriptors to the hard limit. The soft limit is often 1,024, for programs that use
+    `select`; none of ours do."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):  # what a container forbids
@@ -17,7 +17,7 @@ def raise_open_files() -> None:
 
 
 def private_bytes(pid: int) -> int:
-    """Of a process's memory what no other one shares; 0 for one that is gone."""
+    """Bytes of a process's memory that it shares with no other; 0 if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""Load every kernel before anybody waits for it.
+"""Loads every kernel before the first request needs it.
 
-The first call of a kernel loads its compiled code (`noria.kernels`), which would stall a first read.  `kernels` runs a
-small program through a real store, graph and views, and reads it as other processes do.  One-shots are answered some
-times: Python runs its own code faster once it has seen it a few times.
+The first call of a kernel loads its compiled code (`noria.kernels`), which would delay a first read. `kernels`
+runs a small program through a real store, graph and views, and reads it as other processes do. It answers
+one-shots several times, since Python specialises functions after some calls.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ BULK = 64  # rows: more than the kernels' small-batch limits
 
 @functools.cache
 def kernels(place: str | None = None) -> None:
-    """Writes, upqueries, evictions and full state of every operator, in a directory of its own (under `place`).
+    """Run writes, upqueries, evictions and full states of every operator, in a directory of its own (under
+    `place`).
 
-    What is not compiled yet is compiled first, once for an installation.  Once in a process: what a second `gc.freeze`
-    found would stay for good, closed databases and their maps too."""
+    Missing kernels are compiled first, once for an installation. It runs once in a process: a second `gc.freeze`
+    would keep all objects of that moment for good, including closed databases and their maps.
+    """
     making.ensure()
     with tempfile.TemporaryDirectory(dir=place) as path:
         views = Path(path) / "views"
@@ -79,7 +81,7 @@ def kernels(place: str | None = None) -> None:
         finally:
             worker.close()
     gc.collect()
-    gc.freeze()  # what is here now stays: no collection need look at it again
+    gc.freeze()  # objects of this moment stay: no collection scans them again
     gc.set_threshold(GC_OBJECTS, 10, 10)
 
 
@@ -124,7 +126,7 @@ def _views() -> list[ViewDef]:
 
 
 def _background() -> Iterator[packets.Packet]:
-    """A first state in slices, while its table is written."""
+    """Build a first state in slices while its table is written."""
     yield packets.Write((Insert("l", (0, 1, 2, 3), _left(MANY, 2 * MANY)),))
     yield packets.Migrate((packets.AddView(_copy()),))
     for i in range(40):
@@ -132,13 +134,13 @@ def _background() -> Iterator[packets.Packet]:
 
 
 def _copy() -> ViewDef:
-    """A full state from a table, another from that one, and a view without a key."""
+    """A view without a key: a full state from a table, and the reader's full state from that one."""
     some = mir.Aggregate(mir.Base(LEFT), (0, 1), (mir.agg("count_star", None, mir.Base(LEFT).fields),), ("n",))
     return ViewDef("copy", some, (), some.width)
 
 
 def one_shots() -> Iterator[packets.Query]:
-    """Rows by a key, a group, a join, groups of a LEFT JOIN, the first rows of a join."""
+    """One-shots: rows by a key, a group, a join, groups of a LEFT JOIN, the first rows of a join."""
     left, right = mir.Base(LEFT), mir.Base(RIGHT)
     some = mir.Project(left, (col(1, TEXT), col(0, INT, False), col(3, decimal(9, 2))), ("t", "id", "m"))
     count = mir.Aggregate(right, (0,), (mir.agg("count_star", None, right.fields),), ("n",))
@@ -154,7 +156,7 @@ def one_shots() -> Iterator[packets.Query]:
 
 
 def _read(views: str) -> None:
-    """What other processes run: single and bulk lookups, hits and misses."""
+    """Read as other processes do: single and bulk lookups, hits and misses."""
     attached = attach(views)
     view = attached.view("joined")
     for key in (1, 10_000):

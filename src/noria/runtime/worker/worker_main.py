@@ -1,10 +1,11 @@
-"""A worker's life: take over the shard, open it, serve packets until told, replaced or forgotten.
+"""The life of a worker's process: takes over the shard, opens it, and serves packets until it is told to end or
+is replaced.
 
     lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
 
-Keeps true (DESIGN section 2): packets of another front-end epoch are refused; nothing is stepped after the fence
-was raised by a newcomer; a worker that has heard nothing for a lease ends, with the lock freed.  The core has
-one thread; a second one keeps signs of life going (`pulse.py`), so that a frozen process is told from a busy one.
+Keeps true (DESIGN section 2): it rejects packets of another front-end epoch. It steps nothing after a newcomer
+has raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread. A
+second thread sends signs of life (`pulse.py`), so that a frozen process is distinguished from a busy one.
 """
 
 from __future__ import annotations
@@ -47,22 +48,27 @@ from noria.views.files import VIEWS
 Clock = Callable[[], float]
 READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
 READ_BYTES = 2**20  # at a time from the front end
-GOODBYE = "goodbye"  # why a worker ended whose front end told it to
-IDLE_AFTER_MS = 1  # of quiet, before work that can wait is done: not between a client's statements
-IDLE_DUE_S = 0.02  # it is done that often without any quiet
+GOODBYE = "goodbye"  # the reason of an end that the front end asked for
+IDLE_AFTER_MS = 1  # quiet time before deferrable work: more than between a client's statements
+IDLE_DUE_S = 0.02  # deferrable work is done this often without quiet time
 
 
 class FrontEndGone(Exception):
-    """The connection has ended: so does the worker; its front end, or the next one, starts another."""
+    """The connection to the front end has ended, so the worker ends. That front end, or the next one, starts
+    another worker."""
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker process is told.  `endpoint`: where the front end listens; `epoch`: the front end's;
-    `factory`: "module:function" that opens the shard, `build_worker` but for tests; `spark`: is there one, for what
-    is much?  hub: where workers on other hosts reach the server, None where there are none; certificate, key: of
-    connections between hosts (`runtime/worker/remote_hosts.py`).  Incarnations are not told: each process takes its
-    own at the fence."""
+    """The settings of a worker process.
+
+    `endpoint`: where the front end listens. `epoch`: the front end's. `factory`: "module:function" that opens the
+    shard; `build_worker` except in tests. `spark`: whether Spark builds large first states and indexes. `hub`:
+    the address at which workers on other hosts reach the server; None: there are none. `certificate`, `key`: for
+    connections between hosts (`runtime/worker/remote_hosts.py`).
+
+    Incarnations are not settings: each process takes its own at the fence.
+    """
 
     worker: int
     workers: int
@@ -86,7 +92,7 @@ class WorkerConfig:
 
     @property
     def shard_dir(self) -> Path:
-        """This worker's base tables, lock and fence."""
+        """The directory of this worker's base tables, lock and fence."""
         return self.data_dir / f"worker-{self.worker}"
 
     def for_worker(self, worker: int) -> WorkerConfig:
@@ -95,47 +101,48 @@ class WorkerConfig:
 
 
 class HostedWorker(Protocol):
-    """What a factory returns: the core with its store, opened."""
+    """The core with its open store, as a factory returns it."""
 
     def hello(self) -> Hello: ...
 
     def handle(self, packets: list[Envelope]) -> list[Envelope]:
-        """Packets in order: the replies that are there at once."""
+        """Handle packets in order; returns the immediate replies."""
 
     def between(self) -> list[Envelope]:
-        """Some of what is done in turns, while packets come: the replies that it completed."""
+        """Run some work in turns while packets arrive; returns the replies that it completed."""
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
-        """Work that can wait, for about that long: replies it completed, and whether more of it is left."""
+        """Do deferrable work for about this time; returns the replies that it completed, and whether more is
+        left."""
 
     def outgoing(self) -> list[tuple[int, Envelope]]:
-        """Of one of several: what other workers are to get."""
+        """With several workers: the messages to others."""
 
     def heard(self) -> tuple[int, ...]:
-        """Of one of several: by worker, up to which of its messages everything is visible here (`Peers.heard`)."""
+        """With several workers: the frontier (`Peers.heard`)."""
 
     def checkpoint(self) -> None:
-        """Called in each turn: begin to save what the next life can use, if that is due."""
+        """Called in each turn: begin a checkpoint for the next life if it is due."""
 
     def keep(self) -> None:
-        """Save what the next life can use.  The last call before `close`, where this one ends in order."""
+        """Save states for the next life: the last call before `close` at an orderly end."""
 
     def close(self) -> None: ...
 
 
 def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
-    """Where the front end listens for a worker."""
+    """The endpoint at which the front end listens for a worker."""
     return f"ipc://{run_dir}/link" + ("" if workers == 1 else f"-{worker}")
 
 
 def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
-    """Where a worker publishes its views.  With more workers, or fewer, it is another place: who read there finds
-    nothing, and asks where it is."""
+    """The directory in which a worker publishes its views. It differs for another number of workers, so readers
+    of the old one find nothing and ask for the new one."""
     return run_dir / (VIEWS if workers == 1 else f"{VIEWS}-{worker}-of-{workers}")
 
 
 def feeds_dir(config: WorkerConfig) -> Path:
-    """Where a worker keeps the changes of feeds."""
+    """The directory of a worker's feeds."""
     return config.shard_dir / "feeds"
 
 
@@ -146,14 +153,15 @@ def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) ->
 
 
 def _half_of_memory(workers: int) -> int:
-    """Bytes that a worker's part of one full state may take: of all workers, half of what this machine has."""
+    """The limit in bytes of a worker's part of one full state: together, the workers may use half of this
+    machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // workers
 
 
 def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
                ) -> str:
-    """Serve until the end and return why: "goodbye", "lease" or that the front end is gone.  Raises `Fenced`,
-    `LockBusy` or what broke."""
+    """Serve until the end and return why: "goodbye", "lease" or that the front end is gone. Raises `Fenced`,
+    `LockBusy` or the failure."""
     raise_open_files()
     lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
@@ -179,7 +187,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
 
 @contextmanager
 def _mesh(config: WorkerConfig, incarnation: int, note: Callable[[str], None]) -> Iterator[Mesh | None]:
-    """The channels to the other workers, if there are any."""
+    """The channels to the other workers; None if there are none."""
     if config.workers == 1:
         yield None
         return
@@ -232,11 +240,12 @@ class Line:
         return line
 
     def watch_also(self, other: Mesh) -> None:
-        """Who waits here waits for this, too."""
+        """Let `arrived` wait for this mesh too."""
         self._poll.register(other.fileno(), select.POLLIN)
 
     def arrived(self, wait_ms: int) -> tuple[bool, bool]:
-        """Is there something of the front end; of whoever else is watched?  What is unsent is sent meanwhile."""
+        """Wait for data; returns whether the front end has sent some, and whether the mesh has. Sends unsent data
+        meanwhile."""
         if not self._unsent:
             ready = [fd for fd, _ in self._poll.poll(wait_ms)]
             front = self._socket.fileno() in ready
@@ -249,7 +258,7 @@ class Line:
         return bool(front_events & ~select.POLLOUT), bool(events)
 
     def receive(self) -> list[wire.Item]:
-        """The messages that have arrived.  `FrontEndGone` at the end of the stream."""
+        """The messages that have arrived. `FrontEndGone` at the end of the stream."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as e:
@@ -263,8 +272,8 @@ class Line:
         return items
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
-        """Send what the front end takes now; the rest follows when it takes more.  Waits only where that is much.
-        `FrontEndGone` where the front end has ended, or is frozen."""
+        """Send as much as the front end accepts now and keep the rest. Waits only if UNSENT_BYTES are unsent.
+        `FrontEndGone` if the front end has ended or is frozen."""
         if envelopes:
             messages = b"".join([wire.encode_answer(e, _to_stderr) for e in envelopes])
             self._unsent.append(memoryview(messages))
@@ -274,7 +283,7 @@ class Line:
             self._await_room()
 
     def _flush(self) -> None:
-        """As much as goes without waiting."""
+        """Send as much as possible without waiting."""
         try:
             while self._unsent:
                 first = self._unsent[0]
@@ -297,19 +306,20 @@ class Line:
         self._flush()
 
     def _check_front(self) -> None:
-        """A front end that takes nothing may be busy; it is gone if it gives no sign of life either."""
+        """Check a front end that accepts nothing. It may be busy; it is gone if it gives no sign of life either."""
         silent_s = self._clock() - self._taken_at
         if silent_s > self._config.lease_ms / 1000 and (silent_s > KERNEL_S or not self.front_lives()):
             raise FrontEndGone(f"the front end takes no replies for {silent_s:.1f} s, and gives no sign of life")
 
     def front_lives(self) -> bool:
-        """Was it heard within a lease, by its thread for signs of life, or does it compute?"""
+        """Whether the front end's thread sent a sign of life within a lease, or the front end computes."""
         silent_s = self._clock() - self.watch.heard_at
         return silent_s <= self._config.lease_ms / 1000 or self.front.goes_on()
 
 
 class Loop:
-    """Poll, check the fence, step, send; the only place where a worker meets time.  end: why it ended."""
+    """Polls, checks the fence, steps and sends; the only place where a worker depends on time. `end`: why it
+    ended."""
 
     def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
                  mesh: Mesh | None = None, heard: Heard | None = None):
@@ -331,7 +341,7 @@ class Loop:
         self._wait_ms = IDLE_AFTER_MS  # for packets, before more of it is done
 
     def turn(self) -> None:
-        """What has arrived, as one step; work that can wait, when nothing has or it is due."""
+        """Handle everything that has arrived in one step. Do deferrable work if nothing has, or if it is due."""
         front, others = self._line.arrived(self._wait_ms if self.more else self._config.lease_ms)
         self._fence.check()
         self._worker.checkpoint()
@@ -368,7 +378,7 @@ class Loop:
             self._mesh.send(self._worker.outgoing())
 
     def _lease_is_over(self) -> bool:
-        """Nothing was heard of the front end for a lease, and it is not computing either."""
+        """Whether the front end was silent for a lease without computing."""
         self._heard_at = max(self._heard_at, self._line.watch.heard_at)
         if self._clock() <= self._heard_at + self._config.lease_ms / 1000:
             return False
@@ -378,7 +388,7 @@ class Loop:
         return False
 
     def _read(self) -> tuple[list[Envelope], bool]:
-        """The packets of our front end that have arrived, and whether it was heard at all."""
+        """The packets of this front end that have arrived, and whether it has sent anything."""
         packets: list[Envelope] = []
         heard = False
         for item in self._line.receive():
@@ -398,7 +408,8 @@ class Loop:
         return packets, heard
 
     def _refuse(self, unreadable: WireError) -> None:
-        """Whoever asked has an error.  `FrontEndGone` where nobody knows what was asked: the line is out of order."""
+        """Answer an unreadable request with an error. `FrontEndGone` if its number is unknown: then the
+        connection cannot be used."""
         if unreadable.number is None:
             raise FrontEndGone(f"what the front end said cannot be read: {unreadable}")
         error = SqlError(1105, "HY000", f"the worker cannot read the request: {unreadable}")
@@ -406,14 +417,15 @@ class Loop:
 
 
 def _to_stderr(text: str) -> None:
-    """A line for the log, whatever characters it has; a log that cannot be written ends nothing."""
+    """Write a line to the log, whatever characters it has. A failure to write is ignored."""
     with suppress(OSError, ValueError):
         print(text.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- the real worker
 def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
-    """Open the shard: store, symbols, published views, core.  Imported here, in the worker's process only."""
+    """Open the shard: store, symbols, published views, core. The imports are here, so that only the worker's
+    process makes them."""
     from noria.dataflow.worker.worker import Worker
     from noria.feeds.writer import FeedDirectory
     from noria.plan.lower import Lowering
