@@ -190,7 +190,7 @@ class Supervisor:
         self.state = "stopped"
 
     async def _keep(self, first: asyncio.Future[Ready] | None) -> None:
-        """Run one driver after the other.  first: gets the result of the first start, after whose failure none follows."""
+        """Run one driver after the other.  first: gets the first start's result; if it fails, none follows."""
         failures = 0
         while self.state != "stopping":
             self.state = "starting"
