@@ -1,8 +1,8 @@
 """Lookups: from shared memory if the key is present, else by one upquery for everybody who waits for it.
 
 Keeps true: an answer belongs to the requested definition of the view, or is error 1412 if that was dropped.  From
-shared memory it is a whole version of the key, of the worker that owns it; several keys of one worker are as of one moment.
-At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
+shared memory it is a whole version of the key, of the worker that owns it; several keys of one worker are as of one
+moment.  At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Replies as a front encoded them, kept while they are valid.
 
 Keeps true: a kept reply is only sent while its entry has the version that it was made from.  The program must have
-the version that the statement was bound under, too, since names may have changed.  The bytes of all kept replies stay below a bound.
+the version that the statement was bound under, too, since names may have changed.  The bytes of all kept
+replies stay below a bound.
 """
 
 from __future__ import annotations
