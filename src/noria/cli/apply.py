@@ -1,7 +1,7 @@
-"""`noria apply`: the running program becomes what a file says.
+"""`noria apply`: changes the running program to what a file says.
 
-Keeps true: what is done was shown before, and asked for unless `--yes`; whoever interrupts it is told what became of
-it, and not before that is certain.
+Keeps true: the change was shown before, and confirmed unless `--yes` is given.  After an interrupt the command reports
+whether the program changed, and only once that is certain.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from noria.cli.options import DEFAULT_URL, Url
 if TYPE_CHECKING:
     from noria.client.transport import HttpTransport
 
-LOOK_S = 0.1  # between two looks at a change that is being given up
+LOOK_S = 0.1  # between two checks of a change that is being given up
 
 
 def command(
     file: Annotated[str, typer.Argument(
         help="CREATE TABLE, CREATE VIEW, CREATE INDEX and ALTER TABLE statements; - for standard input.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change, and do nothing.")] = False,
     drop: Annotated[bool, typer.Option(
-        "--drop", help="Drop the tables, with their rows, the views, and the columns, with their values, that the "
-                       "file does not have.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        "--drop", help="Drop tables, views and columns that are not in the file, with their rows and "
+                       "values.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Compare the running program with a file and install the difference as one change, all or nothing.
 
-    It is shown first: what is added, changed and dropped, what the new views share, and what has to be filled from how
-    many rows.  Reads and writes go on meanwhile.  Status 0: the program is what the file says; 1: it is as it was.
+    The change is shown first: what is added, changed and dropped, what the new views share, and which states must be
+    filled from how many rows.  Reads and writes continue meanwhile.  Status 0: the program is what the file says; 1: it
+    is unchanged.
     """
     from noria.cli.interrupts import Interrupted, interruptible
     from noria.client.transport import HttpTransport
@@ -71,7 +72,7 @@ def _text(file: str) -> str:
 
 
 def _agreed(piped: bool) -> bool:
-    """Whoever cannot be asked has to say --yes."""
+    """Ask for confirmation; without a terminal, end the command unless --yes is given."""
     if piped or not sys.stdin.isatty():
         sys.exit("noria apply: nothing was done: give --yes where nobody can be asked")
     return typer.confirm("Install this?")
@@ -84,7 +85,7 @@ def _preview(server: HttpTransport, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ended(server: HttpTransport, sessions: list[int]) -> None:
-    """Kill what is under way, and wait until it is no more."""
+    """Kill the running change, and wait until it has ended."""
     from noria.core.errors import SqlError
 
     for number in sessions:
@@ -95,7 +96,7 @@ def _ended(server: HttpTransport, sessions: list[int]) -> None:
 
 
 def _applied(server: HttpTransport, request: dict[str, Any], sessions: list[int]) -> None:
-    """Make the change; `sessions` gets the number under which it can be killed."""
+    """Make the change; append the session number by which it can be killed to `sessions`."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""`noria backup`: a copy of a running server's tables, or of a stopped one's."""
+"""`noria backup`: copies the tables of a running server, or of a stopped one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def command(
         "--data-dir", help="Back up this directory of a stopped server, instead of asking a running one.")] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Copy all tables, as they are between two commits, to a new directory, with a checksum for each file.
+    """Copy all tables, as of one moment between two commits, to a new directory, with a checksum for each file.
 
-    A running server goes on meanwhile; run this on its host, as its user: the server makes a checkpoint below its data
-    directory, this command copies it.  TARGET appears when it is whole.
+    Run this on the server's host, as its user: a running server makes a checkpoint below its data directory, and this
+    command copies it.  The server continues meanwhile.  TARGET exists only when it is whole.
     """
     from datetime import UTC, datetime
 
@@ -54,7 +54,7 @@ def command(
 
 @contextmanager
 def _running(url: str) -> Iterator[Path]:
-    """A checkpoint that the server keeps as long as it is asked for."""
+    """A checkpoint that the server keeps until the connection is closed."""
     from contextlib import closing
 
     from noria.client.transport import HttpTransport

@@ -1,4 +1,4 @@
-"""`noria check`: is a stopped server's data whole?"""
+"""`noria check`: checks whether a stopped server's data is whole."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import typer
 if TYPE_CHECKING:
     from noria.storage.offline.check import Report
 
-UNREADABLE = 3  # the status where nothing could be checked
+UNREADABLE = 3  # the status if nothing could be checked
 
 
 def command(
     data_dir: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
     accept_loss: Annotated[bool, typer.Option(
-        "--accept-loss", help="First give up what the write-ahead log has lost, for good, so that the server starts "
-                              "again with what is there.")] = False,
+        "--accept-loss", help="First accept, for good, the loss of changes that are missing from the write-ahead log, "
+                              "so that the server starts again with the rest.")] = False,
 ) -> None:
     """Read every block of every file and of the write-ahead log, and compare every index with its table.
-    Among several workers, rows that lie at another worker than the one that they belong to are told, too.
+    Among several workers, also report misplaced rows: rows stored on a worker that does not own their key.
 
-    Status 0: all is whole; 1: what is not is listed, with table, index and file; 3: a newer version wrote it, and
-    nothing was checked.
+    Status 0: all is whole; 1: damage was found and listed with table, index and file; 3: a newer version wrote the
+    data, and nothing was checked.
     """
     from noria.control.processes.leases import CannotClaim, Claim
     from noria.storage.rocks.errors import StoreError, StoreNewer

@@ -1,4 +1,4 @@
-"""`noria demo`: the paper's application, from raw files to verified views."""
+"""`noria demo`: plays the paper's application, from raw files to verified views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(
     users: Annotated[int, typer.Option("--users", help="Users to generate.")] = 9_200,
     votes: Annotated[int, typer.Option("--votes", help="Votes to generate.")] = 2_000_000,
     data_dir: Annotated[Path | None, typer.Option(
-        "--data-dir", help="An empty or new directory for everything; it stays. By default a temporary one, removed "
+        "--data-dir", help="An empty or new directory for all data, which is kept. By default a temporary one, removed "
                            "at the end.")] = None,
     workers: Annotated[int, typer.Option("--workers", help="As for `noria serve`.")] = 1,
     master: Annotated[str, typer.Option("--master", help="As for `noria serve`.")] = "",
@@ -28,10 +28,10 @@ def command(
 ) -> None:
     """Play a news site with 2 million votes.
 
-    A page's query runs on plain tables and by a view, among readers and voters.  Memory gets short, a worker is killed,
-    a view is added, rows stream in.  In the end Spark checks every view.
+    A page's query runs on plain tables and by a view, while clients read and vote.  Then memory is reduced, a worker is
+    killed, a view is added, and rows stream in.  In the end Spark checks every view.
 
-    Status 0: every view agreed with Spark's recomputation; 1: one did not, or the demo could not go on.
+    Status 0: every view agreed with Spark's recomputation; 1: one did not, or the demo failed.
     """
     from noria.control.processes.extras import require
     from noria.demo.acts import Options, play

@@ -1,4 +1,4 @@
-"""`noria export`: a table, a view or a query into files, through Spark."""
+"""`noria export`: writes a table, a view or a query to files, through Spark."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from noria.cli.options import DEFAULT_URL, Url
 def command(
     what: Annotated[str, typer.Argument(metavar="TABLE|VIEW|QUERY", help="A table, a view, or one SELECT.")],
     directory: Annotated[Path, typer.Argument(
-        resolve_path=True, help="Where the files go, on the server's host: a new directory, or an empty one.")],
+        resolve_path=True, help="The directory for the files, on the server's host: new or empty.")],
     to: Annotated[str, typer.Option("--to", help="parquet, csv or json (one object a line).")] = "parquet",
     overwrite: Annotated[bool, typer.Option(
-        "--overwrite", help="Replace the files of an earlier export, when the new ones are whole.")] = False,
+        "--overwrite", help="Replace the files of an earlier export, once the new ones are whole.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Write all rows, as they are between two commits, to files that `noria load` takes back.
+    """Write all rows, as of one moment between two commits, to files that `noria load` reads.
 
-    The directory appears when it is whole.  In CSV the field \\N is NULL and "" the empty text.
+    The directory exists only when it is whole.  In CSV the field \\N is NULL and "" is the empty text.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`noria export-program`: the running program as a text."""
+"""`noria export-program`: prints the running program as SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.cli.options import DEFAULT_URL, Url
 def command(url: Url = DEFAULT_URL) -> None:
     """Write the tables and views of a running server as SQL, in an order in which they can be made.
 
-    `noria apply` takes this text and makes the same program of it on an empty server.
+    `noria apply` makes the same program from this text on an empty server.
     """
     from noria.client.transport import HttpTransport
 

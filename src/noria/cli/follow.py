@@ -1,4 +1,4 @@
-"""`noria follow`: tables that are those of a running MySQL or MariaDB."""
+"""`noria follow`: copies the tables of a running MySQL or MariaDB, and keeps them up to date."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from noria.cli.options import DEFAULT_URL, Url
 
 def command(
     source: Annotated[str, typer.Argument(
-        help="The database: mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE. Without a password there, that of the "
+        help="The database: mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE. By default the password is in the "
              "variable NORIA_SOURCE_PASSWORD.")],
     tables: Annotated[str, typer.Option(
-        "--tables", help="Follow these tables, a,b; by default all of the database, and those that it gets.")] = "",
+        "--tables", help="Follow these tables, a,b; by default all tables of the database, also later ones.")] = "",
     server_id: Annotated[int, typer.Option(
         "--server-id", min=0, max=2**32 - 1,
-        help="The number of this replica, other than that of the source and of any other replica; 0: one is "
-             "made.")] = 0,
+        help="The number of this replica, different from those of the source and its other replicas; 0: chosen "
+             "by Noria.")] = 0,
     master: Annotated[str, typer.Option(
         "--master", help="Spark's master for the first load; by default this machine.")] = "",
     release: Annotated[bool, typer.Option(
-        "--release", help="End the following for good: the tables stay, and are written like any.")] = False,
+        "--release", help="Stop following for good: the tables stay, and can be written.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Follow a running MySQL or MariaDB: its tables are loaded by Spark, and kept as they are there by its row binlog.
+    """Follow a running MySQL or MariaDB: Spark loads its tables, and its row binlog keeps them up to date.
 
-    Runs until Ctrl-C; started again it goes on where it was. The tables are read-only meanwhile.
+    The command runs until Ctrl-C; started again, it continues where it stopped. Meanwhile the tables are read-only.
     docs/how-to/beside-mysql.md has the details.
     """
     from noria.cli.interrupts import Interrupted, interruptible

@@ -16,20 +16,21 @@ def command(
         "--secret-file", help="A copy of workers.secret of the server's data directory (mode 600).")],
     mysql_port: Annotated[int, typer.Option("--mysql-port", help="0: any free port.")] = 3307,
     mysql_host: Annotated[str, typer.Option(
-        "--mysql-host", help="Address to listen on; other than loopback wants a server with a password.")
+        "--mysql-host", help="Address to listen on; any but loopback requires a server with a password.")
     ] = "127.0.0.1",
     cluster_cert: Annotated[Path | None, typer.Option(
         "--cluster-cert", help="The certificate (PEM) that the server has as its --cluster-cert.")] = None,
     cluster_key: Annotated[Path | None, typer.Option("--cluster-key", help="Its key (PEM, mode 600).")] = None,
     tls_cert: Annotated[Path | None, typer.Option(
         "--tls-cert", help="A certificate with its chain (PEM), for MySQL clients. Read again on SIGHUP.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), no passphrase.")] = None,
-    tls_require: Annotated[bool, typer.Option("--tls-require", help="Refuse MySQL logins without TLS.")] = False,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), without a "
+                                                                   "passphrase.")] = None,
+    tls_require: Annotated[bool, typer.Option("--tls-require", help="Reject MySQL logins without TLS.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve MySQL clients on this host, for a server on another one (docs/how-to/cluster.md), until SIGTERM.
 
-    Users and passwords are the server's. When it serves it prints one line: noria front-end ready mysql=HOST:PORT
+    Users and passwords are the server's. Once it accepts clients it prints: noria front-end ready mysql=HOST:PORT
     """
     from noria.runtime.transport import handshake
     from noria.runtime.transport.handshake import Between, NoProof

@@ -1,9 +1,9 @@
-"""SIGINT and SIGTERM as an exception that ends a command, and that does not get lost.
+"""Turns SIGINT and SIGTERM into an exception that ends a command and is never lost.
 
-Python raises a signal handler's exception wherever the main thread happens to be.  In a finaliser or in a hook
-around a fork it is swallowed: reported as "Exception ignored in" and gone, so that Ctrl-C seems not to work.
-Here such a loss is noticed by the hook that reports it, and the exception is raised again a moment later.  An
-event loop keeps what its callbacks and tasks raise to itself, except for KeyboardInterrupt: so this is one.
+Python raises a signal handler's exception wherever the main thread is running.  In a finaliser or in a hook around a
+fork Python reports it as "Exception ignored in" and drops it, so that Ctrl-C seems not to work.  Here the reporting
+hook notices the loss and raises the exception again a moment later.  An event loop catches the exceptions of its
+callbacks and tasks, except KeyboardInterrupt; so this is one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AGAIN_S = 0.02
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that asks the command to stop; `number` is which."""
+    """A signal asked the command to stop; `number` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -27,8 +27,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, the first SIGINT or SIGTERM raises Interrupted in the main thread; later ones change nothing, so
-    that cleaning up is not cut short.  Call it from the main thread."""
+    """Within this context, the first SIGINT or SIGTERM raises Interrupted in the main thread.
+
+    Later ones are ignored, so that the cleanup is not cut short.  Call it from the main thread.
+    """
     asked: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:

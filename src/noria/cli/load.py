@@ -1,6 +1,6 @@
-"""`noria load`: files into a table, through Spark.
+"""`noria load`: loads files into a table, through Spark.
 
-Keeps true: whoever interrupts it is told what became of the load, and not before that is certain.
+Keeps true: after an interrupt it reports whether the load was done, and only once that is certain.
 """
 
 from __future__ import annotations
@@ -21,75 +21,82 @@ from noria.cli.options import DEFAULT_URL, Url
 if TYPE_CHECKING:
     from noria.client.transport import HttpTransport
 
-REJECTED = 3  # the status where some rows were
-LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two looks at a load that is being given up, and until nobody looks any more
+REJECTED = 3  # the status if some rows were rejected
+LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two checks of a load that is being given up, and until the last
 
 
 
 def command(
-    table: Annotated[str, typer.Argument(help="The table to load into; it must exist, but for --create.")],
+    table: Annotated[str, typer.Argument(help="The table to load into; it must exist, except with --create.")],
     files: Annotated[list[str], typer.Argument(
-        help="CSV, JSON or Parquet as the server's host sees them: files, directories, patterns ('day-*/*.csv', "
+        help="CSV, JSON or Parquet on the server's host: files, directories, patterns ('day-*/*.csv', "
              "quoted) and URLs of Spark's connectors (s3a://, hdfs://, http://). CSV and JSON may be compressed (.gz, "
              ".zst).")],
     format: Annotated[str, typer.Option(
-        "--format", help="csv, json or parquet; by default what each file's name ends with. JSON is one object a line, "
+        "--format", help="csv, json or parquet; by default the ending of each file's name. JSON is one object a line, "
                          "or, in a file that begins with [, one array of objects.")] = "",
     create: Annotated[bool, typer.Option(
-        "--create", help="Make the table, with Parquet's types or those that all fields of CSV and JSON fit, and "
-                         "print the CREATE TABLE. JSON's columns are ordered by name. Refused if there is such a "
-                         "table. If the load fails the table stays, empty.")] = False,
+        "--create", help="Make the table and print its CREATE TABLE. Its types are Parquet's, or those that all "
+                         "fields of CSV and JSON fit. JSON's columns are ordered by name. Rejected if the table "
+                         "exists. If the load fails, the empty table stays.")] = False,
     primary_key: Annotated[str, typer.Option(
         "--primary-key", help="With --create: the columns of its primary key, a,b.")] = "",
     delimiter: Annotated[str | None, typer.Option(
-        "--delimiter", help="What separates the fields of CSV: one character, or \\t for a tab; by default a comma, "
+        "--delimiter", help="The separator of CSV fields: one character, or \\t for a tab; by default a comma, "
                             "and a tab in .tsv.")] = None,
     no_header: Annotated[bool, typer.Option(
-        "--no-header", help="The first line of CSV is a row, and does not name the columns: its fields are the table's "
-                            "columns in order, or those of --columns.")] = False,
+        "--no-header", help="The first line of CSV is a row, not a header. Its fields are the table's columns "
+                            "in order, "
+                            "or those of --columns.")] = False,
     columns: Annotated[str, typer.Option(
-        "--columns", help="Names for the fields of CSV, a,b,c, in the order of the file; instead of those in a header "
-                          "line, if there is one.")] = "",
+        "--columns", help="Names for the fields of CSV, a,b,c, in the order of the file. They replace those of "
+                          "a header "
+                          "line.")] = "",
     null: Annotated[str | None, typer.Option(
-        "--null", help="The field of CSV that means NULL where it has no quotes; by default \\N. '' makes every empty "
-                       "field NULL.")] = None,
+        "--null", help="The unquoted field of CSV that means NULL; by default \\N. '' makes every empty field "
+                       "NULL.")] = None,
     decimal: Annotated[str | None, typer.Option(
         "--decimal", help="The decimal point of numbers in CSV: . or , (12,50).")] = None,
     date_format: Annotated[str | None, typer.Option(
-        "--date-format", help="How CSV writes dates, as %d.%m.%Y or '%m/%d/%y %I:%M %p'. Behind a format without a "
-                              "time a DATETIME may have one as SQL writes it.")] = None,
+        "--date-format", help="The format of dates in CSV, such as %d.%m.%Y or '%m/%d/%y %I:%M %p'. If it has "
+                              "no time, a "
+                              "DATETIME may be followed by one as in SQL.")] = None,
     encoding: Annotated[str | None, typer.Option(
-        "--encoding", help="Of CSV and JSON: utf-8 (the default), latin-1, windows-1252, utf-16 and what else Python "
-                           "knows.")] = None,
+        "--encoding", help="The encoding of CSV and JSON: utf-8 (the default), latin-1, windows-1252, utf-16 or "
+                           "any other "
+                           "that Python has.")] = None,
     quote: Annotated[str | None, typer.Option(
-        "--quote", help="What encloses fields of CSV, by default \"; inside it is doubled. '' for none.")] = None,
+        "--quote", help="The quote of CSV fields, by default \"; inside a field it is doubled. '' for none.")] = None,
     escape: Annotated[str | None, typer.Option(
-        "--escape", help="What takes the next character's meaning away in CSV; by default there is none. '\\' for "
-                         "files of MySQL's SELECT … INTO OUTFILE and mysqldump --tab.")] = None,
+        "--escape", help="The escape character of CSV; by default there is none. '\\' for files of MySQL's "
+                         "SELECT … INTO OUTFILE and mysqldump --tab.")] = None,
     multiline: Annotated[bool, typer.Option(
-        "--multiline", help="Quoted fields of CSV may hold line ends. Each file is then read by one task, "
-                            "whole.")] = False,
+        "--multiline", help="Quoted fields of CSV may contain line ends. Each file is then read by one "
+                            "task.")] = False,
     on_duplicate: Annotated[str, typer.Option(
-        "--on-duplicate", help="What becomes of a row whose key is stored already, or in the files before: error "
-                               "(nothing is loaded; of two in the files the first counts, the other is rejected), "
-                               "ignore (the stored one stays) or replace. The last two write statements of 10,000 "
-                               "rows, of which others may see a part; ended on the way, load again.")] = "error",
+        "--on-duplicate", help="How to treat a row whose key is already stored or repeated in the files. error: "
+                               "nothing "
+                               "is loaded if a key is stored; of two rows in the files the second is rejected. "
+                               "ignore: the stored row stays. replace: it is replaced. The last two write "
+                               "statements of 10,000 rows, so others may see a part; if interrupted, load "
+                               "again.")] = "error",
     once: Annotated[str, typer.Option(
-        "--once", help="A name for this load. Under the same name it is not done again: say it again when you do not "
-                       "know whether it was done.")] = "",
+        "--once", help="A name for this load, which is done once under it. Repeat the command with the same name if "
+                       "you do not know whether it was done.")] = "",
     max_rejects: Annotated[int | None, typer.Option(
-        "--max-rejects", min=0, help="Load nothing if more rows than this do not fit; by default any number is set "
-                                     "aside.")] = None,
+        "--max-rejects", min=0, help="Load nothing if more rows than this are rejected; by default any number may "
+                                     "be.")] = None,
     reject: Annotated[Path | None, typer.Option(
-        "--reject", resolve_path=True, help="Where rows that do not fit go, each with its reason; by default "
-                                            "TABLE.rejected beside what is named first, of a URL here.")] = None,
+        "--reject", resolve_path=True, help="The file for rejected rows, each with its reason; by default "
+                                            "TABLE.rejected beside the first of FILES, or here if that is a "
+                                            "URL.")] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Load files into a table: Spark checks, sorts and builds the storage files, the worker takes them in.
+    """Load files into a table: Spark checks and sorts the rows and builds storage files, which the worker ingests.
 
-    Columns are matched by name (CSV: by the header line).  Rows that do not fit the table go to the reject file.
-    Compressed files, JSON arrays and URLs are unpacked into the server's data directory first.  Status 0: all rows are
-    in; 3: some were rejected; 1: nothing was loaded.
+    Columns are matched by name (CSV: by the header line).  Rows that do not fit the table are written to the reject
+    file.  Compressed files, JSON arrays and URLs are first unpacked into the server's data directory.  Status 0: all
+    rows are loaded; 3: some were rejected; 1: nothing was loaded.
     """
     named = [_absolute(f) for f in files]
     keys = [k.strip() for k in primary_key.split(",") if k.strip()]
@@ -105,7 +112,7 @@ def command(
 
 
 def _run(request: dict[str, Any], url: str) -> None:
-    """Ask the server, and show how far it is."""
+    """Send the request to the server, and show its progress."""
     from rich.console import Console
 
     from noria.cli.interrupts import Interrupted, interruptible
@@ -131,7 +138,7 @@ def _run(request: dict[str, Any], url: str) -> None:
 
 
 def _became(server: HttpTransport, request: dict[str, Any]) -> str:
-    """What is there of a load whose connection was closed, once the server has given it up or finished it."""
+    """Describe the outcome of an interrupted load, once the server has given it up or finished it."""
     from noria.core.errors import SqlError
 
     table, state, until = request["table"], "under way", time.monotonic() + GIVEN_UP_S
@@ -156,7 +163,7 @@ def _absolute(name: str) -> str:
 
 
 def _beside(name: str) -> Path:
-    """The directory that a file, a directory or a pattern is in."""
+    """The directory that contains a file, a directory or a pattern."""
     from noria.server.bulk.loading import fixed_part, is_url
 
     name = re.sub(r"^file://(?=/)", "", name)

@@ -1,6 +1,6 @@
-"""`noria`: the command line.  Every module of this package that has a function `command` is one command.
+"""`noria`: the command line.  Every module of this package with a function `command` is one command.
 
-Keeps true: a mistake of the user ends with one line on stderr and status 1, never with a stack trace.
+Keeps true: a user's mistake ends with one line on stderr and status 1, never with a stack trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far long work is: bytes that are copied, on standard error; the steps of a server's job."""
+"""Shows the progress of long work: copied bytes, on standard error; the steps of a server's job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def copying(what: str) -> Iterator[Callable[[int, int], object]]:
 
 
 def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
-    """Show each step, and a statement that it ran; the last step, and seconds."""
+    """Show each step, and a statement that it ran; return the last step and the seconds."""
     from rich.progress import (
         BarColumn,
         Progress,
@@ -42,7 +42,7 @@ def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, A
         for last in told:
             if "statement" in last:
                 console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
-            if str(last.get("step", "")) != step:  # what is left is told by how fast this step is
+            if str(last.get("step", "")) != step:  # the remaining time is estimated by the speed of this step
                 step = str(last.get("step", ""))
                 progress.remove_task(task)
                 task = progress.add_task(step, total=None)

@@ -1,4 +1,4 @@
-"""`noria reshard`: a stopped server's data for another number of workers."""
+"""`noria reshard`: converts a stopped server's data to another number of workers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import typer
 
 def command(
     data_dir: Annotated[Path, typer.Option("--data-dir", "--data", help="The data directory of a stopped server.")],
-    workers: Annotated[int, typer.Option("--workers", help="How many workers are to have it.")],
+    workers: Annotated[int, typer.Option("--workers", help="The new number of workers.")],
     drop_old: Annotated[bool, typer.Option(
-        "--drop-old", help="Remove the old stores when the new ones are verified and in place.")] = False,
+        "--drop-old", help="Remove the old stores once the new ones are verified and in place.")] = False,
     again: Annotated[bool, typer.Option(
-        "--again", help="Also where it has so many workers already: rows that lie at another worker than the one that "
-                        "they belong to (`noria check` tells them) come to it.")] = False,
+        "--again", help="Run even if the data has so many workers already: moves misplaced rows, which `noria check` "
+                        "reports, to the workers that own them.")] = False,
 ) -> None:
-    """Spread the rows of a data directory over another number of workers.
+    """Divide the rows of a data directory among another number of workers.
 
-    Every row and index entry goes to new stores beside the old ones, which are verified and then take their place.
-    Interrupted, the old ones are as they were; run again, it goes on with the tables that are missing.
+    Every row and index entry is written to new stores, which are verified and then replace the old ones.  If this is
+    interrupted, the old stores are unchanged; run again, it continues with the missing tables.
     """
     from noria.cli.interrupts import Interrupted, interruptible
     from noria.control.processes.leases import CannotClaim, Claim
@@ -39,7 +39,7 @@ def command(
     except SettingsError as e:
         sys.exit(f"noria reshard: {e}")
     data_dir = data_dir.absolute()
-    if not (data_dir / "epoch").exists():  # which whoever claims a directory writes
+    if not (data_dir / "epoch").exists():  # written by every claim of a directory
         sys.exit(f"noria reshard: {data_dir} is no data directory of noria")
     try:
         claim = Claim(data_dir)
@@ -67,7 +67,7 @@ def command(
 
 
 def _resharded(data_dir: Path, workers: int, epoch: int, again: bool) -> str:
-    """What there is then, in words."""
+    """Convert the data; return a description of the result."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

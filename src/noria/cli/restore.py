@@ -1,4 +1,4 @@
-"""`noria restore`: a data directory made of a backup."""
+"""`noria restore`: makes a data directory from a backup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from noria.cli.options import serve_command
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help="What `noria backup` made.")],
-    data_dir: Annotated[Path, typer.Argument(help="The new data directory; it must not exist, or be empty.")],
+    source: Annotated[Path, typer.Argument(help="The directory that `noria backup` made.")],
+    data_dir: Annotated[Path, typer.Argument(help="The new data directory; it must be absent or empty.")],
 ) -> None:
-    """Make a data directory of a backup, after checking every byte of it.  Nothing is put in place before.
+    """Make a data directory from a backup, after checking every byte of it.
 
-    Views are not in a backup but their definitions are: the server fills them again.
+    A backup contains the definitions of views, not their rows: the server fills them again.
     """
     from noria.cli.progress import copying
     from noria.storage.offline import backup

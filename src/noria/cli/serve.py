@@ -1,4 +1,4 @@
-"""`noria serve`: the server."""
+"""`noria serve`: checks the settings and runs the server."""
 
 from __future__ import annotations
 
@@ -11,66 +11,72 @@ import typer
 
 def command(
     data_dir: Annotated[Path, typer.Option(
-        "--data-dir", help="Where the tables live; created if missing, refused if in use.")],
+        "--data-dir", help="The directory of the tables; created if missing, rejected if in use.")],
     mysql_port: Annotated[int, typer.Option("--mysql-port", help="0: any free port.")] = 3307,
     http_port: Annotated[int, typer.Option("--http-port", help="0: any free port.")] = 8080,
     mysql_host: Annotated[str, typer.Option(
-        "--mysql-host", help="Address to listen on; other than loopback wants a password.")] = "127.0.0.1",
-    http_host: Annotated[str, typer.Option("--http-host", help="Likewise, for HTTP.")] = "127.0.0.1",
+        "--mysql-host", help="Address to listen on; any but loopback requires a password.")] = "127.0.0.1",
+    http_host: Annotated[str, typer.Option("--http-host", help="The same for HTTP.")] = "127.0.0.1",
     master: Annotated[str, typer.Option(
-        "--master", help="Spark's master; by default slots in the JVM for the workers and for batch jobs.")] = "",
+        "--master", help="Spark's master; by default the JVM itself, with slots for the workers and for batch "
+                         "jobs.")] = "",
     standby_slots: Annotated[int, typer.Option(
-        "--standby-slots", help="Slots of the cluster of --master, beside the workers', in which processes stand ready "
-                                "to replace workers of a host that is lost (docs/how-to/cluster.md).")] = 0,
+        "--standby-slots", help="Slots of the --master cluster, beside the workers', for processes that replace "
+                                "workers of "
+                                "a lost host (docs/how-to/cluster.md).")] = 0,
     batch_spark: Annotated[str, typer.Option(
-        "--batch-spark", help="When Spark's second driver starts, for loads, exports and what no view answers: "
-                              "when-needed, so that the first of them waits some seconds; or at-start, which takes "
-                              "some 500 MB more.")] = "when-needed",
+        "--batch-spark", help="When Spark's second driver starts, for loads, exports and queries that no view answers: "
+                              "when-needed (the first of them waits some seconds) or at-start (needs some 500 MB "
+                              "more).")] = "when-needed",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
     front_ends: Annotated[int, typer.Option(
-        "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 there is none "
-                             "beside the server itself.")] = 1,
+        "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 the server itself "
+                             "serves them.")] = 1,
     memory_limit: Annotated[str, typer.Option(
         "--memory-limit", help="Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. "
-                               "Least recently read keys go first.")] = "1G",
+                               "The least recently read keys are evicted first.")] = "1G",
     user: Annotated[str, typer.Option("--user", help="The user that may connect.")] = "root",
     password_file: Annotated[Path | None, typer.Option(
         "--password-file", help="A file (mode 600) whose first line is the password.")] = None,
     http_name: Annotated[list[str] | None, typer.Option(
-        "--http-name", help="A further name by which HTTP clients know this server; requests for others are refused, "
-                            "so that no web page gets in by a name of its own. Repeatable.")] = None,
+        "--http-name", help="A further host name of this server in HTTP requests. Requests for other names are "
+                            "rejected, "
+                            "which stops DNS rebinding by web pages. Repeatable.")] = None,
     load_dir: Annotated[list[Path] | None, typer.Option(
         "--load-dir", help="A directory below which POST /load may read files and write rejects, with or without a "
-                           "password. Repeatable; by default none. `noria load` on this host, as this user, is not "
-                           "bound to it.")] = None,
+                           "password. Repeatable; by default none. `noria load` on this host, as this user, may use "
+                           "any file.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(
-        "--tls-cert", help="A certificate with its chain (PEM): both ports then speak TLS too. Read again on SIGHUP.")
+        "--tls-cert", help="A certificate with its chain (PEM): both ports then accept TLS, too. Read again on SIGHUP.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), no passphrase.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), without a "
+                                                                   "passphrase.")] = None,
     tls_require: Annotated[bool, typer.Option(
-        "--tls-require", help="Refuse MySQL logins and HTTP requests without TLS.")] = False,
+        "--tls-require", help="Reject MySQL logins and HTTP requests without TLS.")] = False,
     cluster_host: Annotated[str, typer.Option(
-        "--cluster-host", help="This host's address as workers on other hosts reach it (docs/how-to/cluster.md); by "
+        "--cluster-host", help="The address at which workers on other hosts reach this one "
+                               "(docs/how-to/cluster.md); by "
                                "default all workers run on this host.")] = "",
-    cluster_port: Annotated[int, typer.Option("--cluster-port", help="0: any free one.")] = 0,
+    cluster_port: Annotated[int, typer.Option("--cluster-port", help="0: any free port.")] = 0,
     cluster_cert: Annotated[Path | None, typer.Option(
-        "--cluster-cert", help="A certificate (PEM) that every host has at this path: connections between hosts are "
-                               "then TLS, and nothing with another certificate is let in.")] = None,
+        "--cluster-cert", help="A certificate (PEM) that every host has at this path. Connections between hosts "
+                               "then use "
+                               "TLS, and peers with another certificate are rejected.")] = None,
     cluster_key: Annotated[Path | None, typer.Option(
-        "--cluster-key", help="Its key (PEM, mode 600), no passphrase, likewise on every host.")] = None,
+        "--cluster-key", help="Its key (PEM, mode 600), without a passphrase, on every host.")] = None,
     lease: Annotated[str, typer.Option(
-        "--lease", help="zk://HOST:PORT[,HOST:PORT…]/PATH: ask ZooKeeper who leads of several servers of this data "
-                        "directory; the others stand by, and one takes over when the leader is gone.")] = "",
+        "--lease", help="zk://HOST:PORT[,HOST:PORT…]/PATH: ZooKeeper decides which of several servers of this data "
+                        "directory leads. The others wait, and one replaces a leader that fails.")] = "",
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve a database over the MySQL protocol and HTTP until SIGTERM.
 
-    When it serves it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT, and, where views are still being
-    filled, filling=VIEW:PERCENT:SECONDS,...; /health tells how that goes on.
+    Once it accepts clients it prints one line: noria ready mysql=HOST:PORT http=HOST:PORT. If views are still being
+    filled, the line ends with filling=VIEW:PERCENT:SECONDS,...; /health reports the progress.
     """
     from noria.spark.hosting import early
 
-    early.begin()  # it imports while we do
+    early.begin()  # its imports run beside ours
     from noria.kernels import making
     from noria.server.listening import CannotListen, check
     from noria.server.node import serve
@@ -87,7 +93,7 @@ def command(
             tls_require=tls_require, cluster_host=cluster_host, cluster_port=cluster_port,
             cluster_cert=cluster_cert and cluster_cert.absolute(), cluster_key=cluster_key and cluster_key.absolute(),
             lease=lease)
-        if not lease:  # whoever stands by listens when it leads
+        if not lease:  # a standby server listens only once it leads
             check(mysql_host, mysql_port, "--mysql-host, --mysql-port")
             check(http_host, http_port, "--http-host, --http-port")
     except (SettingsError, CannotListen) as e:

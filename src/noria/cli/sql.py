@@ -1,4 +1,4 @@
-"""`noria sql`: statements from the command line, standard input or a prompt, over HTTP."""
+"""`noria sql`: runs statements from the command line, standard input or a prompt, over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPT, MORE = "noria> ", "    -> "
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """The formats in which rows are printed."""
 
     table = "table"
     csv = "csv"
@@ -31,13 +31,13 @@ class Format(StrEnum):
 
 def command(
     statement: Annotated[list[str] | None, typer.Argument(
-        help="SQL statements, one an argument; none: read from standard input, each ended by a `;` at the end of "
-             "a line; at a terminal with a prompt and a history.")] = None,
+        help="SQL statements, one for each argument. Without any they are read from standard input, each ended by a "
+             "`;` at the end of a line; at a terminal with a prompt and a history.")] = None,
     url: Url = DEFAULT_URL,
-    format: Annotated[Format, typer.Option("--format", help="How rows are printed: csv with a line of names, json "
-                                                            "with an object a line.")] = Format.table,
+    format: Annotated[Format, typer.Option("--format", help="How rows are printed: csv has a line of names, json one "
+                                                            "object a line.")] = Format.table,
 ) -> None:
-    """Run SQL on a running server and print what it gives.
+    """Run SQL on a running server and print the results.
 
     Examples:
 
@@ -69,7 +69,7 @@ def statements(text: str) -> list[str]:
 
 
 def ended(lines: Iterator[str]) -> Iterator[str]:
-    """Each statement as soon as its last line has come."""
+    """Yield each statement as soon as its last line was read."""
     found: list[str] = []
     for line in lines:
         if not line.strip() or (not found and line.lstrip().startswith(("--", "#"))):
@@ -84,7 +84,7 @@ def ended(lines: Iterator[str]) -> Iterator[str]:
 
 # ---------------------------------------------------------------- the prompt
 def _prompt(db: Any, format: Format) -> None:
-    """Until the input ends, or `exit`.  An error is a line; an interrupt forgets what was typed."""
+    """Run statements until the input ends, or `exit`.  Errors are printed; an interrupt discards the typed text."""
     import readline
 
     from noria.core.errors import SqlError
@@ -113,7 +113,7 @@ def _prompt(db: Any, format: Format) -> None:
 
 
 def _typed() -> Iterator[str]:
-    """Lines; `exit` alone is a statement."""
+    """Yield the typed lines; `exit` alone is a statement."""
     begun = False
     while True:
         try:
@@ -129,7 +129,7 @@ def _typed() -> Iterator[str]:
 
 # ---------------------------------------------------------------- results
 def show(result: Any, took_ms: float, format: Format = Format.table, out: TextIO | None = None) -> None:
-    """Rows on standard output; what is told beside them on standard error, but for tables."""
+    """Print rows on standard output; messages go to standard error, except with tables."""
     from rich.console import Console
 
     out = out or sys.stdout

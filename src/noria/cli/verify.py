@@ -1,4 +1,4 @@
-"""`noria verify`: every view against its query recomputed by Spark."""
+"""`noria verify`: compares every view with its query recomputed by Spark."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from noria.cli.options import DEFAULT_URL, Url
 
 
 def command(
-    view: Annotated[list[str] | None, typer.Argument(help="Views to verify; none: all.")] = None,
+    view: Annotated[list[str] | None, typer.Argument(help="Views to verify; by default all.")] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Recompute views on Spark over a snapshot of the base tables and compare them with what is served.
+    """Recompute views by Spark over a snapshot of the base tables and compare them with the served rows.
 
     Status 0: all agree; 3: some differ, and the differing keys are printed.
     """

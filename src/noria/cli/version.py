@@ -1,4 +1,4 @@
-"""`noria version`."""
+"""`noria version`: prints versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 
 def command() -> None:
-    """Print the version of Noria and of what it runs on."""
+    """Print the versions of Noria, Python and its main packages."""
     import platform
     from importlib.metadata import version
 

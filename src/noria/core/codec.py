@@ -83,9 +83,8 @@ class _In:
 
 
 class Codec:
-    """Encodes and decodes messages of the root types.  narrowed: the type of a field whose annotation says less,
-    because its class stands below that type.  alone: an `encoded_once` class whose objects
-    this codec encodes."""
+    """Encodes and decodes messages of the root types.  narrowed: the precise type of a field with a general annotation,
+    because its class is in a lower layer.  alone: an `encoded_once` class whose objects this codec encodes."""
 
     def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone

@@ -90,9 +90,10 @@ def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
 class Layout:
     """How objects of one class are taken apart and built.
 
-    fields_of: its fields as a tuple.  checked: places of the fields that may hold more than a plain value.  readers:
-    what reads each field (the codec's own).  known: types of fields that passed, and the places to look into.  whole:
-    encoded by itself, once.  by_value: equal objects are encoded once.
+    fields_of: its fields as a tuple.  checked: places of the fields that may hold more than a plain value.
+
+    readers: reads each field (the codec's own).  known: types of fields that passed, and the places to look into.
+    whole: encoded by itself, once.  by_value: equal objects are encoded once.
     """
 
     def __init__(self, kind: type, tag: str, fields: dict[str, Any]):

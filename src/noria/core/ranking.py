@@ -1,8 +1,8 @@
-"""The order of rows: what windows, top-k and GROUP_CONCAT sort by, as permutations of a batch.
+"""The order of rows in windows, top-k and GROUP_CONCAT, as permutations of a batch.
 
-NULL is least, then an evaluation error, then the values; text by its collation.  Rows that an ORDER BY leaves equal
-follow each other by all their columns, first to last, ascending, and of equal texts the bytes decide: so the
-order is total up to identical rows, and the same wherever it is computed.
+NULL is least, then an evaluation error, then the values; text by its collation.  Rows that are equal by ORDER BY are
+ordered by all their columns, first to last, ascending; equal texts by their bytes.  So the order is total up to
+identical rows, and the same wherever it is computed.
 """
 
 from __future__ import annotations

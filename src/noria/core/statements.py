@@ -95,11 +95,14 @@ def named_columns(statement: ClientWrite) -> set[int]:
 
 
 class WriteResult(NamedTuple):
-    """What MySQL's OK packet says.  `affected` counts as MySQL does (REPLACE: 2 for a replaced row, ON
-    DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0 unchanged).  matched: the rows that an UPDATE found, or the rows of
-    ON DUPLICATE KEY UPDATE that met a stored one.  last_insert_id: what LAST_INSERT_ID() gives from now on, the first
-    AUTO_INCREMENT value that was generated for a row that came, 0: none was; row_id: that of the last row, whoever gave
-    it: as it came, as it was updated, or as it was ignored."""
+    """The content of MySQL's OK packet.
+
+    affected: as MySQL counts (REPLACE: 2 for a replaced row; ON DUPLICATE KEY UPDATE: 1 inserted, 2 updated, 0
+    unchanged). matched: the rows that an UPDATE found, or that ON DUPLICATE KEY UPDATE conflicted with.
+
+    last_insert_id: what LAST_INSERT_ID() returns from now on: the first AUTO_INCREMENT value that was generated for an
+    inserted row; 0: none was.  row_id: that of the last row, however it got it: inserted, updated or ignored.
+    """
 
     affected: int = 0
     last_insert_id: int = 0

@@ -30,9 +30,11 @@ class Kind(Enum):
 
 
 class Collation(Enum):
-    """CI ignores case and accents (the default); BIN compares bytes.  BYTES: no text at all, but bytes (BINARY,
-    BLOB), which are carried as a string whose characters are the bytes (U+0000 to U+00FF), so that they have
-    symbols and order like text; they become bytes where they leave (`values.bytes_of`)."""
+    """CI ignores case and accents (the default); BIN compares bytes.
+
+    BYTES: no text, but bytes (BINARY, BLOB), represented as a string whose characters are the bytes (U+0000 to
+    U+00FF).  So they have symbols and order like text.  `values.bytes_of` turns them into bytes for output.
+    """
 
     __hash__ = object.__hash__
 
@@ -267,9 +269,12 @@ class TableDef:
 
     @cached_property
     def sharded_by(self) -> tuple[int, ...] | None:
-        """Columns that tell the worker of a row: those that the primary key and all UNIQUE indexes have in common,
-        because one worker alone keeps a key's values apart; if they have none, those of the primary key
-        (`spread_unique`); without one worker 0 has all rows.  None: without any key a row may be anywhere."""
+        """The columns that determine a row's worker.
+
+        They are those that the primary key and all UNIQUE indexes have in common, because one worker must have all
+        rows of a key value.  If there are none in common, those of the primary key (`spread_unique`), and without
+        one worker 0 has all rows.  None: the table has no key, and any worker may have a row.
+        """
         if self.scattered:
             return None
         keys = [k for k in (self.primary_key, *(i.columns for i in self.indexes if i.unique)) if k]

@@ -1,9 +1,9 @@
-"""A feed as the state of its reader: what a tick changes goes to the log, in the tick, before it is acknowledged.
+"""The state of a feed's reader: writes a tick's changes to the log, within the tick, before it is acknowledged.
 
-Keeps true (`layout.py`): the log tells exactly what the rows were at each tick.  A worker that ends between its commit
-and the log's leaves them apart: the next one fills `content.kept` while it builds the rows anew, as any full state, and
-then looks through `content` in slices for what differs from what was published; all of that is one tick.  Until then,
-readers have what there was.
+Keeps true (`layout.py`): the log has exactly the changes of the rows at each tick.  If a worker ends between its commit
+and the log's, the two differ.  The next worker fills `content.kept` while it rebuilds the rows like any full state.  It
+then searches `content` in slices for differences from what was published.  All of that is one tick; until then readers
+have the old rows.
 """
 
 from __future__ import annotations

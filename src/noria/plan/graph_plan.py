@@ -1,5 +1,6 @@
-"""The graph as data: what one worker tells another one that starts again, so that both have the same nodes by the same
-numbers, whatever was planned, dropped and shared before.
+"""The graph as data, which a worker sends to a restarted one.
+
+So both have the same nodes with the same numbers, whatever was planned, dropped and shared before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""MIR to the data-flow graph: one operator per plan node, shared when equal (section 5.1).
+"""Lowers MIR to the data-flow graph: one operator per plan node, shared when equal (section 5.1).
 
-Keeps true: an equal plan node has one graph node; every input that a node looks up in can be looked up (a `Keep` is put
-in between where the columns do not trace to a state).
+Keeps true: equal plan nodes have one graph node.  Every input in which a node looks rows up can be looked up; if its
+columns do not trace to a state, a `Keep` is inserted.
 
-Plans that are not equal are rewritten to share (`plan/reuse/`) before the graph is laid out: all that came since the
-last time and all views in which nothing is kept yet, together, so that it does not matter which came first.  A view
-that is in use stays as it is, and others stand on what it has.
+Plans that are not equal are rewritten to share (`plan/reuse/`) before the graph is laid out.  All new views, and all
+views in which nothing is kept yet, are rewritten together, so their order does not matter.  A view in use stays as it
+is, and others build on what it has.
 """
 
 from __future__ import annotations

@@ -286,9 +286,10 @@ FRAMES = ("range", "rows", "all")
 
 @dataclass(frozen=True)
 class Over:
-    """A window function.  column: its argument; None for rankings and count_star.  by: how many rows LAG and LEAD
-    look away.  frame, of aggregates and of FIRST_VALUE and LAST_VALUE: from the group's first row to the last one that
-    the order calls equal ("range", MySQL's default), to the row itself ("rows"), or to the group's last ("all")."""
+    """A window function.  column: its argument; None for rankings and count_star.  by: the distance of LAG and LEAD.
+
+    frame, of aggregates, FIRST_VALUE and LAST_VALUE: from the group's first row to the last row that is equal in the
+    order ("range", MySQL's default), to the row itself ("rows"), or to the group's last row ("all")."""
 
     function: str
     column: int | None
@@ -347,9 +348,8 @@ class Window(Mir):
 
 @dataclass(frozen=True)
 class GroupConcat(Mir):
-    """GROUP BY `group`, and for each the texts of one column joined by a separator, in `order`, then in their own;
-    NULLs left out, NULL when none is left.  distinct: of equal texts the first only.  Without a group always one
-    row."""
+    """GROUP BY `group`; the texts of one column in each group, joined by a separator, in `order`, then in their own.
+    NULLs are left out; the result is NULL if none is left.  distinct: equal texts once.  Without a group: one row."""
 
     input: Mir
     group: tuple[int, ...]

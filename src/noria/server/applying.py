@@ -1,7 +1,7 @@
-"""`POST /apply` and `GET /program`: the program as a whole, changed under its asker's eyes.
+"""`POST /apply` and `GET /program`: shows and changes the program as a whole, with reports while it changes.
 
-Keeps true: whoever hangs up cancels the change, which leaves the program as it was or was made by then; it stands in
-SHOW PROCESSLIST meanwhile, and KILL ends it like a hang-up.
+Keeps true: a client that hangs up cancels the change; the program is then unchanged, or was already changed.  The
+change is in SHOW PROCESSLIST meanwhile, and KILL ends it like a hang-up.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ KEYS = {"program": "its text", "dry_run": "true: say what would be done, and do 
 
 async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any], user: str, address: str
                   ) -> AsyncIterator[dict[str, Any]]:
-    """The session's number, for KILL; a line for each step and, now and then, for what is being built; the last says
-    what was done (`preview`)."""
+    """Yield the session's number, for KILL; a line for each step; now and then the running builds; last the preview."""
     text, drop = str(request.get("program", "")), bool(request.get("drop"))
     if request.get("dry_run"):
         yield {"preview": (await executor.program.preview(text, drop)).as_json()}
@@ -65,7 +64,7 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
 def _over(close: Any, task: asyncio.Task[Any]) -> None:
     close()
     if not task.cancelled():
-        task.exception()  # nobody is left to be told
+        task.exception()  # marks it as retrieved: the client has left
 
 
 async def _builds(executor: Executor) -> list[dict[str, Any]]:

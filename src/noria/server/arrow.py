@@ -1,4 +1,4 @@
-"""Arrow columns of clients as values that MySQL's clients send, too."""
+"""Converts Arrow columns of clients to the values that MySQL's clients send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noria.core.errors import SqlError
 
 
 def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column with values as MySQL's clients send them: a time of the day is a TIME, a moment is in UTC."""
+    """The column as MySQL's clients would send it: a time of day becomes a TIME, a moment is in UTC."""
     kind, is_ = column.type, pa.types
     if is_.is_dictionary(kind):
         return plain(pc.cast(column, kind.value_type), name)
@@ -35,7 +35,7 @@ _END_S = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) + 86_400
 
 
 def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Dates and times of the years 1 to 9999, without a zone, and durations that are no longer than that."""
+    """Dates and times of the years 1 to 9999, without a zone, and durations up to that length; else SqlError 1292."""
     kind = column.type
     if pa.types.is_date(kind):
         codes, unit = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 1 / 86_400

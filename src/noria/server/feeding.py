@@ -1,10 +1,10 @@
-"""Feeds to whoever asks (thesis, "Maintaining Downstream Systems"): found by name, read beside the loop, waited for.
+"""Serves feeds (thesis, "Maintaining Downstream Systems"): finds them by name, reads them in threads, awaits changes.
 
-`CREATE FEED name AS SELECT …` makes one; who asks for the changes of a table or view gets those of a feed
-`NAME@changes` that is made for it, and stays until `DROP FEED`.
+`CREATE FEED name AS SELECT …` makes a feed.  A client that asks for the changes of a table or view gets those of a feed
+`NAME@changes`, which is made for it and exists until `DROP FEED`.
 
-Keeps true: who follows is told everything once, in its order, and each tick whole; the loop does no more than hand
-batches on; a feed that is in the program no more leaves no file.
+Keeps true: a client that follows a feed receives every change once, in order, and each tick whole.  The event loop only
+passes batches on.  A feed that was dropped from the program leaves no file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from noria.feeds.writer import remove
 from noria.plan.view import ViewDef
 
 T = TypeVar("T")
-GONE = 1236  # MySQL's number for a position of the binary log that is not there any more
-MADE = "@changes"  # behind the name of what a feed was made for
+GONE = 1236  # MySQL's error for a position of the binary log that was purged
+MADE = "@changes"  # suffix of the feeds that are made for a table or view
 
 
 class Feeds:
-    """directory: where the worker that has them keeps them.  run: runs a statement."""
+    """Finds and makes feeds.  directory: where the worker keeps their files; run: runs a SQL statement."""
 
     def __init__(self, program: WholeProgram, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
         self._program, self._directory, self._run = program, directory, run
@@ -43,9 +43,9 @@ class Feeds:
     async def close(self) -> None:
         await self._watch.close()
 
-    # -------------------------------------------------------------- which
+    # -------------------------------------------------------------- finding
     async def named(self, name: str) -> Feed:
-        """The feed of a table or view, or the one that is called so; made where there is none, and whole."""
+        """The feed of this name, or of the table or view of this name; made if there is none."""
         view = self._program.view(name)
         if view is None or not view.feed:
             view = self._program.view(name + MADE) or await self._made(name)
@@ -75,7 +75,7 @@ class Feeds:
         remove(feed_path(self._directory, fold(name)))
 
     def sweep(self) -> None:
-        """The files of feeds that are there no more."""
+        """Remove the files of feeds that no longer exist."""
         known = {feed_path(self._directory, fold(v.name)).name for v in self._program.views() if v.feed}
         for path in self._directory.glob("*.feed"):
             if path.name not in known:
@@ -83,7 +83,7 @@ class Feeds:
 
     # -------------------------------------------------------------- reading
     async def read(self, batches: Iterator[T]) -> AsyncIterator[T]:
-        """What takes a disk's time is waited for in a thread."""
+        """Yield batches, each read in a thread, since it may wait for the disk."""
         if self._reads >= FEED_READERS:
             raise SqlError(1040, "08004", f"{FEED_READERS} reads of feeds are under way: try again when some are done")
         self._reads += 1
@@ -94,7 +94,7 @@ class Feeds:
             raise gone(e) from None
         finally:
             self._reads -= 1
-            with contextlib.suppress(ValueError):  # still in a thread, whose reader was cancelled: it ends with it
+            with contextlib.suppress(ValueError):  # a cancelled reader may still run in its thread, and ends with it
                 batches.close()  # type: ignore[attr-defined]  # a generator
 
     def written(self, path: Path) -> asyncio.Future[None]:
@@ -102,14 +102,14 @@ class Feeds:
 
 
 class Feed:
-    """One feed."""
+    """One feed: its state and its changes."""
 
     def __init__(self, feeds: Feeds, view: ViewDef, path: Path):
         self._feeds, self._path, self.name = feeds, path, view.name
         self.file = FeedFile(path, view.plan.fields)
 
     async def state(self) -> State:
-        """As soon as it is whole."""
+        """The feed's state, as soon as its first state is whole."""
         while True:
             written = self._feeds.written(self._path)
             try:
@@ -120,7 +120,7 @@ class Feed:
                 written.cancel()
 
     async def at(self, text: str) -> Watermark:
-        """The moment that a text means: `start` and `now` are the newest, too."""
+        """The watermark that a text means: `start` and `now` are the newest."""
         if text in ("start", "now", ""):
             return (await self.state()).newest
         if text == "oldest":
@@ -137,7 +137,7 @@ class Feed:
         return self._feeds.read(self.file.rows(at))
 
     async def follow(self, after: Watermark) -> AsyncIterator[tuple[pa.RecordBatch, Watermark | None]]:
-        """All changes, as they come: batches, and where one ends a tick, or several, the watermark of the last."""
+        """Yield all changes as they arrive: batches, and at the end of one or more ticks the last one's watermark."""
         while True:
             written = self._feeds.written(self._path)
             try:
@@ -160,7 +160,7 @@ class Feed:
 
 
 class Told(NamedTuple):
-    """kind: rows, whole, changes, or alive.  mark: where to go on from, at the end of a tick."""
+    """A message to a client.  kind: rows, whole, changes, or alive; mark: where to continue, at the end of a tick."""
 
     kind: str
     batch: pa.RecordBatch | None = None
@@ -172,13 +172,13 @@ class Told(NamedTuple):
 
 
 async def told_of(feed: Feed, at: Watermark, whole: bool) -> AsyncGenerator[Told]:
-    """What a feed has from a moment on, as it comes; whole: all its rows first."""
+    """Yield the changes of a feed from a moment on, as they arrive; whole: all its rows first."""
     if whole:
         async for batch in feed.rows(at):
             yield Told("rows", batch)
         yield Told("whole", None, at)
     else:
-        async for _ in feed.changes(at, at):  # is it kept?
+        async for _ in feed.changes(at, at):  # raises an error if that moment is no longer kept
             pass
         yield Told("alive")
     async for batch, mark in feed.follow(at):
@@ -190,7 +190,7 @@ def gone(why: Exception) -> SqlError:
 
 
 def shown(fields: Iterable[Any]) -> list[dict[str, Any]]:
-    """The columns of a feed."""
+    """Describe the columns of a feed."""
     return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in fields]
 
 

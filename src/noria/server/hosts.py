@@ -1,6 +1,6 @@
-"""Workers on other hosts, for the server: its end of the connections between hosts, where `--cluster-host` asks for it.
+"""Workers on other hosts: the server's end of the connections between hosts, if `--cluster-host` is set.
 
-Keeps true: without `--cluster-host` nothing listens, and a worker that Spark places elsewhere is refused.
+Keeps true: without `--cluster-host` nothing listens, and a worker that Spark places on another host is rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Hosts:
-    """run_dir: the server's."""
+    """Starts and stops the tunnels.  run_dir: the server's."""
 
     def __init__(self, settings: Settings, run_dir: Path):
         self._settings, self._run_dir = settings, run_dir
@@ -33,7 +33,7 @@ class Hosts:
         self.elsewhere = Elsewhere(self._appeared, self._end)
 
     async def start(self) -> tuple[str, int] | None:
-        """Where other hosts reach this one; None where none is to."""
+        """Listen for other hosts; return the address, or None without `--cluster-host`."""
         s = self._settings
         if not s.cluster_host:
             return None
@@ -51,7 +51,7 @@ class Hosts:
         return self._hub.address
 
     def hosted_by(self, supervisor: Supervisor) -> None:
-        """By whom workers are ended that are out of reach."""
+        """Set the supervisor that ends unreachable workers."""
         self._supervisor = supervisor
 
     async def close(self) -> None:

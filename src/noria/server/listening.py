@@ -1,5 +1,6 @@
-"""Sockets to listen on, bound before anything that takes long is started: a port that is taken is told at once, and
-nobody else can take it meanwhile.  Who connects before the server serves waits.
+"""Binds listening sockets before anything slow starts: a taken port is reported at once, and kept meanwhile.
+
+Clients that connect before the server serves wait.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""What fronts (MySQL, HTTP, the embedded database) and sessions say to each other: statements go in as texts or as
-prepared statements with values, outcomes come back.
+"""The interface between fronts (MySQL, HTTP, the embedded database) and sessions.
 
-Keeps true: nothing here knows how a front writes to its clients.  A `Session` belongs to one client, which asks one
-thing at a time and waits for its answer; warnings come with the outcome that has them.
+A front passes statements, as texts or prepared with values; the session returns outcomes.
 
-A method may raise `SqlError`, or return a value, or (where the signature says so) an awaitable of it or `Later`.
-Answering at once is the fast way: the reply leaves in the same turn of the event loop.  `Later` is the next best:
-a future settles it and no task is made; every write takes it.
+Keeps true: nothing here depends on how a front writes to its clients.  A `Session` belongs to one client, which sends
+one request at a time and waits for its answer.  Warnings are part of their outcome.
 
-A front may keep what it sent (DESIGN section 5): a `ResultSet` that `stands` on one entry of a view may be given again,
-as long as the entry has that version, to whoever asks the same in a session of the same `status` that is `keepable`.
+A method may raise `SqlError`, or return a value, or (if its signature says so) an awaitable of it or `Later`.  An
+immediate value is fastest: the reply is sent in the same turn of the event loop.  `Later` is next: a future settles it
+without a task.  Every write uses it.
+
+A front may keep what it sent (DESIGN section 5), if a `ResultSet` `stands` on one entry of a view.  It may send it
+again while the entry has that version, for the same request in a `keepable` session of the same `status`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,10 @@ Many = TypeVar("Many", bound=Sized)
 
 
 class LargeRows(Sequence[tuple[Any, ...]]):
-    """Rows of an Arrow table as tuples, made a piece at a time when they are looked at.  width: the first columns;
-    lease: the room that the table takes, given back with this."""
+    """Rows of an Arrow table as tuples, made in pieces when they are read.
+
+    width: how many leading columns; lease: the room of the table, released with this object.
+    """
 
     def __init__(self, table: pa.Table, width: int, lease: Lease | None = None):
         self._table, self.lease = table.select(range(width)), lease

@@ -1,10 +1,10 @@
-"""A server with a lease: it stands by while another leads, and ends when it leads no more.
+"""A server with a lease: it waits while another leads, and ends when it no longer leads.
 
-Standing by, all is started that needs no data directory: Spark with idle Python processes that have a worker's code
-loaded, and the kernels.  What is left when the lease comes is to claim the directory, to open the stores and the ports.
+Meanwhile it starts everything that needs no data directory: Spark with idle Python processes that have a worker's code
+loaded, and the kernels.  Once it has the lease, it claims the directory and opens the stores and the ports.
 
-Keeps true: only who has the lease claims the directory; who loses it ends within the same turn of the loop, without
-a word to anybody who waits, as a process that is killed does.
+Keeps true: only the holder of the lease claims the directory.  A server that loses the lease ends within the same turn
+of the loop, without an answer to waiting clients, like a killed process.
 """
 
 from __future__ import annotations

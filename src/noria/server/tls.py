@@ -1,10 +1,11 @@
-"""TLS for both protocols, over a connection that may have begun without it.
+"""TLS for both protocols, on connections that may begin without it.
 
-`Certificates` holds the context that new connections take; `TlsTransport` stands between a socket's transport and
-a protocol that thinks it talks to the socket.
+`Certificates` holds the context of new connections.  `TlsTransport` is placed between a socket's transport and its
+protocol, which needs no change.
 
-Keeps true: bytes that came with, or after, the request for TLS are TLS or end the connection, never commands in the
-clear; nothing is sent in the clear once TLS has begun; a certificate that cannot be loaded replaces none.
+Keeps true: bytes that arrive with or after the request for TLS are TLS, or end the connection; they are never taken as
+commands in the clear.  Nothing is sent in the clear once TLS has begun.  A certificate that cannot be loaded replaces
+none.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Keeps true:
 
-* ACK-DURABLE: `write` returns after one synced commit that holds its statements' changes whole, the counters
-  of the tables, and (epoch, seq) with the results; so a resend finds its results and changes nothing
-* a failed statement changes nothing; without space every statement of the call fails and the store goes on
-* what is in the catalog was put there by `set_recipe`, with the statements it follows from; families that the
-  catalog does not know are leftovers of a crash and go when the store opens
+* ACK-DURABLE: `write` returns after one synced commit.  It holds the statements' whole changes, the tables' counters,
+  and (epoch, seq) with the results.  So a resend returns the first results and changes nothing.
+* A failed statement changes nothing.  Without space every statement of the call fails and the store continues.
+* `set_recipe` writes the catalog together with the statements it follows from.  Families outside the catalog are
+  leftovers of a crash; opening the store drops them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class RocksStore(Deciding):
 
     def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None,
                  shard: Shard | None = None):
-        """Open the data directory, or make it.  fence: the owner's epoch; a store opened with a later one
-        refuses this one (StoreFenced).  shard: which rows are let in (None: any).  StoreError says what is wrong with
-        the directory."""
+        """Open the data directory, or create it.  Raises StoreError if it cannot be used.
+
+        fence: the owner's epoch; a store that was opened with a later one rejects it (StoreFenced).  shard: the rows
+        that may be added (None: any).
+        """
         self.path, self._symbols, self._shard = path, symbols, shard
         self._refused: Done | None = None
         self._engine = Engine(path, memory or Memory())
@@ -81,7 +83,7 @@ class RocksStore(Deciding):
             table.counters = meta.read_counters(engine, definition)
             self._tables[definition.name] = table
         self._dropped: list[Table] = []
-        self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes
+        self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes to drop at the next `set_recipe`
         meta.sweep(engine, self._tables.values())
         self._done = meta.read_done(engine)
         self._groups = prepared.Groups.read(engine)
@@ -91,7 +93,7 @@ class RocksStore(Deciding):
         resumed = bulk.finish_interrupted(engine, self._tables, self._groups.prepared)
         if resumed is not None:
             self._done[resumed.seq % meta.RECENT_RESULTS] = resumed
-        self._as_stood = resumed is None  # are the rows those of when it was opened?
+        self._as_stood = resumed is None  # are the rows the same as when the store was opened?
         last = max(self._done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
         self.last_epoch, self.last_seq = last.epoch, last.seq
 
@@ -100,11 +102,11 @@ class RocksStore(Deciding):
         return self.last_epoch, self.last_seq
 
     def written_since(self, stand: Stand) -> dict[str, Batch] | None:
-        """By table, the rows written after a moment and before the store was opened; None where they are not known."""
+        """By table, the rows written after a moment and before the store was opened; None if they are unknown."""
         return self.deltas.since(stand, self._tables.values()) if self._as_stood else None
 
     def stands(self) -> Stand | None:
-        """Where it stands; None where it is not known whether the last commit is there."""
+        """The store's current moment; None if it is unknown whether the last commit is on disk."""
         return None if self._engine.in_doubt else self._engine.stand()
 
     def close(self) -> None:
@@ -121,14 +123,14 @@ class RocksStore(Deciding):
         return found
 
     def damage_of(self, name: str) -> SqlError | None:
-        """Why the table cannot be used, if a file of it (or of an index of it) cannot be read."""
+        """The error of a table that cannot be used because a file of it or of its indexes is unreadable."""
         bad = self._engine.damage.families
         table = self._there(name) if bad else None
         families = () if table is None else (table.family, *(i.family for i in table.indexes))
         return next((self._engine.damage_error(f) for f in families if f in bad), None)
 
     def _there(self, name: str) -> Table | None:
-        """Also one that the change under way drops."""
+        """The table, also if the change under way drops it."""
         return self._tables.get(name) or next((t for t in self._dropped if t.name == name), None)
 
     def _readable(self, name: str) -> Table:
@@ -138,15 +140,18 @@ class RocksStore(Deciding):
         return self.table(name)
 
     def _table_of(self, family: str) -> str:
-        """The name of the table a column family belongs to, and of the index."""
+        """The name of the table that owns a column family of rows or of an index."""
         for table in self._tables.values():
             if family in (table.family, *(i.family for i in table.indexes)):
                 return table.name
         return family
 
     def create_table(self, table: TableDef) -> None:
-        """Durable with the next `set_recipe`, but for one beside another: that is when it has its name.  A table
-        without an id (0) gets the next one."""
+        """Create a table, durable with the next `set_recipe`.
+
+        A table that is built beside another one becomes durable when it gets its final name.  A table without an id
+        (0) gets the next one.
+        """
         if table.name in self._tables:
             raise table_exists(table.name)
         used = {t.definition.table_id for t in (*self._tables.values(), *self._dropped)}
@@ -186,7 +191,7 @@ class RocksStore(Deciding):
         return entries_of(self._of_id(table), table, columns, what, given)
 
     def _of_id(self, table: TableDef) -> Table:
-        """The table, whatever it is called."""
+        """The table with the same id, whatever its name."""
         found = next((t for t in self._tables.values() if t.definition.table_id == table.table_id), None)
         if found is None:
             raise unknown_table(table.name)
@@ -200,7 +205,7 @@ class RocksStore(Deciding):
                     yield table.name, i.columns
 
     def drop_table(self, name: str) -> None:
-        """Durable with the next `set_recipe`; until then a crash brings it back."""
+        """Drop a table, durable with the next `set_recipe`; a crash before that restores it."""
         self._dropped.append(table := self.table(name))
         del self._tables[name]
         if table.fitting is not None:
@@ -219,7 +224,7 @@ class RocksStore(Deciding):
             tables = [t for t in self._tables.values() if not t.definition.is_passing]
             meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
             for table in tables:
-                meta.put_counters(self._engine, batch, table.definition, table.counters)  # a change may have set them
+                meta.put_counters(self._engine, batch, table.definition, table.counters)  # the change may set them
             for table in self._dropped:
                 meta.forget_table(self._engine, batch, table)
             forgotten.extend(self._put_dropped(batch, {t.name for t in self._dropped} - self._tables.keys()))
@@ -250,7 +255,7 @@ class RocksStore(Deciding):
             build_whole(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
 
     def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
-        """A key, prefix or index that serves these columns already is used: then there is nothing to build."""
+        """Begin to build an index; None if a key, prefix or index already serves these columns."""
         if self.table(table).access(columns) is not None:
             return None
         into = self._readable(table)
@@ -283,7 +288,7 @@ class RocksStore(Deciding):
         stages: dict[str, Stage] = {}
         results = self._run_all(statements, stages, work)
         if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
-            stages = {}  # together or not at all
+            stages = {}  # all or nothing
             results = only_errors(results) if group else [failed for _ in statements]
             group = once = ""
 
@@ -300,7 +305,7 @@ class RocksStore(Deciding):
 
     def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
                        ballast: bool) -> dict[str, Batch] | SqlError:
-        """The net delta of each table, or why nothing could be committed.  more: what else is in the batch."""
+        """Commit the stages; return the net delta of each table, or the error.  more: adds entries to the batch."""
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
                 stage.fill(batch)
@@ -324,8 +329,11 @@ class RocksStore(Deciding):
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
                  ) -> list[WriteResult]:
-        """Run statements in order.  No statement reads another's table, so only the order within a table
-        counts, and plain INSERTs that follow each other there are run as one."""
+        """Run statements in order.
+
+        No statement reads another's table, so only the order within a table matters.  Consecutive plain INSERTs into a
+        table run as one.
+        """
         results: list[WriteResult] = [WriteResult()] * len(statements)
         runs: dict[str, list[int]] = {}
 
@@ -379,7 +387,7 @@ class RocksStore(Deciding):
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
                ) -> tuple[Batch, Codes]:
-        """As the protocol says; needs a key or index whose first columns these are (`add_index`)."""
+        """Look rows up as the protocol says; needs a key or index whose first columns these are (`add_index`)."""
         source = self._readable(table)
         index, order = lookups.access(source, columns)
         if not keys.shape[1]:
@@ -403,7 +411,7 @@ class RocksStore(Deciding):
         return self.table(table).serving(columns) is not None
 
     def within(self, table: str, columns: tuple[int, ...], keys: Codes, rows: int) -> bool:
-        """As the protocol says."""
+        """Count rows as the protocol says."""
         source = self._readable(table)
         index, order = lookups.access(source, columns)
         if order == (source.key if index is None else index.columns) and (index is None or index.unique):
@@ -427,18 +435,18 @@ class RocksStore(Deciding):
         return Batch.of(codes), pairs[-1][0] if len(pairs) == rows else None
 
     def values_between(self, table: str, column: int, low: int, high: int) -> Codes:
-        """As the protocol says, from the keys of the index alone: each begins with the column's 8 bytes."""
+        """Return values as the protocol says, from the index keys alone: each begins with the column's 8 bytes."""
         return first_codes(list(self._index_keys(table, column, low, high)))
 
     def reach(self, table: str, column: int, low: int, high: int, rows: int, descending: bool) -> int:
-        """As the protocol says."""
+        """Find the end of a range as the protocol says."""
         keys = list(islice(self._index_keys(table, column, low, high, descending), rows))
         if len(keys) < rows:
             return low if descending else high
         return int(first_codes(keys[-1:])[0])
 
     def _index_keys(self, table: str, column: int, low: int, high: int, descending: bool = False) -> Iterator[bytes]:
-        """Keys of an index that begins with the column, from low to high."""
+        """The keys of an index that begins with the column, from low to high."""
         source = self._readable(table)
         access = source.access((column,))
         if access is None:
@@ -463,7 +471,9 @@ class RocksStore(Deciding):
         return self._engine.flush_ahead(least_bytes)
 
     def checkpoint(self, path: str) -> None:
-        """A consistent copy (hard links) at `path`, which must not exist; `storage.snapshot` reads it.  SqlError while
-        a load is staged, whose files would not be in it."""
+        """Make a consistent copy (hard links) at `path`, which must not exist; `storage.offline.snapshot` reads it.
+
+        Raises SqlError while a load is staged, because the copy would lack its files.
+        """
         self._refuse_staged()
         self._engine.checkpoint(path)

@@ -1,7 +1,7 @@
-"""From the words of copied rows to values: of all columns that a view shows, or of those that a reader chooses.
+"""Decodes copied rows to values: all columns that a view shows, or those that a reader chooses.
 
-Keeps true: only what is chosen becomes a value, and checks are made on codes; so a read in a view of many columns costs
-what it would in one of the chosen ones.
+Keeps true: only chosen columns become values, and checks use codes.  So a read of few columns costs the same in a wide
+view as in a narrow one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ Row = tuple[Any, ...]
 
 
 class Decoder:
-    """Rows as Python values, of some columns; column by column, where there are several rows.  fields: of the columns
-    that the view shows; rows lie in words from `start` on, one after the other, each behind its weight."""
+    """Decode some columns of rows to Python values, column by column if there are several rows.
+
+    fields: those of the columns that the view shows.  The rows follow each other from `start` on, each behind its
+    weight.
+    """
 
     def __init__(self, fields: Sequence[Field], columns: Sequence[int], symbols: AttachedSymbols, start: int):
         self._symbols, self._start = cast(Symbols, symbols), start

@@ -38,8 +38,8 @@ _POOL, _VIEW, _STAMPS, _RECORD = ".pool", ".view", ".stamps", ".json"
 
 @dataclass(frozen=True)
 class About:
-    """What a reader must know of a view; symbols: where the symbol table of its text codes is,
-    relative to the directory of the views; definition: the number of the definition that made the view."""
+    """What a reader must know of a view.  symbols: the path of the symbol table of its text codes, relative to the
+    directory of the views; definition: the number of the definition that made the view."""
 
     name: str
     fields: tuple[Field, ...]

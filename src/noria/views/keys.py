@@ -1,7 +1,7 @@
-"""Key values as the folded codes by which a view is looked up, in a process that may not intern.
+"""Encodes key values as the folded codes by which a view is looked up, in a process that may not intern texts.
 
-A value that no row can equal (NULL, a text nobody interned, 1.5 where the column is an integer) is no error:
-`Nothing` where no row of any view could match, else a code that no key has.
+A value that no row can equal (NULL, a text that was never interned, 1.5 for an integer column) is no error.  The result
+is `Nothing` if no row of any view could match, else a code that no key has.
 """
 
 from __future__ import annotations

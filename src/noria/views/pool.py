@@ -1,11 +1,11 @@
-"""Where the memory of views comes from: small views share files, a large one has files of its own.
+"""The memory of views: small views share files, a large one has files of its own.
 
-A pool is a file of regions of one size, and a file of their stamps; a view that outgrows its region moves to a larger
-one, then to memory of its own.  So a thousand small views are some dozens of mappings.
+A pool is a file of regions of one size, and a file of their stamps.  A view that outgrows its region moves to a larger
+one, then to memory of its own.  So a thousand small views need some dozens of mappings.
 
-Keeps true (`views/layout.py` says why readers need it): a region has the same number of slots for good; one that is
-given back is DEAD or MOVED before it is given to another view; each view in it gets a STATE number of its own, and
-versions beyond all that were seen there.  A pool without views is deleted, but for one of each size.
+Keeps true (`views/layout.py` says why readers need it): a region always has the same number of slots.  A region that is
+returned is DEAD or MOVED before another view gets it.  Each view in it gets a STATE number of its own, and versions
+beyond all that were used there.  A pool without views is deleted, except one of each size.
 """
 
 from __future__ import annotations

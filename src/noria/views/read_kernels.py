@@ -1,11 +1,10 @@
-"""Kernels of a view's readers: lock-free, any number of processes, whole versions only (`views/layout.py`).
+"""Kernels of a view's readers: lock-free, for any number of processes, whole versions only (`views/layout.py`).
 
-Words that the writer may change under a reader's feet are loaded with acquire; a copy counts only if, after
-it, the block still has the version, the slot still has the word from before and the view its state: then nobody
-else had the memory meanwhile.  What is read of a block before that is not trusted: a row count is checked before it
-is used as a length.
+Words that the writer may change during a read are loaded with acquire.  A copy is valid only if afterwards the block
+still has its version, the slot its word and the view its state: then the memory was not reused meanwhile.  Nothing of a
+block is trusted before that; a row count is checked before it is used as a length.
 
-The single-key kernels take one private array Q: what they answer, the key, then the rows.
+The single-key kernels use one private array Q: their result, the key, then the rows.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 

@@ -1,13 +1,12 @@
-"""Views as any process of the host reads them: no lock, no message, whole versions only (DESIGN section 5).
+"""Reads views from any process of the host: no lock, no message, whole versions only (DESIGN section 5).
 
-`attach(path)` gives `AttachedViews`; `.view(name)` an `AttachedView`, which looks keys up one by one (tuples of
-Python values in, lists of row tuples out) or many at once (Arrow).  A key that is not there is a miss: only
-the worker can answer it.  Rows come as the view has them: order, limit and the row of an empty aggregate are
-for whoever knows the query.
+`attach(path)` returns `AttachedViews`; its `.view(name)` is an `AttachedView`, which looks keys up one by one (Python
+values in, lists of row tuples out) or many at once (Arrow).  A missing key is a miss, which only the worker can answer.
+Rows are as the view has them: the caller applies order, limit and the row of an empty aggregate.
 
-Keeps true: an answer, an empty one and an error too, comes from memory that was the view's when all of it had been
-read, and from a key that was coded for that memory: where the view is elsewhere meanwhile the reader follows it and
-codes the key anew.  It never waits for the writer; a view object belongs to one thread.
+Keeps true: an answer, even an empty one or an error, was read from memory that was still the view's afterwards, with a
+key that was encoded for that memory.  If the view has moved, the reader follows it and encodes the key again.  It never
+waits for the writer.  A view object belongs to one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Kernels over a view's memory as its one writer sees it: keys, slots, blocks, free space, publishing.
+"""Kernels of a view's one writer over the view's memory: keys, slots, blocks, free space, publishing.
 
-`views/layout.py` has the rules that these keep.  Scratch is one int64 array shared by all views of a worker: a
-key that is looked for, space in which the rows of one key are merged, lists of rows by key.
+`views/layout.py` has the rules that they keep.  Scratch is one int64 array that all views of a worker share.  It
+holds a key to look up, the rows of one key to merge, and lists of rows by key.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 

@@ -1,8 +1,8 @@
 """Kernels of a view's one writer: apply a delta, fill and evict keys, look up, copy into larger memory.
 
-`apply` and `fill` first group the rows by key in scratch memory and count the room that is needed, then, if
-there is room, build and publish one key after the other (`views/layout.py` has the rules).  So they change
-nothing, or everything, or end with a violation.
+`apply` and `fill` first group the rows by key in scratch memory and count the room that is needed.  If there is room,
+they build and publish one key after the other (`views/layout.py` has the rules).  So they change nothing, or
+everything, or end with a violation.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 

@@ -1,11 +1,11 @@
 """The writer's side of views in shared memory (DESIGN section 5; the paper's readers, section 6.2).
 
-`ViewDirectory` makes `View`s, each in memory of `views/layout.py` that any process of the host may map: a region of a
-file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's record, says where
-that is and what the columns are (`views/files.py`).  Without a path everything is in anonymous memory.
+`ViewDirectory` makes `View`s.  Each has memory as in `views/layout.py` that any process of the host may map: a region
+of a file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's record, names
+that memory and describes the columns (`views/files.py`).  Without a path everything is in anonymous memory.
 
-Keeps true: a view's newest record says where it serves; memory is made before anything is changed, so that a full
-file system leaves a view as it was; the memory of earlier epochs is marked DEAD before the first publish of this one.
+Keeps true: a view's newest record names the memory that serves.  Memory is made before anything is changed, so a full
+file system leaves a view as it was.  The memory of earlier epochs is marked DEAD before the first publish of this one.
 """
 
 from __future__ import annotations

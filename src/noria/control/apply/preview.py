@@ -1,4 +1,4 @@
-"""What a change of the whole program would do, for people and as JSON."""
+"""Previews a change of the whole program, as lines for people and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noria.sql.whole.written import quoted, table_text
 
 @dataclass(frozen=True)
 class Preview:
-    """first: the tables that are changed before all else, each by itself."""
+    """What a change would do.  first: the tables that are changed before all else, each by itself."""
 
     target: Target
     rehearsal: Rehearsal
@@ -25,13 +25,13 @@ class Preview:
 
     @property
     def digest(self) -> str:
-        """Of what is to be done: two previews with the same one do the same."""
+        """A hash of the change: two previews with the same digest make the same change."""
         told = repr((self.target.difference, [v.text for v in self.target.views], self.target.created))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     @property
     def filled_bytes(self) -> int:
-        """The estimate of all states that are to be filled; a node that several views share counts once."""
+        """The estimated bytes of all states that must be filled; a node that several views share counts once."""
         return sum({(n.does, n.rows, n.nbytes): n.nbytes for v in self.rehearsal.views for n in v.nodes
                     if n.filled}.values())
 
@@ -42,7 +42,7 @@ class Preview:
 
     # ------------------------------------------------------------ for people
     def lines(self) -> Iterator[str]:
-        """Each thing that is added (+), changed (~), dropped (-), and what that means."""
+        """Yield a line for each thing that is added (+), changed (~) or dropped (-), with its consequences."""
         d, rows = self.target.difference, self.rehearsal.rows
         if d.empty:
             yield "nothing to do: the program is what the text says"
@@ -64,7 +64,7 @@ class Preview:
         yield from self._summary()
 
     def _values_of(self, name: str) -> Iterator[str]:
-        """What becomes of those of columns that are there."""
+        """Report dropped columns whose values are lost or converted."""
         altered, rows = self._altered(name), self.rehearsal.rows.get(name, 0)
         sources = {c.source for c in altered.table.columns[len(altered.was.columns):]}
         for at, (was, now) in enumerate(zip(altered.was.columns, altered.table.columns, strict=False)):
@@ -120,7 +120,7 @@ def _when(replaced: bool, early: bool, nodes: Iterable[NodePlan]) -> str:
 
 
 def state_of(n: NodePlan) -> str:
-    """What a node will keep."""
+    """Describe the state that a node will keep."""
     if n.state == "partial":
         return "partial: empty until it is read"
     filled = f"; filled from {n.rows:,} rows, about {size(n.nbytes)}" if n.filled and n.rows else ""

@@ -1,16 +1,16 @@
-"""The program as a whole: written as a text, and changed to what a text says, as one change (section 5).
+"""The program as a whole: exported as a text, and changed to what a text says, as one change (section 5).
 
     text ──outline──┐
     program ──text──┴─► difference ─► target ─► views that can be made beside ─► ONE Migrate ─► what is new is filled
 
 Keeps true:
-* a text that is wrong, or asks for what cannot be done, changes nothing; nor does a view that cannot be made
-* new and changed views are made beside the running program, and nothing of it is durable, until all of them are whole;
-  the change itself is one packet and one commit, so that a crash at any moment leaves the old program or the new one
-* a view that needs a new table or a new column is made in that packet, and has its first state after it; one that
-  would have no reader (`readers`) is checked there, and keeps nothing
-* what was shown is what is made: a program that changed meanwhile refuses the change
-* tables whose rows go to other workers (`copying`) are changed before that, each by itself, as was shown
+* A text that is wrong or impossible changes nothing, and neither does a view that cannot be made.
+* New and changed views are made beside the running program.  Nothing of it is durable until all of them are whole.  The
+  change itself is one packet and one commit, so a crash at any moment leaves the old program or the new one.
+* A view that needs a new table or column is made in that packet and gets its first state afterwards.  A view that
+  would have no reader (`readers`) is checked there, and keeps nothing.
+* The change that was shown is the change that is made: if the program changed meanwhile, it is rejected.
+* A table whose rows move to other workers (`copying`) is changed before that, by itself, as was shown.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Tell = Callable[[str], None]
 
 
 def _silent(said: str) -> None:
-    """Nobody wants to know."""
+    """Report to nobody."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A target, and the version of the program that it was found for."""
+    """A target, and the version of the program that it was computed for."""
 
     target: Target
     version: int
@@ -57,7 +57,7 @@ class Planned:
 
 @dataclass
 class _Run:
-    """One change under way.  first: tables that are changed by now; changed: all of it is made."""
+    """One change under way.  first: tables that are already changed; changed: True once all of it is made."""
 
     tell: Tell
     may_change: Tell
@@ -66,21 +66,21 @@ class _Run:
 
 
 class WholeProgram(Rewriting):
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ the running program
     async def exported(self) -> str:
-        """The program as a text that `apply` takes, and that makes the same one where there is nothing."""
+        """The program as a text for `apply`, which makes the same program in an empty database."""
         counters = await self._counters()
         views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
         text = await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
         return text + "".join(_left_out(v.text) for v in self._as_text.values())
 
     async def _counters(self) -> Mapping[str, int]:
-        """What AUTO_INCREMENT gives next."""
+        """The next AUTO_INCREMENT value of each table that has one."""
         numbered = [t for t in self._tables.values() if t.auto_increment is not None]
         return {t.name: await self.next_number(t) for t in numbered}
 
     async def next_number(self, table: TableDef) -> int:
-        """What AUTO_INCREMENT gives next; 1 without it."""
+        """The next AUTO_INCREMENT value of a table; 1 if it has none."""
         if table.auto_increment is None:
             return 1
         reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
@@ -88,14 +88,14 @@ class WholeProgram(Rewriting):
         return int(number)
 
     async def history(self) -> Sequence[packets.Noted]:
-        """The last changes, the oldest first."""
+        """The last changes of the program, the oldest first."""
         reply: packets.Done = await self._link.ask(packets.Ask(0, "history"), retry=True)
         found: Sequence[packets.Noted] = reply.value
         return found
 
     # ------------------------------------------------------------ what would change
     async def preview(self, text: str, drop: bool) -> Preview:
-        """What `apply` would do."""
+        """What `apply` would do with this text."""
         return await self._shown(await self._plan(text, drop))
 
     async def _plan(self, text: str, drop: bool) -> Planned:
@@ -114,7 +114,7 @@ class WholeProgram(Rewriting):
         return Planned(replace(found, views=self._with_lent(views, d)), version)
 
     def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
-        """Views that can be read in the rows of others have no reader."""
+        """Mark the views that can be read through other views as lent: they get no reader."""
         gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
         stay = [v for n, v in self._views.items() if n not in self._readerless and n not in gone and not v.internal]
         made = [v for v in views if not v.unread and not v.view.internal]
@@ -125,7 +125,7 @@ class WholeProgram(Rewriting):
         return tuple(v if v in made or v.view.internal or v.unread else replace(v, lent=True) for v in views)
 
     def _is_read(self, new: NewView) -> bool:
-        """Does it take the place of a view that has been read, and go on to answer?"""
+        """True if it replaces a view that has a reader now."""
         old = self._views.get(fold(new.view.name))
         return old is not None and not old.internal and self.reader_now(old) is not None
 
@@ -139,15 +139,17 @@ class WholeProgram(Rewriting):
         return Preview(t, reply.value, tuple(a.was.name for a in t.altered if self._moves(a)))
 
     def _going(self, t: Target) -> list[str]:
-        """Folded names of the views whose definitions of now go."""
+        """Folded names of the views whose current definitions are dropped."""
         return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
 
     # ------------------------------------------------------------ the change
     async def apply(self, text: str, drop: bool = False, expected: str = "", tell: Tell = _silent,
                     may_change: Tell = _silent) -> Preview:
-        """Make the program what the text says; what it has besides stays, unless it is to `drop`.  expected: the digest
-        of what was shown; tell: is told each step; may_change: raises SqlError for a table that is locked.
-        SqlError, or cancelled: the program is as it was, unless the error says that it is changed."""
+        """Change the program to what the text says; other tables and views stay unless `drop` is set.
+
+        expected: the digest of the preview; tell: is called with each step; may_change: raises SqlError for a locked
+        table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
+        """
         run = _Run(tell, may_change)
         try:
             return await self._given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
@@ -189,7 +191,7 @@ class WholeProgram(Rewriting):
 
     async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
                            ) -> Planned:
-        """What is left when these tables are changed, each as ALTER TABLE does it."""
+        """Change these tables one by one, as ALTER TABLE does; return the plan for the rest."""
         d = planned.target.difference
         for name in first:
             run.may_change(name)
@@ -208,7 +210,7 @@ class WholeProgram(Rewriting):
         return left
 
     async def _changed(self, planned: Planned, run: _Run) -> None:
-        """All of it, or nothing."""
+        """Make all of the change, or nothing."""
         views = [replace(v, view=self._numbered(v.view)) for v in planned.target.views]
         new = {_beside(v): v for v in views if v.early and not v.unread}
         try:
@@ -247,7 +249,7 @@ class WholeProgram(Rewriting):
             raise _changed_meanwhile()
 
     async def _made_beside(self, views: Mapping[str, NewView], version: int, tell: Tell) -> Mapping[str, str]:
-        """Make these views whole under names that no text can name; their explanations."""
+        """Make these views whole under temporary names that no text can use; return their explanations."""
         async with self._lock:
             self._check(version)
             steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
@@ -260,7 +262,7 @@ class WholeProgram(Rewriting):
         return dict(reply.explain)
 
     def _over(self, tables: Sequence[str]) -> list[str]:
-        """Ad-hoc views that read these tables.  SqlError where one is being made to replace a named one."""
+        """Ad-hoc views that read these tables.  Raises SqlError if a view in the making reads one of them."""
         gone = {fold(t) for t in tables}
         for view in self._beside.values():
             if gone & {fold(t) for t in tables_of(view.plan)}:
@@ -269,8 +271,10 @@ class WholeProgram(Rewriting):
         return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
 
     def _looking_up(self, t: Target) -> list[str]:
-        """Ad-hoc views that need a column which changes, or over tables that lose a UNIQUE index, which they may look
-        rows up by."""
+        """Ad-hoc views that need a changed column, or read a table that loses a UNIQUE index.
+
+        Such a view may look rows up by that index.
+        """
         losing = {a.was.name for a in t.altered if loses_unique(a.was, a.table)}
         return [n for n, v in self._adhoc.items()
                 if losing & tables_of(v.plan).keys() or any(lost(a, v) for a in t.altered)]
@@ -290,7 +294,7 @@ class WholeProgram(Rewriting):
         return (*self.recipe(going, read=parting.read), *(v.recipe for v in t.views))
 
     def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
-        """What the worker has acknowledged."""
+        """Update the catalog to what the worker has acknowledged."""
         for name in adhoc:
             self._forget(name)
         self._parted(parting, self._going(t))
@@ -307,7 +311,7 @@ class WholeProgram(Rewriting):
         self.version += 1
 
     async def _filled(self, t: Target, tell: Tell) -> None:
-        """Wait for what could not be there before the change: it goes on if nobody waits."""
+        """Wait for what can only be filled after the change; it is filled even if nobody waits."""
         late = [v.view.name for v in t.views if not v.early and not v.unread]
         indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
         if late or indexed:
@@ -324,7 +328,7 @@ class WholeProgram(Rewriting):
 
 
 def _left_out(text: str) -> str:
-    """A view that is only its text is no part of a program."""
+    """A placeholder view as comment lines: it is not part of an exported program."""
     return "".join(f"-- {line}\n" for line in ["without FROM, or reads a view that is:", *text.splitlines()]) + "\n"
 
 
@@ -333,7 +337,7 @@ def _beside(v: NewView) -> str:
 
 
 def _does(d: Difference, but: Sequence[str] = ()) -> tuple[object, ...]:
-    """What is done, without what is done to some tables."""
+    """What a difference does, except to some tables."""
     altered = [(name, parts) for name, parts in d.altered if name not in but]
     return d.created, altered, d.tables_dropped, d.made, d.replaced, d.views_dropped
 

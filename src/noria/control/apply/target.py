@@ -1,7 +1,7 @@
-"""What a difference of programs comes to on the program that runs: definitions with their ids, in the order of making.
+"""Turns a difference of programs into definitions with their ids, in the order in which they are made.
 
-Keeps true: the views that are made anew come behind those that stay, first those that need nothing new, each in the new
-program's order: so the changes of columns that texts stand on (`recipe.py`) never go back from one view to the next.
+Keeps true: new views follow those that stay.  Among them, those that need nothing new are first; each group has the new
+program's order.  So the column changes that texts are as of (`recipe.py`) never decrease from one view to the next.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from noria.sql.whole.written import quoted, table_text
 
 @dataclass(frozen=True)
 class NewView:
-    """early: it can be made before the tables are changed; at_once: with its reader, whether it is read or not; lent:
-    it is read in the rows of another view."""
+    """A view to make.  early: it can be made before the tables change; lent: it is read through another view.
+
+    at_once: it gets its reader now, whether it is read or not.
+    """
 
     view: ViewDef
     text: str
@@ -37,7 +39,7 @@ class NewView:
 
     @property
     def unread(self) -> bool:
-        """Has it no reader (see `readers`)?"""
+        """True if it gets no reader (see `readers`)."""
         return self.lent or not (self.view.internal or self.view.key or self.at_once)
 
     @property
@@ -54,7 +56,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The statements that would make the change, one after the other."""
+        """The statements that would make the change one after the other."""
         d = self.difference
         said = [*(table_text(t, t.first_id) for t in self.created),
                 *(f"ALTER TABLE {quoted(name)} {', '.join(parts)}" for name, parts in d.altered),
@@ -65,7 +67,7 @@ class Target:
 
 @dataclass
 class Becoming:
-    """The catalog on its way: the tables as they will be, and the views that are there by now."""
+    """The catalog during the change: the later tables, and the views made so far."""
 
     known: dict[str, TableDef]
     views: dict[str, ViewDef]
@@ -81,8 +83,12 @@ class Becoming:
 
 
 def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id: int, as_of: Sequence[int]) -> Target:
-    """running: the program as it is; schema: its changes of columns so far; last_id: of its tables; as_of: after how
-    many changes each of its views was written."""
+    """Compute the target of a difference.
+
+    running: the current program; schema: its number of column changes so far; last_id: its greatest table id.
+
+    as_of: for each of its views, the number of column changes when it was written.
+    """
     created = tuple(_created(want.tables[fold(n)], schema, last_id + i) for i, n in enumerate(d.created, 1))
     altered = tuple(_altered(n, parts, want.tables[fold(n)], running, schema, as_of) for n, parts in d.altered)
     tables = dict(running.known) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
@@ -112,7 +118,7 @@ def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming,
 
 
 def _changes(want: Outline, name: str, early: bool, schema: int, then: int) -> Iterable[int]:
-    """After how many changes of columns the view's text may mean what it does in the new program."""
+    """The numbers of column changes as of which the text may mean what it means in the new program."""
     if early:
         return (schema,)
     return (then,) if want.views[name].stage == want.stage else range(schema, then + 1)
@@ -129,5 +135,5 @@ def _view(wanted: View, becoming: Becoming, changes: Iterable[int], early: bool)
 
 
 def _widths(view: ViewDef) -> Mapping[str, int]:
-    """How many columns each table has for it."""
+    """How many columns each of its tables has for the view."""
     return {fold(name): len(t.shown) for name, t in tables_of(view.plan).items()}

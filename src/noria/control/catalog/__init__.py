@@ -1,4 +1,4 @@
-"""The program as data: tables, views, names, texts, the recipe, who asked for a change.
+"""The program as data: tables, views, names, texts, the recipe, and the origin of a change.
 
 Commands come in; definitions go out.
 Nothing here sends a packet.

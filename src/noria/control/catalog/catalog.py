@@ -1,4 +1,4 @@
-"""What the program has: tables, named views with their texts, ad-hoc views, and which of them answers a SELECT."""
+"""The catalog: tables, named views with their texts, ad-hoc views, and which of them answers a SELECT."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Relations:
-    """What can be selected from, by folded names: tables, and named views in the order of their creation; apart from
-    these, views that are only their text, which `view` refuses."""
+    """Tables, and named views in the order of their creation, by folded names.
+
+    Placeholder views, which are stored only as text, are kept apart; `view` raises KeptAsText for them.
+    """
 
     def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
         self._tables, self._views, self._as_text = tables, views, as_text
@@ -52,35 +54,35 @@ class Relations:
 
 
 class Catalog(Relations):
-    """What statements are parsed against.
+    """The tables and views that statements are parsed against.
 
-    `version` grows with every change of a named thing: what was parsed under another version is parsed again.
-    `generation` grows when a view goes, named or not: a reader found under another one is looked for again.
+    `version` grows with every change of a named object: statements of another version are parsed again.
+    `generation` grows when any view is dropped: readers found under another one are looked for again.
 
-    A named view may have no reader: because nobody has read it, or because the reader of another one has its rows, or
-    more (`plan/reuse/through.py`).
+    A named view may have no reader: because nobody has read it, or because another view's reader has its rows or more
+    (`plan/reuse/through.py`).
     """
 
     def __init__(self) -> None:
         super().__init__({}, {}, {})
         self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
-        self._as_of: dict[str, int] = {}  # named view -> after how many changes of columns its text was written
+        self._as_of: dict[str, int] = {}  # named view -> the number of column changes when its text was written
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self._held = Holding()  # of views that can be read
-        self._readerless: set[str] = set()  # named views without a reader, but internal ones, which never have one
+        self._readerless: set[str] = set()  # named views without a reader, except internal ones, which never have one
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it
-        self._defined_anew: set[int] = set()  # tables that had another definition since this process began
+        self._defined_anew: set[int] = set()  # tables that were redefined since this process started
         self._explain: dict[str, str] = {}
         self._broken: dict[str, SqlError] = {}  # views without a first state, and why
         self._version = self.generation = 0
-        self.on_forget: Callable[[ViewDef], None] = lambda view: None  # told of each definition that is no more
-        self.on_version: Callable[[int], None] = lambda version: None  # told of each other version, at once
+        self.on_forget: Callable[[ViewDef], None] = lambda view: None  # called with each dropped definition
+        self.on_version: Callable[[int], None] = lambda version: None  # called at once with each new version
 
     @property
     def version(self) -> int:
-        """See the class."""
+        """The version of the program (see the class)."""
         return self._version
 
     @version.setter
@@ -89,7 +91,7 @@ class Catalog(Relations):
         self.on_version(version)
 
     def now(self) -> Relations:
-        """The tables and views of this moment, whatever changes since."""
+        """A copy of the current tables and views."""
         return Relations(dict(self._tables), dict(self._views), dict(self._as_text))
 
     def adhoc(self) -> Iterable[ViewDef]:
@@ -103,7 +105,7 @@ class Catalog(Relations):
         return self.why_readerless(view) or self._explain.get(fold(view), "")
 
     def why_readerless(self, view: str) -> str:
-        """Why the view has no reader; empty for one that has, and for an internal one."""
+        """Why the view has no reader; empty if it has one or is internal."""
         if fold(view) not in self._readerless:
             return ""
         mine = self._views[fold(view)]
@@ -115,18 +117,20 @@ class Catalog(Relations):
             f"its rows are found in those of {donor.name}: {some.show(donor)}")
 
     def read_through(self, reader: ViewDef) -> list[ViewDef]:
-        """The named views that are read in this one's reader, and have none of their own."""
+        """The named views that are read through this view's reader and have none of their own."""
         unread = (v for n, v in self._views.items() if n in self._readerless)
         return [v for v in unread if (found := self.match(v)) is not None and found.name == reader.name]
 
     def reader_now(self, view: ViewDef) -> ViewDef | None:
-        """The view whose reader has the rows of this named one; None where it has none yet."""
+        """The view whose reader has the rows of this named view; None if there is none yet."""
         return self.match(view) if fold(view.name) in self._readerless else view
 
     def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = ()
                ) -> tuple[str, ...]:
-        """The statements that make the views, but some; with one more, whose view has no reader if `unread`.  read:
-        views that have one from now on."""
+        """The statements that make the views, except `without`, followed by `more`.
+
+        unread: the view of `more` has no reader; read: views that have a reader from now on.
+        """
         kept = [stored(self._texts[n], self._as_of[n], n in self._readerless and n not in read)
                 for n in self._views if n not in without]
         kept += [stored_text(v.name, v.text) for n, v in self._as_text.items() if n not in without]
@@ -134,22 +138,26 @@ class Catalog(Relations):
 
     @property
     def schema(self) -> int:
-        """How many changes of columns and of names there were, as far as anything remembers; a text means what it meant
-        after as many as when it was written."""
+        """The number of column and name changes so far, as far as it is recorded.
+
+        A text means what it meant after as many changes as when it was written.
+        """
         found = [0, *self._as_of.values()]
         for t in self._tables.values():
             found += [t.made, *(p.before for p in t.past), *(max(c.added, c.dropped) for c in t.columns)]
         return max(found)
 
     def create_text(self, view: ViewDef) -> str:
-        """The CREATE VIEW of a named view, with the names of now where that can be said."""
+        """The CREATE VIEW of a named view, with current names if possible."""
         name = fold(view.name)
         kept = Kept(name, self._texts[name], self._as_of[name])
         return text_of_now(kept, self._tables, self._views) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view whose reader holds what a SELECT, or another view, asks for: just that, or with more (`reading`); one
-        that is whole, if there is one."""
+        """A view whose reader holds what a SELECT or another view asks for, exactly or with more (`reading`).
+
+        Views with a first state are preferred.
+        """
         first: ViewDef | None = None
         for found in self._answering(wanted):
             if fold(found.name) in self._readerless:
@@ -168,8 +176,10 @@ class Catalog(Relations):
         return lender
 
     def _lender(self, wanted: ViewDef, named: bool) -> ViewDef | None:
-        """The view in whose reader it is read, with more columns or rows: the one with the fewest.  named: for a named
-        view, which stands on named ones, whole or not."""
+        """The view whose reader has the wanted rows among more rows or columns: the one with the fewest columns.
+
+        named: a named view is wanted; it may only be read through named views, which may lack a first state.
+        """
         readers = [n for n in self._held.others(wanted) if n not in self._readerless]
         views = [self._views[n] for n in readers if n in self._views and not (named and n == fold(wanted.name))]
         if not named:
@@ -177,12 +187,14 @@ class Catalog(Relations):
         return min(views, key=lambda v: (v.adhoc, columns_asked(v), v.name), default=None)
 
     def _is_whole(self, view: ViewDef) -> bool:
-        """Has the view its first state?"""
+        """True if the view has its first state."""
         raise NotImplementedError
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
-        """A named view that would hold it if it had a reader; itself, if it is one.  Of views that hold more than is
-        asked for only those that keep few rows: the reader of another one may cost far more than what is asked."""
+        """A named view without a reader that would hold the wanted rows; `wanted` itself if it is one.
+
+        Views that hold more are considered only if they keep few rows: another view's reader may cost far more.
+        """
         found = [v for v in self._answering(wanted) if fold(v.name) in self._readerless]
         if not found:
             more = [self._views[n] for n in self._held.others(wanted) if n in self._readerless]
@@ -190,13 +202,12 @@ class Catalog(Relations):
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """Views of just what is asked for."""
+        """Views that hold exactly what is asked for."""
         for name in self._held.same(wanted):
             yield self._views.get(name) or self._adhoc[name]
 
     def _answering(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """`_holding`, and views that were made before the tables had other columns than they have, if neither looks at
-        what changed."""
+        """`_holding`, and views made before a table was altered, if neither view uses what changed."""
         yield from self._holding(wanted)
         if not any(t.altered or t.table_id in self._defined_anew for t in tables_of(wanted.plan).values()):
             return
@@ -210,11 +221,11 @@ class Catalog(Relations):
                 yield found
 
     def is_read_beside(self, wanted: ViewDef) -> bool:
-        """Is there any view over just the tables of this one?"""
+        """True if some view reads exactly the tables of this one."""
         return _ids(wanted) in self._beneath.values()
 
     def touch(self, view: ViewDef) -> None:
-        """An ad-hoc view was used."""
+        """Mark an ad-hoc view as most recently used."""
         if view.adhoc and fold(view.name) in self._adhoc:
             self._adhoc.move_to_end(fold(view.name))
 
@@ -240,13 +251,13 @@ class Catalog(Relations):
         self._defined_anew = (self._defined_anew | {table.table_id}) & there
 
     def _rename_table(self, table: str, name: str) -> None:
-        """In all plans."""
+        """Rename a table in all plans."""
         for views in (self._views, self._adhoc):
             for known, view in list(views.items()):
                 views[known] = view.with_table(table, name)
 
     def _redefine(self, view: ViewDef) -> None:
-        """A named view has the same text and another plan, in its place: others build on it."""
+        """Replace the plan of a named view, at its place in the order: other views build on it."""
         name = fold(view.name)
         old = self._views[name]
         self._views[name] = view
@@ -275,15 +286,15 @@ class Catalog(Relations):
         self._held.remove(name)
 
     def _given_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
-        """A named view has a reader, of this definition; of: whose reader that was until now."""
+        """Record that a named view has a reader of this definition.  of: the view whose reader it was."""
         name, source = fold(view.name), view if of is None else of
-        self._views[name] = replace(self._views[name], definition=source.definition)  # in its place: others build on it
+        self._views[name] = replace(self._views[name], definition=source.definition)  # keeps its place in the order
         self._readerless.discard(name)
         if of is not None and (told := self._explain.get(fold(of.name))):
             self._explain[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
 
     def _lost_reader(self, name: str) -> None:
-        """A named view has no reader any more, and is as if it had not been read."""
+        """Record that a named view lost its reader, as if it had not been read."""
         view = self._views[name]
         self._readerless.add(name)
         self._broken.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which views hold what: found by what is asked for, whether they have a reader or not."""
+"""Finds the views that hold the rows of a query, whether they have a reader or not."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Top = tuple[Mir, tuple[int, ...], Order, int]
 
 
 class Holding:
-    """Views by their plans and keys, and by the places of their rows (`plan/reuse/through.py`)."""
+    """Indexes views by their plans and keys, and by the places of their rows (`plan/reuse/through.py`)."""
 
     def __init__(self) -> None:
         self._views: dict[str, ViewDef] = {}  # by folded name
         self._by_plan: dict[tuple[Mir, tuple[int, ...]], list[str]] = {}
         self._by_top: dict[Top, list[str]] = {}
         self._by_place: dict[Place, list[str]] = {}
-        self._over: Counter[frozenset[int]] = Counter()  # how many are over just these tables
+        self._over: Counter[frozenset[int]] = Counter()  # how many views read exactly these tables
 
     def add(self, name: str, view: ViewDef) -> None:
         self.remove(name)
@@ -46,7 +46,7 @@ class Holding:
                 _without(self._by_top, top_of(view.plan), name)
             _without(self._by_place, place_of(view), name)
             self._over[_ids(view)] -= 1
-            self._over += Counter()  # without those that are over
+            self._over += Counter()  # drops the counts of 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -55,8 +55,11 @@ class Holding:
         return len(self._views)
 
     def same(self, wanted: ViewDef) -> Iterator[str]:
-        """Views of what is asked for, at least its columns: the first rows by the same key where that is all it shows,
-        the fewest first, then all rows."""
+        """Views that hold what is asked for, with at least its columns.
+
+        If only the first rows are shown, views of the first rows by the same key are first, the smallest limit before
+        others; then views of all rows.
+        """
         top = kept_top(wanted).plan
         names = self._by_top.get(top_of(top), []) if isinstance(top, TopK) and top is not wanted.plan else []
         tops = [n for n in names if first_rows(self._views[n].plan, wanted)]
@@ -71,9 +74,9 @@ class Holding:
         return plan.limit
 
     def others(self, wanted: ViewDef) -> Iterator[str]:
-        """Views of other rows or columns, in whose readers what is asked for can be read."""
+        """Views of other rows or columns through whose readers the wanted view can be read."""
         if _ids(wanted) not in self._over:
-            return  # rows of one place are of the same tables
+            return  # rows of one place come from the same tables
         for place in places_for(wanted):
             for name in self._by_place.get(place, ()):
                 if reading(self._views[name], wanted) is not None:
@@ -81,12 +84,12 @@ class Holding:
 
 
 def reading(reader: ViewDef, wanted: ViewDef) -> Through | None:
-    """How what is asked for is read in a view that holds it; None where that has just its rows, or does not."""
+    """How `wanted` is read through a view that holds more; None if the view has just its rows, or does not hold it."""
     return None if _same(reader, wanted) else _through(reader, columns_asked(reader), wanted, columns_asked(wanted))
 
 
 def holds(reader: ViewDef, wanted: ViewDef) -> bool:
-    """Can what is asked for be read there?"""
+    """True if `wanted` can be read from the reader of this view."""
     return _same(reader, wanted) or reading(reader, wanted) is not None
 
 
@@ -96,7 +99,7 @@ def _same(reader: ViewDef, wanted: ViewDef) -> bool:
 
 
 def has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
-    """Has it the columns, and is it read by ranges, where that is wanted?"""
+    """True if the reader has the wanted columns, and ranges if they are wanted."""
     return columns_asked(reader) >= columns_asked(wanted) and reader.ranged >= wanted.ranged
 
 

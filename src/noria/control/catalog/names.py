@@ -1,4 +1,4 @@
-"""Names of tables and views: they ignore case, share one namespace, and tell what builds on what."""
+"""Names of tables and views: they ignore case and share one namespace.  `Recorder` finds what builds on what."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from noria.sql.query.context import Catalog
 
 
 def fold(name: str) -> str:
-    """Names of tables and views ignore case and share one namespace."""
+    """The name in lower case: names of tables and views ignore case and share one namespace."""
     return name.lower()
 
 
 def beside(name: str, number: int) -> str:
-    """What is made beside the thing of this name is called so meanwhile."""
+    """The temporary name of a thing that is made beside the one of this name."""
     return f"{name}{BESIDE}{number}"
 
 
 def copy_of(name: str, number: int) -> str:
-    """Likewise of a table that is there, too, after its worker ended."""
+    """The temporary name of a table that survives the end of its worker."""
     return f"{name}{BESIDE}{COPY}{number}"
 
 
 def without_numbers(text: str) -> str:
-    """A text that names what was made beside others, when it has their names."""
+    """A text with temporary names replaced by the final ones."""
     return re.sub(BESIDE + r"\d+", "", text)
 
 
 class Recorder:
-    """A catalog that notes which views a statement names."""
+    """A catalog that records which views a statement names."""
 
     def __init__(self, catalog: Catalog):
         self._catalog = catalog

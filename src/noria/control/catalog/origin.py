@@ -1,7 +1,6 @@
-"""Who asked for the change of the program that is under way, and in which words: for the history of the program.
+"""Records who asked for the current change of the program, and in which words, for the program's history.
 
-It goes with the task that makes the change (a context variable), since it concerns neither the change nor what is on
-the way to it.
+The origin is a context variable of the task that makes the change, because the code in between does not need it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _asked: ContextVar[tuple[str, str]] = ContextVar("asked", default=(NOBODY, ""))
 
 @contextmanager
 def asked(who: str, text: str) -> Iterator[None]:
-    """Within, changes are asked for by `who`, in these words."""
+    """Within this context, changes are recorded as asked for by `who` in these words."""
     before = _asked.set((who, text[: limits.HISTORY_CHARACTERS]))
     try:
         yield
@@ -31,12 +30,12 @@ def asked(who: str, text: str) -> Iterator[None]:
 
 @contextmanager
 def instead(text: str) -> Iterator[None]:
-    """Within, something else happens for whoever asked."""
+    """Within this context, changes have another text and the same author."""
     with asked(_asked.get()[0], text):
         yield
 
 
 def note() -> Note:
-    """Of a change that is made now."""
+    """The history entry of a change that is made now."""
     now = datetime.now(UTC).replace(tzinfo=None)
     return Note((now - EPOCH) // timedelta(microseconds=1), *_asked.get())

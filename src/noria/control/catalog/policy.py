@@ -1,13 +1,14 @@
-"""Which SELECTs are answered once and forgotten, and which become views: the one place that decides (section 4.4's
-"only keys that were read are kept", for whole queries).
+"""Decides which SELECTs are answered by a one-shot and which become views.  No other module decides this.
+
+It applies section 4.4's "only keys that were read are kept" to whole queries.
 
     asked for the first time      a one-shot: nothing is kept; over a large table, in slices
-    asked again                   one-shots go on, while a view is made for it
-    a one-shot read too much      a view at once; where that must hold too much, Spark answers
+    asked again                   one-shots continue while a view is made
+    a one-shot read too much      a view at once; if that would hold too much, Spark answers
     a one-shot failed             one-shots, until one of them has an answer
 
-Keeps true: what is remembered of a SELECT is a number and a count, of the last ASKED_SELECTS of them; nothing of it
-outlives a change of the program, after which everything may cost something else.
+Keeps true: each of the last ASKED_SELECTS SELECTs is remembered as a number and a count.  A change of the program
+clears them, because it may change every cost.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Asked:
-    """times: how often; too_much: a one-shot would read too many rows; no_view: it must not be one; failed: the last
-    one-shot was answered with an error."""
+    """What is known of a SELECT.
+
+    times: how often it was asked; too_much: a one-shot would read too many rows; no_view: a view for it was rejected;
+    failed: the last one-shot returned an error.
+    """
 
     times: int = 0
     too_much: bool = False
@@ -47,13 +51,13 @@ class Policy:
         self._version = -1
 
     def asked(self, wanted: ViewDef, version: int) -> Verdict:
-        """A SELECT that no view answers is asked, under this version of the program."""
+        """Count a SELECT that no view answers, under this version of the program, and decide."""
         known = self._of(wanted, version)
         known.times += 1
         return self._verdict(known, known.times)
 
     def expected(self, wanted: ViewDef, version: int) -> Verdict:
-        """What `asked` would say; it counts for nothing."""
+        """What `asked` would decide; counts nothing."""
         known = self._asked.get(_number(wanted)) if version == self._version else None
         return self._verdict(known or _Asked(), 1 if known is None else known.times + 1)
 
@@ -64,15 +68,15 @@ class Policy:
         return Verdict.BOTH if wanted else Verdict.ONCE
 
     def too_much(self, wanted: ViewDef, version: int) -> None:
-        """A one-shot of it gave up."""
+        """Record that a one-shot gave up because it read too much."""
         self._of(wanted, version).too_much = True
 
     def answered(self, wanted: ViewDef, version: int, failed: bool) -> None:
-        """A one-shot of it had an answer, or failed."""
+        """Record that a one-shot returned an answer, or failed."""
         self._of(wanted, version).failed = failed
 
     def no_view(self, wanted: ViewDef, version: int) -> None:
-        """A view of it was refused."""
+        """Record that a view for the SELECT was rejected."""
         self._of(wanted, version).no_view = True
 
     def _of(self, wanted: ViewDef, version: int) -> _Asked:
@@ -88,5 +92,5 @@ class Policy:
 
 
 def _number(wanted: ViewDef) -> int:
-    """Two with one number: a view is made too soon."""
+    """A hash of the SELECT.  If two have the same, a view is made too early."""
     return hash((wanted.plan, wanted.key, columns_asked(wanted)))

@@ -1,4 +1,4 @@
-"""A view as the worker publishes it: what a lookup must give; order and limit are applied to it by whoever asks."""
+"""A view as the worker publishes it: the rows of a lookup.  The caller applies order and limit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ def published(view: ViewDef) -> packets.AddView:
 
 
 def columns_asked(view: ViewDef) -> int:
-    """How many leading columns a lookup must give: the visible ones, and those that it orders by; all where more is
-    done to its rows."""
+    """How many leading columns a lookup must return: the visible ones and those it orders by.
+
+    All columns, if further operations follow the lookup.
+    """
     if view.after is not None:
         return view.plan.width
     return max([view.visible, *(column + 1 for column, _ in view.order)])

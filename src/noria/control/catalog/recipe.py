@@ -1,8 +1,8 @@
 """The recipe: the statements that make the views, as the store keeps them beside the tables.
 
-Each begins with the number of changes of columns that there were when it was written, if there were any: `SELECT *`
-means the columns of then, and a name that was clear then is clear.  A view without a reader, as nobody has read it, is
-noted as such: one that has been read keeps its reader across restarts.  One that is only its text comes with its name.
+A statement begins with the number of column changes when it was written, if there were any.  `SELECT *` means the
+columns of that time, and a name that was unambiguous then remains so.  A view that has no reader because nobody has
+read it is marked; a view that was read keeps its reader across restarts.  A placeholder view is stored with its name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
 
 
 class Stored(NamedTuple):
-    """A statement of the recipe: its text, as of which change it is, whether its view has no reader."""
+    """A statement of the recipe: its text, as of which column change it is, whether its view has no reader."""
 
     text: str
     as_of: int
@@ -47,15 +47,17 @@ def stored_text(name: str, text: str) -> str:
 
 
 def read_text(statement: str) -> TextView | None:
-    """Of a view that is only its text."""
+    """The placeholder view that a statement of the recipe stores, or None."""
     found = _TEXT.match(statement)
     return found and TextView(found[1].replace("``", "`"), statement[found.end():])
 
 
 def stamped(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:
-    """The table with the number of this change on what it changes, and with how it was called and ordered before, as
-    far back as there are views: after how many changes each was written.  Rows that are there have the time of now in a
-    new column that has that for its default."""
+    """The altered table, with the number of this change on each column that it adds or drops.
+
+    The table's former name and column order are kept as far back as `views` needs them: the change as of which each
+    view was written.  Existing rows get the current time in a new column with that default.
+    """
     known = len(was.columns)
     columns = [replace(c, dropped=change) if c.dropped == NOW else c for c in table.columns[:known]]
     columns += [replace(_timed(c), added=change) for c in table.columns[known:]]
@@ -75,7 +77,7 @@ def _timed(column: Column) -> Column:
 
 
 class Tables(Catalog, Protocol):
-    """A catalog that tells all its tables."""
+    """A catalog that can list all its tables."""
 
     def tables(self) -> Iterable[TableDef]: ...
 

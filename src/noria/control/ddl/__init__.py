@@ -1,4 +1,4 @@
-"""Changes of tables and views, sent to the workers, and how a new worker gets the program.
+"""Changes tables and views on the workers, and sends the program to a new worker.
 
 `program.py` is the entrance.
 """

@@ -1,4 +1,4 @@
-"""What an ALTER TABLE asks of a table's rows, and takes from its views.  Pure."""
+"""What an ALTER TABLE requires of a table's rows and removes from its views.  Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from noria.sql import commands
 
 
 def refits(command: commands.AlterTable) -> bool:
-    """Must rows fit other types, stop being NULL, be told apart, get another key, or be counted on?"""
+    """True if rows must be checked: for other types, NOT NULL, UNIQUE, another key or AUTO_INCREMENT column."""
     was, table = command.was, command.table
     known = zip(was.columns, table.columns, strict=False)
     return any((a.type, a.nullable) != (b.type, b.nullable) and not b.dropped for a, b in known) \
@@ -18,11 +18,11 @@ def refits(command: commands.AlterTable) -> bool:
 
 
 def loses_unique(was: TableDef, table: TableDef) -> bool:
-    """Has the first definition a UNIQUE index that the other one has not?"""
+    """True if the first definition has a UNIQUE index that the second lacks."""
     return bool({i.columns for i in was.indexes if i.unique} - {i.columns for i in table.indexes if i.unique})
 
 
 def lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
-    """The columns that the view needs, and that are not what they were afterwards."""
+    """The columns that the view needs and the command changes."""
     mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
     return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]

@@ -1,14 +1,17 @@
-"""ALTER TABLE that changes where rows are (section 6.2): with other keys they go to other workers, into another table;
-so they do to be numbered, one after the other, for a new AUTO_INCREMENT column.
+"""ALTER TABLE that changes where rows are stored (section 6.2).
+
+With another key, rows move to other workers, into another table.  The same is done to number rows one after the other
+for a new AUTO_INCREMENT column.
 
     an empty table beside it, with a twin of each of its views ─► writes of the table wait ─► its rows are copied
-                                                                 ─► ONE Migrate: names change ─► writes go on
+                                                                 ─► ONE Migrate: names change ─► writes continue
 
 Keeps true:
-* until that packet everybody reads the old rows; it fails as long as a row does not fit, and nothing has changed then
-* the other table is in the catalogs of all workers, so that one which ends has its copied rows when it comes again;
-  where the server ends meanwhile, it goes at the next start
-* reads go on, and writes of other tables; one worker alone copies in the background, with writes going on (`rekeying`)
+* Until that packet everybody reads the old rows.  If a row does not fit, the change fails and nothing has changed.
+* The other table is in the catalogs of all workers, so a worker that restarts has its copied rows.  If the server ends
+  meanwhile, its next start drops the table.
+* Reads continue, and so do writes of other tables.  A single worker copies in the background while the table is
+  written (`rekeying`).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class _Copy(Run):
 
 
 class Copying(Truncating):
-    """See the module."""
+    """A program that alters tables by copying their rows between workers."""
 
     async def _altered(self, command: commands.AlterTable) -> Change:
         if not self._moves(command):
@@ -46,7 +49,7 @@ class Copying(Truncating):
         return await self._while_gone(command.was.name, partial(self._moved, command))
 
     def _moves(self, command: commands.AlterTable) -> bool:
-        """Do rows go to other workers, or get numbers that are those of all?"""
+        """True if rows move to other workers, or need numbers that are unique among all workers."""
         stay = place_of(command.was) == place_of(command.table) and command.table.numbered(command.was) is None
         return isinstance(self._link, ShardedLink) and not stay
 
@@ -65,7 +68,7 @@ class Copying(Truncating):
         return stamped(command.was, command.table, self.schema + 1, self._as_of.values())
 
     async def _next_id(self, table: TableDef, wanted: TableDef) -> int:
-        """What AUTO_INCREMENT gives next; it begins anew where the column that had it goes."""
+        """The next AUTO_INCREMENT value; 1 if the column that had it is dropped."""
         if table.auto_increment is None or wanted.columns[table.auto_increment].dropped:
             return 1
         reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
@@ -90,6 +93,6 @@ class Copying(Truncating):
                 await super()._switch(run, views)
                 self._note_altered(self._tables[fold(run.name)])
         except SqlError as e:
-            if e.code == _NO_TABLE:  # all workers came up anew
+            if e.code == _NO_TABLE:  # all workers restarted
                 raise view_changed(run.was.name) from None
             raise SqlError(e.code, e.state, without_numbers(e.message)) from None

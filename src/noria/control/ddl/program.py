@@ -1,11 +1,11 @@
-"""The program: tables and views, how they change, and how a new worker learns them again (section 5).
+"""The program: tables and views, their changes, and how a restarted worker gets them (section 5).
 
-A change is one `Migrate` packet: the worker plans and applies it, and stores the recipe (the CREATE VIEW
-statements that make the program) in the same commit as the tables.  Keeps true:
+A change is one `Migrate` packet.  The worker plans and applies it, and stores the recipe (the CREATE VIEW statements of
+the program) in the same commit as the tables.  Keeps true:
 
-* what `table` and `view` answer is what the worker has acknowledged;
+* `table` and `view` return what the worker has acknowledged;
 * changes happen one at a time, in the order asked;
-* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) go with what they read;
+* nothing is dropped that a named view builds on; ad-hoc views (`adhoc.py`) are dropped with what they read;
 * a view has a reader when it is read (`readers.py`).
 """
 
@@ -57,13 +57,13 @@ class Program(Texts):
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
-        self._beside: dict[str, ViewDef] = {}  # in the making, to replace one: by the name that it has meanwhile
-        self._fewer_beside = asyncio.Event()  # set, and another one instead, whenever such a view is there no more
+        self._beside: dict[str, ViewDef] = {}  # views in the making that replace others, by temporary name
+        self._fewer_beside = asyncio.Event()  # set, and replaced by another, whenever such a view is gone
         self._last_table_id = 0
         self.on_feed_dropped: Callable[[str], object] = lambda name: None
-        self._under_way: Sequence[ViewDef] = ()  # what the change under way makes
-        self._at: str | None = None  # what a recovery was at when it ended before its end
-        self._deaths: dict[str, int] = {}  # of workers, while this view was brought back
+        self._under_way: Sequence[ViewDef] = ()  # the views that the current change makes
+        self._at: str | None = None  # the view that a recovery was restoring when it was cut off
+        self._deaths: dict[str, int] = {}  # how many workers ended while this view was restored
         self._kinds: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: self._create_table, commands.CreateView: self._create_view,
             commands.DropTable: self._drop_tables, commands.DropView: self._drop_views,
@@ -71,8 +71,8 @@ class Program(Texts):
 
     # ------------------------------------------------------------ named changes
     async def define(self, command: commands.Command) -> Change:
-        """CREATE and DROP of tables and views.  SqlError: the program is as it was.  Cancelled: likewise, unless it
-        was too late, which the answer tells."""
+        """Run CREATE and DROP of tables and views.  After a SqlError the program is unchanged.  So it is after a
+        cancellation, unless it was too late: then the result is returned."""
         return await self._given_up_whole(asyncio.ensure_future(self._define(command)))
 
     async def _define(self, command: commands.Command) -> Change:
@@ -94,7 +94,7 @@ class Program(Texts):
         return change
 
     async def _take_back(self, view: ViewDef, why: BaseException) -> None:
-        """A new view that has no first state is dropped again."""
+        """Drop a new view that has no first state."""
         name = fold(view.name)
         with instead(f"view {view.name} was taken back: it has no first state"):
             await self._migrate((packets.DropView(view.name),), self.recipe((name,)))
@@ -115,8 +115,8 @@ class Program(Texts):
         return Change()
 
     async def _fit(self, command: commands.AlterTable) -> None:
-        """Rows that must fit another definition are looked at while everything goes on, and from then on written ones,
-        too, until it is made.  SqlError for one that does not fit."""
+        """Check that rows fit another definition; from then on the worker checks written rows, too, until the table
+        is redefined.  Raises SqlError for a row that does not fit."""
         if refits(command):
             await self._done(packets.Fit(0, command.table))
 
@@ -126,7 +126,7 @@ class Program(Texts):
             raise reply.error
 
     async def _unfit(self, was: TableDef) -> None:
-        """Nobody looks at the table's rows any more; what was made for another definition of it goes."""
+        """Stop the checks of the table's rows, and drop what was made for another definition."""
         async with self._lock:
             for table in self._tables.values():
                 if table.table_id == was.table_id:
@@ -146,7 +146,7 @@ class Program(Texts):
                     raise
                 if e.code == INDEX_NEEDED:
                     await self._done(packets.Ask(0, "looked up", command.was.name))
-                continue  # else: another worker since, or rows came by a load
+                continue  # else: a worker restarted, or rows were loaded
             except asyncio.CancelledError:
                 await self._unfit(command.was)
                 raise
@@ -155,7 +155,7 @@ class Program(Texts):
         return Change()
 
     def _refuse_if_needed(self, command: commands.AlterTable, gone: Collection[str] = ()) -> None:
-        """What named views need of a table stays.  gone: views that are not asked."""
+        """Raise an error if the command changes what named views need.  gone: views to ignore."""
         self._refuse_if_read(command, gone)
         self._refuse_if_told_apart(command, gone)
 
@@ -170,7 +170,7 @@ class Program(Texts):
                                           "and the table at once, with noria apply")
 
     def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
-        """A view that is right for one row of each key only (GROUP BY the key) keeps that key."""
+        """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it."""
         if command.was.keyed == command.table.keyed:
             return
         tables = {**self._tables, fold(command.was.name): replace(command.table, name=command.was.name)}
@@ -184,10 +184,10 @@ class Program(Texts):
                                    ) from None
 
     async def _alter_table(self, command: commands.AlterTable) -> commands.AlterTable:
-        """The change as it was made, with what only the time tells of new columns."""
+        """Make the change and return it as made, with the current time in new columns that need it."""
         name, to = fold(command.was.name), fold(command.table.name)
         if self._tables.get(name) != command.was:
-            raise view_changed(command.was.name)  # since the statement was planned
+            raise view_changed(command.was.name)  # it changed since the statement was planned
         if to != name and self._taken(to):
             raise table_exists(command.table.name)
         self._refuse_if_needed(command)
@@ -208,7 +208,7 @@ class Program(Texts):
         return commands.AlterTable(command.was, table)
 
     async def _rename_tables(self, command: commands.RenameTables) -> Change:
-        """From left to right, and all at once."""
+        """Rename tables from left to right, all in one change."""
         tables, change = dict(self._tables), self.schema + 1
         steps: list[packets.AlterTable] = []
         names: list[tuple[str, str]] = []
@@ -230,8 +230,8 @@ class Program(Texts):
         return Change()
 
     async def _indexed(self, command: commands.AlterTable) -> None:
-        """Wait for the table's indexes, which are built in the background; without them they are taken back.  All else
-        stays: there may be rows that have new columns, or that UNIQUE has refused."""
+        """Wait for the table's indexes, which are built in the background; on failure drop them.  The rest of the
+        change stays: rows may have new columns already, or UNIQUE may have rejected some."""
         try:
             await self._done(packets.Ask(0, "indexed", command.table.name))
         except BaseException:
@@ -266,7 +266,7 @@ class Program(Texts):
         return Change()
 
     def _checked(self, command: commands.CreateView) -> set[str]:
-        """The names of the views that the text reads, if the view may be made."""
+        """The names of the views that the text reads.  Raises SqlError if the view cannot be made."""
         name = fold(command.view.name)
         if name in self._tables or (self._taken(name) and not command.or_replace):
             raise table_exists(command.view.name)
@@ -280,8 +280,8 @@ class Program(Texts):
         return used
 
     async def _replace_view(self, command: commands.CreateView) -> Change:
-        """The new view is made beside the old one, which answers until the new one is whole; once more, should the
-        worker end on the way."""
+        """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
+        meanwhile, try again."""
         for _ in range(limits.POISON_DEATHS):
             try:
                 return await self._replaced(command)
@@ -322,7 +322,7 @@ class Program(Texts):
         return Change()
 
     def _not_beside(self, names: Iterable[str]) -> None:
-        """These have taken their places, or are given up."""
+        """Forget views in the making, which have replaced others or were given up."""
         for name in names:
             self._beside.pop(name, None)
         self._fewer_beside.set()
@@ -333,7 +333,7 @@ class Program(Texts):
         self._beside = {known: view.with_table(table, name) for known, view in self._beside.items()}
 
     async def _whole_beside(self, reply: packets.Migrated) -> None:
-        """Wait for the first states of those that were made beside others."""
+        """Wait for the first states of views that were made beside others."""
         waiting = dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)])
         fills = [asyncio.ensure_future(self.first_states.whole(
             replace(self._beside[name], name=name), [(node, plan) for v, node, plan in reply.bootstrap if v == name]))
@@ -397,17 +397,17 @@ class Program(Texts):
         parse(text, recorder)
         return recorder.views
 
-    # ------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------ errors
     def _forget(self, name: str) -> None:
         self.first_states.forget(name)
         self._deaths.pop(name, None)
         super()._forget(name)
 
     def _unfillable(self, name: str, why: BaseException) -> None:
-        """A view has no first state, and will not have one while this worker lives."""
+        """Leave out a view that will have no first state while this worker lives."""
         view = self._views.get(name) or self._adhoc.get(name)
         if view is None or isinstance(why, WorkerGone) or (is_out_of_service(why) and not view.adhoc):
-            return  # the last one the worker builds again by itself
+            return  # the worker itself rebuilds a view that is out of service
         if isinstance(why, Poisoned):  # building it ends workers
             self._deaths[name] = limits.POISON_DEATHS
         error = why if isinstance(why, SqlError) else SqlError(1105, "HY000", str(why))
@@ -416,13 +416,13 @@ class Program(Texts):
         self._leave_out(name, error)
         self._link.submit(packets.Migrate((packets.DropView(view.name, error),), self.recipe(), False))
 
-    # ------------------------------------------------------------ a worker appears
+    # ------------------------------------------------------------ a worker starts
     async def welcome(self, hello: packets.Hello) -> None:
-        """Teach a worker that came up the program that its store holds, and the ad-hoc views of this front end.
+        """Send a worker that started the program that its store holds, and the ad-hoc views of this front end.
 
-        A change may be waiting for its answer from the worker that died, and holds the lock: it is sent again
-        after this, and answered as if nothing had happened.  So this takes no lock, and what the store
-        holds of that change is there already when its answer comes.
+        A change may be waiting for the answer of the worker that died, and hold the lock.  It is sent again after
+        this, and answered as if nothing had happened.  So this takes no lock, and the catalog already has what
+        the store holds of that change when its answer arrives.
         """
         adhoc = list(self._adhoc.values())
         self._tables = {fold(t.name): t for t in hello.tables if not t.is_beside}
@@ -442,7 +442,7 @@ class Program(Texts):
         self._read_through()
         self.version += 1
         self._broken.clear()
-        if self._at is not None:  # a worker ended before it was brought back
+        if self._at is not None:  # a worker ended while it was restored
             self._deaths[self._at] = self._deaths.get(self._at, 0) + 1
             for view in self._kept():
                 if self._may(view):
@@ -450,12 +450,12 @@ class Program(Texts):
         else:
             await self._bring_back([v for v in self._kept() if self._may(v)], ALL)
         self._at = None
-        for table in [t for t in hello.tables if t.is_beside]:  # whoever made it has ended, or begins anew
+        for table in [t for t in hello.tables if t.is_beside]:  # the change that made it has ended or starts again
             self._link.submit(packets.Migrate((packets.DropTable(table.name),), self.recipe()))
 
     @contextmanager
     def _making(self, views: Sequence[ViewDef]) -> Iterator[None]:
-        """A change of the program makes these; a worker that has committed it may end before it answers."""
+        """Remember the views of the current change: a worker may commit it and end before it answers."""
         self._under_way = views
         try:
             yield
@@ -463,30 +463,30 @@ class Program(Texts):
             self._under_way = ()
 
     def _as_made(self, view: ViewDef) -> ViewDef:
-        """The view of a recipe, as the change under way goes on to call it where it is of that."""
+        """The view of a recipe, with the definition number that the current change uses if it is one of that."""
         made = (m for m in self._under_way if m == replace(view, definition=m.definition))
         return next(made, None) or self._numbered(view)
 
     def _read_through(self) -> None:
-        """Nothing is kept yet: what can be read through another view has no reader, whichever came first."""
+        """Mark views that can be read through another view as readerless: no worker keeps anything yet."""
         for name, view in self._views.items():
             lender = None if view.internal or name in self._readerless else self._lender(view, named=True)
             if lender is not None:
                 self._readerless.add(name)
 
     def _kept(self) -> list[ViewDef]:
-        """What a worker has: named views but those without a reader, and ad-hoc ones."""
+        """The views that a worker has: named views with a reader, and ad-hoc ones."""
         return [*(v for n, v in self._views.items() if n not in self._readerless), *self._adhoc.values()]
 
     def _may(self, view: ViewDef) -> bool:
-        """May it be brought back?  What ended two workers is left out."""
+        """True if the view may be restored; a view that ended POISON_DEATHS workers is left out."""
         deaths = self._deaths.get(fold(view.name), 0)
         if deaths >= limits.POISON_DEATHS:
             self._leave_out(fold(view.name), SqlError(1105, "HY000", f"it ended the worker {deaths} times"))
         return deaths < limits.POISON_DEATHS
 
     async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:
-        """Views that cannot be made are left out and told to whoever asks for them."""
+        """Restore views.  Those that cannot be made are left out; reads of them return the error."""
         self._at = at
         async for reply in brought_back(self._link, views, self.recipe()):
             for name, why in reply.failed:

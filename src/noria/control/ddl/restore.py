@@ -1,7 +1,7 @@
-"""What a worker that came up is taught, one reply after the other.
+"""Restores the views of a worker that started, one reply after the other.
 
-Keeps true: a view whose first state a full disk does not let it have is tried again for a while, for there may be space
-soon; only then is it left out.
+Keeps true: a view without a first state because the disk is full is tried again for TRIES * AGAIN_S seconds, since
+there may be space soon.  Only then is it left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ TRIES, AGAIN_S = 30, 1.0  # on a full disk
 
 
 class Recovering(Protocol):
-    """What is needed of a link."""
+    """The method of a link that is needed here."""
 
     async def recover(self, body: Any) -> Any: ...
 
 
 async def brought_back(link: Recovering, views: Sequence[ViewDef], recipe: tuple[str, ...], again_s: float = AGAIN_S
                        ) -> AsyncIterator[Migrated]:
-    """Each reply with the views that are given up."""
+    """Yield each reply, with the views that are given up."""
     for tries in reversed(range(TRIES)):
         reply: Migrated = await link.recover(Migrate(tuple(map(published, views)), recipe, durable=False, each=True))
         if reply.error is not None:

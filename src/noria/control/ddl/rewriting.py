@@ -1,17 +1,17 @@
-"""UPDATE and DELETE that go through a large table: by Spark, while its worker goes on.
+"""UPDATE and DELETE over a large table: Spark rewrites the table while its worker continues.
 
-    writes of the table wait ─► Spark: which rows it concerns
+    writes of the table wait ─► Spark: which rows match
       few ──► one write of just these
       many ─► an empty table beside it, with a twin of each of its views ─► Spark: files of all rows as they will be
-              ─► taken in, at all workers or none ─► the twins are filled ─► ONE Migrate: names change (`truncating`)
-                                                                                         ─► writes go on
+              ─► ingested by all workers or none ─► the twins are filled ─► ONE Migrate: names change (`truncating`)
+                                                                                         ─► writes continue
 
 Keeps true:
-* until that packet everybody reads the old rows; a statement that fails, is cancelled, or whose server ends, has
-  changed nothing
-* the table is as it was when the statement began until it is done, because nobody else writes it; reads go on, and
-  writes of other tables
-* a feed tells each change of a row: a table whose rows a feed tells is changed by its worker
+* Until that packet everybody reads the old rows.  A statement that fails, is cancelled, or whose server ends has
+  changed nothing.
+* The table does not change while the statement runs, because nothing else writes it.  Reads continue, and so do writes
+  of other tables.
+* A feed records each change of a row, so a table under a feed is changed by its worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Rewritable = Update | Delete
 
 
 class Found(Protocol):
-    """How many rows a statement concerns and changes, and what it comes to by worker, if that is few rows."""
+    """How many rows a statement matches and changes; if they are few, its `Move` for each worker."""
 
     @property
     def rows(self) -> int: ...
@@ -57,17 +57,17 @@ class Found(Protocol):
 
 
 class Rewriter(Protocol):
-    """Spark's part.  tell: is called with how far it is."""
+    """Spark's part of a rewrite.  tell: is called with its progress."""
 
     async def matching(self, statement: Rewritable, table: TableDef, tell: Tell) -> Found: ...
 
     async def rewritten(self, statement: Rewritable, table: TableDef, other: TableDef, tell: Tell) -> None:
-        """The other table has the rows as the statement leaves them."""
+        """Fill the other table with the rows as the statement leaves them."""
 
 
 @dataclass(kw_only=True)
 class _Rewrite(Run):
-    """filled: has the other table its rows?"""
+    """A table that is being rewritten.  filled: True once the other table has its rows."""
 
     statement: Rewritable
     tell: Tell
@@ -75,12 +75,12 @@ class _Rewrite(Run):
 
 
 class Rewriting(Copying):
-    """See the module."""
+    """A program that lets Spark run UPDATE and DELETE over large tables."""
 
     rewriter: Rewriter | None = None
 
     def may_rewrite(self, statement: Statement) -> TypeGuard[Rewritable]:
-        """Does it look at all rows of its table, and would Spark do?"""
+        """True if the statement would scan its whole table, and Spark could run it."""
         if self.rewriter is None or not isinstance(statement, Update | Delete):
             return False
         table = self._tables.get(fold(statement.table))
@@ -89,8 +89,11 @@ class Rewriting(Copying):
         return not self._is_told(table)
 
     async def rewrite(self, statement: Rewritable, tell: Tell) -> packets.Wrote | None:
-        """What became of it; None where its worker is to do it, and nothing was done.  SqlError: nothing is changed.
-        Cancelled: likewise, unless it was too late, which the answer tells."""
+        """Run the statement by Spark; None if its worker should run it, and nothing was done.
+
+        After a SqlError nothing is changed.  So it is after a cancellation, unless it was too late: then the result is
+        returned.
+        """
         planned = self._known(statement.table)
         about: packets.Done = await self._link.ask(packets.Ask(0, "table", statement.table), retry=True)
         if about.error is not None:
@@ -100,7 +103,7 @@ class Rewriting(Copying):
         return await self._given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
 
     async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
-        """Are few rows in the range of a key or an index that the condition bounds it to?"""
+        """True if few rows are in a range of a key or an index to which the condition is limited."""
         bounds = between(statement.where, [c.type for c in table.columns])
         for column in {columns[0] for columns in (table.primary_key, *(i.columns for i in table.indexes)) if columns}:
             if column in bounds:
@@ -134,7 +137,7 @@ class Rewriting(Copying):
         assert self.rewriter is not None
         tell("waiting for writes of the table")
         async with AsyncExitStack() as still:
-            async with self._lock:  # in which TRUNCATE writes the table
+            async with self._lock:  # the lock under which TRUNCATE writes the table
                 self._refuse_changed(table)
                 still.enter_context(self._noted(table))
             write = await still.enter_async_context(self._link.unwritten(table.name))
@@ -153,8 +156,10 @@ class Rewriting(Copying):
             return packets.Wrote(0, (WriteResult(found.changed, matched=found.rows),))
 
     async def _few(self, table: TableDef, statement: Rewritable, found: Found, write: Unwritten) -> packets.Wrote:
-        """Just the rows that change.  Those that go to other workers, or get a value that another one may have, are the
-        workers' to find."""
+        """Write only the rows that change.
+
+        If rows may move between workers or repeat a UNIQUE value of another one, the workers run the statement.
+        """
         assert found.moves is not None
         async with self._lock:
             self._refuse_changed(table)
@@ -164,7 +169,7 @@ class Rewriting(Copying):
         return replace(wrote, results=(WriteResult(found.changed, 0, found.rows, wrote.results[0].error),))
 
     def _refuse_changed(self, table: TableDef) -> None:
-        """Within the lock: is the table as it was, and does no feed tell its rows?"""
+        """Under the lock: raise an error if the table changed, or a feed reads it."""
         if self._tables.get(fold(table.name)) != table:
             raise view_changed(table.name)
         if self._is_told(table):
@@ -196,23 +201,25 @@ class Rewriting(Copying):
         run.filled = True
         run.tell("filling views")
         for twin in run.twins.values():
-            if not twin.view.internal:  # it has no state but those of views over it
+            if not twin.view.internal:  # an internal view has no state of its own
                 await self.first_states.whole(replace(twin.view, name=twin.name), ())
 
     def _input(self, plan: Mir, run: Run) -> Mir:
         if isinstance(run, _Rewrite) and run.filled:
-            raise view_changed(run.was.name)  # a view that came since, too large for its worker: once more
+            raise view_changed(run.was.name)  # a new view, too large for its worker: start again
         return super()._input(plan, run)
 
 
 class _ForItsWorker(Exception):
-    """The statement is its worker's to do."""
+    """The worker of the table should run the statement."""
 
 
 @contextmanager
 def _begins_anew(table: TableDef) -> Iterator[None]:
-    """What ends with a worker or with Spark, before anything was changed, is done again: 1146 is of a table beside the
-    one that there is, which went with the workers."""
+    """Turn the end of a worker or of Spark, before anything was changed, into an error that starts the statement again.
+
+    Error 1146 means the table beside the old one, which was lost with the workers.
+    """
     try:
         yield
     except (WorkerGone, DriverGone) as e:
@@ -224,7 +231,7 @@ def _begins_anew(table: TableDef) -> Iterator[None]:
 
 
 def _means_the_same(statement: Rewritable, planned: TableDef, table: TableDef) -> bool:
-    """Are its columns those for which it was planned?"""
+    """True if the statement's columns are the same as when it was planned."""
     def of(some: TableDef, column: int) -> tuple[object, ...] | None:
         if column >= len(some.columns):
             return None
@@ -236,7 +243,7 @@ def _means_the_same(statement: Rewritable, planned: TableDef, table: TableDef) -
 
 
 def _is_led_to(where: Expr | None, table: TableDef) -> bool:
-    """Does a key or a declared index lead to the rows that the condition may be true of?"""
+    """True if a key or a declared index finds the rows for which the condition may be true."""
     points = bounded(where, [c.type for c in table.columns])
     return any(columns and columns[0] in points for columns in (table.primary_key, *(i.columns for i in table.indexes)))
 

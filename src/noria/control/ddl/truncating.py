@@ -1,14 +1,14 @@
-"""TRUNCATE: a small table is emptied in one commit and tick; a large one gives its name to an empty one (section 5).
+"""TRUNCATE: empties a small table in one commit and tick; replaces a large one by an empty one (section 5).
 
     few rows ──► one write
     many ──► an empty table beside it ─► a twin of each of its views over that, filled ─► ONE Migrate: names change
 
 Keeps true:
-* until that packet everybody reads the old rows, and what is written goes with them; the packet is one commit, so that
-  a crash at any moment leaves the old table or the empty one, and its rows go as files do, uncounted
-* no catalog and no recipe has the empty table and the twins before: a worker that comes up knows nothing of them
-* the packet goes when each view that then reads the table has its twin, whole, whatever became of views meanwhile
-* positions and the past of columns stay: statements and texts of before mean what they meant
+* Until that packet everybody reads the old rows, and new writes are lost with them.  The packet is one commit, so a
+  crash at any moment leaves the old table or the empty one.  The old rows are deleted as files, uncounted.
+* No catalog and no recipe has the empty table and the twins before: a worker that starts knows nothing of them.
+* The packet is sent when each view that then reads the table has a whole twin, whatever happened to views meanwhile.
+* Positions and former columns are kept: earlier statements and texts mean what they meant.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ class _Twin:
 
 @dataclass
 class Run:
-    """One table that takes another one's place, under way.  name: what it is called then; made: is it there?  twins: by
-    the views' folded names; stale: those made for definitions that are no more; explained: by the twins' names."""
+    """A table that is being replaced.
+
+    name: the final name of the other table; made: True once that exists.  twins: by the views' folded names; stale:
+    twins of replaced definitions; explained: explanations by the twins' names.
+    """
 
     was: TableDef
     empty: TableDef
@@ -65,12 +68,12 @@ class Run:
 
 
 class Truncating(Program):
-    """See the module."""
+    """A program that can empty tables."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
-        self._emptying = asyncio.Lock()  # the twins of one TRUNCATE would keep another from its end
-        self._unwritten: dict[str, asyncio.Event] = {}  # tables whose writes wait, and what is set when they do no more
+        self._emptying = asyncio.Lock()  # the twins of one TRUNCATE would keep another from finishing
+        self._unwritten: dict[str, asyncio.Event] = {}  # tables whose writes wait, and the events that end the wait
 
     async def _define(self, command: commands.Command) -> Change:
         if not isinstance(command, commands.Truncate):
@@ -94,7 +97,7 @@ class Truncating(Program):
                 await self._instead(self._run_for(self._known(name)))
 
     async def _emptied_at_once(self, name: str) -> bool:
-        """Nothing is done to a table of many rows."""
+        """Empty a small table with one write; False, and nothing done, for a table of many rows."""
         while True:
             async with self._lock:
                 if (held := self._unwritten.get(fold(name))) is None:
@@ -108,7 +111,7 @@ class Truncating(Program):
         return error is None
 
     async def _instead(self, run: Run) -> None:
-        """As one change, whenever everything that it needs is there."""
+        """Replace the table in one change, as soon as all preconditions hold."""
         try:
             while (more := await self._next(run)) is not None:
                 await more
@@ -136,9 +139,11 @@ class Truncating(Program):
         return self._last_table_id
 
     async def _next(self, run: Run) -> Awaitable[object] | None:
-        """One change of the program: the twins that are missing are made; or, where none is, the last one.  What is to
-        be waited for before the next: of a view that reads the table and is being replaced, it is to have a twin as it
-        is then."""
+        """Make one change of the program: the missing twins, or if none is missing, the last change.
+
+        Returns what to await before the next change.  A view that reads the table and is being replaced is awaited
+        first, because its twin must have its new definition.
+        """
         async with self._lock:
             if self._tables.get(fold(run.was.name)) != run.was:
                 raise view_changed(run.was.name)
@@ -154,12 +159,12 @@ class Truncating(Program):
             return None
 
     def _before_switch(self, run: Run) -> Awaitable[None] | None:
-        """What is to be done once all twins are there."""
+        """What is left to do once all twins exist, or None."""
         return None
 
     async def _make(self, run: Run, views: Sequence[ViewDef]) -> packets.Migrated:
-        if not run.made:  # by itself: making files takes some milliseconds each
-            run.made = True  # or half made
+        if not run.made:  # in a change of its own: creating files takes some milliseconds each
+            run.made = True  # or partly made
             await self._with_room((packets.CreateTable(run.empty),), self.recipe(), not run.empty.is_passing)
         steps = []
         for view in views:
@@ -175,11 +180,11 @@ class Truncating(Program):
         return replace(reply, bootstrap=by_spark)
 
     def _input(self, plan: Mir, run: Run) -> Mir:
-        """The input of a twin's node for Spark, whose snapshots do not have the empty table."""
+        """The input of a twin's node for Spark, whose snapshots lack the empty table."""
         return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))
 
     async def _switch(self, run: Run, views: Sequence[ViewDef]) -> None:
-        """The other table gets the name and its views get theirs; all that was goes."""
+        """Rename the other table and the twins, and drop the old table and its views."""
         table = replace(run.empty, name=run.name)
         gone = replace(run.was, name=beside(run.was.name, run.was.table_id))
         twins = [run.twins[fold(v.name)] for v in views]
@@ -196,7 +201,7 @@ class Truncating(Program):
         self._tables[fold(table.name)] = table
         numbers = {fold(t.view.name): t.view.definition for t in twins}
         for name, view in [(n, v) for n, v in self._views.items() if _reads(v, run.was)]:
-            new = self._numbered(_over(view, run.was, table))  # of one without a reader: its own
+            new = self._numbered(_over(view, run.was, table))  # a view without a reader keeps its own number
             self._redefine(replace(new, definition=numbers.get(name, new.definition)))
         for t in twins:
             if t.name in run.explained:
@@ -209,10 +214,10 @@ def _reads(view: ViewDef, table: TableDef) -> bool:
 
 
 def _over(view: ViewDef, was: TableDef, table: TableDef) -> ViewDef:
-    """The view over another table in its place."""
+    """The view with one table replaced by another."""
     return replace(view, plan=rebased(view.plan, was.name, lambda b: _as(b, table)))
 
 
 def _as(base: Base, table: TableDef) -> Base:
-    """As many columns of another table, called alike, with its keys as far as they are of these."""
+    """The same columns of another table, with its keys as far as they consist of these columns."""
     return Base(replace(base.table, name=table.name, table_id=table.table_id).keyed_as(table))

@@ -1,1 +1,1 @@
-"""Processes and their leases: Spark's drivers, slots for their work, who owns a data directory."""
+"""Processes and their leases: Spark drivers, slots for their jobs, the owner of a data directory."""

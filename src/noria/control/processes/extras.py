@@ -1,4 +1,4 @@
-"""Packages that only some commands need: extras of the installation."""
+"""Checks for packages that only some commands need: extras of the installation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 
 
 def require(extra: str, what: str, *packages: str) -> None:
-    """ValueError that names what to install, if one of the packages that `what` needs is not installed."""
+    """Raise a ValueError that names the extra to install, if a package that `what` needs is missing."""
     for package in packages:
         try:
             import_module(package)

@@ -1,4 +1,4 @@
-"""Where a lease is, as `--lease` names it; apart from `zookeeper`, whose client is an extra of the installation."""
+"""Parses the address of a lease as `--lease` has it; apart from `zookeeper`, whose client is an extra."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _ADDRESS = re.compile(r"zk://([\w.:,\[\]-]+)((?:/[\w.-]+)*)/?")
 
 
 class LeaseUnavailable(Exception):
-    """No lease can be had: what was tried, what to do."""
+    """No lease can be obtained; the message has what was tried and a remedy."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """hosts: "host:port,host:port"; path: of the node below which the lease is."""
+    """hosts: "host:port,host:port"; path: that of the node below which the lease is."""
 
     hosts: str
     path: str
 
     @staticmethod
     def of(text: str) -> Address:
-        """ValueError if it is none."""
+        """Parse an address.  Raises ValueError if it is none."""
         found = _ADDRESS.fullmatch(text)
         if found is None:
             raise ValueError(f"'{text}' is no address of a lease: zk://HOST:PORT[,HOST:PORT…]/PATH")

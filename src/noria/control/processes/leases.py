@@ -1,10 +1,10 @@
-"""Who owns a data directory, and the epoch that goes with it.
+"""Decides who owns a data directory, and in which epoch.
 
-One front end at a time holds a directory's `lock`; who changes it takes the next epoch, written durably before anything
-is started with it.  Workers number their own incarnations (`runtime/transport/lineage.py`): a worker that is started
-again under the same front end keeps its epoch, because unanswered changes are told apart by (epoch, seq).
+One front end at a time holds a directory's `lock`.  A new owner increments the epoch and writes it durably before it
+starts anything.  Workers number their own incarnations (`runtime/transport/lineage.py`).  A worker that restarts under
+the same front end keeps its epoch, because unanswered changes are identified by (epoch, seq).
 
-Keeps true: two claims of a directory never hold at once; no epoch is given twice.
+Keeps true: two claims of a directory never hold at once; no epoch is used twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from noria.storage.rocks.disk import sync
 
 
 class CannotClaim(Exception):
-    """The directory cannot be ours, for another front end serves it or it cannot be written: which, and what to do."""
+    """The directory cannot be claimed: another front end serves it, or it cannot be written."""
 
 
 class Claim:
-    """A data directory that is ours until `release` or the end of the process.  wrest: nobody else may hold it, for we
-    have what decides that (`zookeeper`); a process of this machine that does still is killed."""
+    """The claim of a data directory, held until `release` or the end of the process.
+
+    wrest: a lease (`zookeeper`) proves that no other process may hold the directory; a process of this machine that
+    still does is killed.
+    """
 
     def __init__(self, data_dir: Path, wrest: bool = False):
         self.data_dir = data_dir
@@ -47,7 +50,7 @@ class Claim:
         us = Process.of(os.getpid())
         assert us is not None, "we live"
         said = f"{us.pid} {us.started} {us.space}".encode()
-        os.pwrite(self._lock, said, 0)  # where the last one's was, for which there is room
+        os.pwrite(self._lock, said, 0)  # over the last owner's entry, so it needs no new room
         os.ftruncate(self._lock, len(said))
 
     def _locked(self) -> bool:
@@ -58,7 +61,7 @@ class Claim:
         return True
 
     def next_epoch(self) -> int:
-        """For what is started now, and nothing that was before."""
+        """Increment the epoch durably and return it, for processes that are started from now on."""
         path = self.data_dir / "epoch"
         try:
             epoch = int(path.read_text()) + 1 if path.exists() else 1
@@ -91,7 +94,7 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 def _killed(holder: list[str]) -> bool:
-    """Is the process that said so of itself, on this machine, no more?"""
+    """True if the process that the lock file names is of this machine and has ended."""
     try:
         pid, started, space = holder
         process = Process(int(pid), int(started), space)

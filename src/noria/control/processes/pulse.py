@@ -1,8 +1,8 @@
-"""Whether a Spark driver and its JVM live, told from how many questions in a row they have left unanswered.
+"""Decides whether a Spark driver and its JVM are alive, from the number of consecutive unanswered questions.
 
-Keeps true: what passes is counted in beats of the one who asks, so that a machine that slept, or a front end that was
-stalled, is one beat late and no more; a process that waits for a processor or collects garbage is given
-SPARK_SILENT_BEATS, one that somebody has stopped (the kernel says so) SPARK_STOPPED_BEATS.
+Keeps true: time is counted in beats of the asking process.  So a machine that slept, or a front end that was stalled,
+costs one beat and no more.  A process that waits for a processor or collects garbage may miss SPARK_SILENT_BEATS.  A
+process that the kernel reports as stopped may miss SPARK_STOPPED_BEATS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from noria.core.limits import SPARK_SILENT_BEATS, SPARK_STOPPED_BEATS
 
 
 def is_stopped(pid: int) -> bool:
-    """Is the process stopped by a signal or a debugger?"""
+    """True if the process is stopped by a signal or a debugger."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -25,7 +25,7 @@ def is_stopped(pid: int) -> bool:
 
 @dataclass
 class Pulse:
-    """verdict: why the driver must be replaced; empty while it need not."""
+    """Counts unanswered questions.  verdict: why the driver must be replaced; empty otherwise."""
 
     stopped: Callable[[int], bool] = is_stopped
     missed: int = 0
@@ -36,7 +36,7 @@ class Pulse:
         self.missed, self.jvm_missed = 0, jvm_missed
 
     def beat(self, driver: int, jvm: int | None) -> None:
-        """A question was asked a beat ago."""
+        """Count a question that was sent one beat ago, and judge."""
         self.missed += 1
         if self.missed > self._patience(driver):
             self.verdict = f"it has answered none of {self.missed} questions and was killed"

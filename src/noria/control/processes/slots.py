@@ -1,7 +1,7 @@
-"""Slots for work that must not all run at once, and a queue of bounded length before them.
+"""Slots for work that must not all run at once, with a queue of bounded length.
 
-Keeps true: never more than `slots` are taken; who waits gets his in the order of arrival, except that what is tried
-again goes first; a full queue is told at once, and somebody who is cancelled while he waits leaves nothing behind.
+Keeps true: at most `slots` are in use.  Slots are assigned in the order of arrival; only work that is tried again has
+priority.  A full queue raises an error at once.  A cancelled waiter leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Slots:
-    """`full` makes the error for one too many.  To be used from one event loop."""
+    """Assigns slots, within one event loop.  full: makes the error for a full queue."""
 
     def __init__(self, slots: int, queue: int, full: Callable[[], Exception]):
         self.slots, self.free = slots, slots
@@ -27,7 +27,7 @@ class Slots:
         return bool(self._waiting) or not self.free
 
     async def take(self) -> Callable[[], None]:
-        """Wait for a slot; what gives it back, once however often it is called."""
+        """Wait for a slot; return the function that releases it, once however often it is called."""
         if not self.must_wait():
             return self._taken(1)
         if len(self._waiting) >= self._queue:
@@ -35,7 +35,7 @@ class Slots:
         return await self._wait(1, self._waiting.append)
 
     async def take_all(self) -> Callable[[], None]:
-        """Wait until nothing else runs, before all who wait."""
+        """Wait, before all other waiters, until nothing else runs; return the function that releases all slots."""
         if self.free == self.slots:
             return self._taken(self.slots)
         return await self._wait(self.slots, self._waiting.appendleft)
@@ -49,7 +49,7 @@ class Slots:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._waiting.remove(entry)
-            else:  # both at once: it had its turn
+            else:  # it was cancelled when it had already got the slots
                 self.free += wanted
             self._next()
             raise

@@ -1,11 +1,11 @@
-"""Keeps a Spark driver running, hands it jobs, and tells what happens to it and its workers.
+"""Keeps a Spark driver running, sends it jobs, and reports events of the driver and its workers.
 
-The driver (`spark/hosting/driver.py`) is a child process; when it or its JVM dies, or is frozen, another is started,
-which submits the workers' jobs anew.  Meanwhile the front end serves reads; jobs that were running fail with
-`DriverGone` and are the caller's to repeat, jobs that come wait for the next driver, for a bounded time.
+The driver (`spark/hosting/driver.py`) is a child process.  When it or its JVM dies or freezes, another one is started,
+which submits the workers' jobs again.  Meanwhile the front end serves reads.  Running jobs fail with `DriverGone`, and
+their callers repeat them.  New jobs wait for the next driver, for a bounded time.
 
-Keeps true: at most one driver lives; `stop` leaves no process behind, within seconds, whatever state Spark is in; a
-job that was cancelled ends in the driver too, or the driver is replaced.
+Keeps true: at most one driver lives.  `stop` leaves no process behind, within seconds, whatever state Spark is in.  A
+cancelled job ends in the driver too, or the driver is replaced.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from noria.spark.hosting.workers import WorkerEnded, WorkerStarted
 
 _STORE_ERROR = re.compile(r"Store(?:Error|Damaged): (.+)")
 EVENTS = 1_000  # kept for the dashboard and error messages
-RESTART_S = (0.0, 1.0, 3.0, 10.0)  # before the next driver, by failed starts in a row; the last one stays
+RESTART_S = (0.0, 1.0, 3.0, 10.0)  # before the next driver, by consecutive failed starts; the last one repeats
 
 
 class DriverGone(ConnectionError):
-    """The Spark driver ended while it worked on a job; a new one is on its way."""
+    """The Spark driver ended while it ran a job; a new one is being started."""
 
 
 class NoDriver(DriverGone):
-    """There is no Spark driver: the start for which a job waited has failed, or took too long."""
+    """There is no Spark driver: the start for which a job waited failed, or took too long."""
 
 
 class JobError(Exception):
@@ -76,7 +76,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """at: seconds since the epoch; what: one word; detail: a sentence."""
+    """Something that happened.  at: seconds since the epoch; what: one word; detail: a sentence."""
 
     at: float
     what: str
@@ -85,7 +85,7 @@ class Event:
 
 @dataclass
 class _Job:
-    """on_end is called once: when the driver has ended the job, or there is no driver with it any more."""
+    """A job of the driver.  on_end is called once: when the driver has ended the job, or the driver is gone."""
 
     function: str
     future: asyncio.Future[Any]
@@ -100,12 +100,14 @@ class _Job:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing at the end of a job."""
 
 
 class Supervisor:
-    """To be used from the event loop that started it.  workers None: batch jobs only.  name: what its events and
-    messages call the driver."""
+    """Supervises one driver, from the event loop that started it.
+
+    workers: None for batch jobs only.  name: the driver's name in events and messages.
+    """
 
     def __init__(self, settings: SparkSettings, workers: WorkerConfig | None = None, *,
                  log_path: Path | None = None, on_event: Callable[[Event], None] | None = None,
@@ -121,9 +123,9 @@ class Supervisor:
         self._next_job = 0
         self._up = asyncio.Event()
         self._waiting: set[asyncio.Future[None]] = set()  # jobs that wait for a driver
-        self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once one cannot
+        self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once that happens
         self._keeper: asyncio.Task[None] | None = None
-        self._when_needed = False  # the first job starts it
+        self._when_needed = False  # does the first job start the driver?
         self._process: asyncio.subprocess.Process | early.Begun | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
@@ -132,16 +134,16 @@ class Supervisor:
 
     @property
     def is_up(self) -> bool:
-        """Is there a driver that takes jobs?"""
+        """True if a driver accepts jobs."""
         return self._up.is_set()
 
     def processes(self) -> list[int]:
-        """The driver's process and its JVM's, as far as they are there."""
+        """The process ids of the driver and its JVM, if they run."""
         return [p.pid for p in (self._process, self._jvm) if p is not None]
 
     # ------------------------------------------------------------ life
     async def start(self) -> Ready:
-        """Start the driver and wait until its session is there; `SparkUnavailable` when there can be none."""
+        """Start the driver and wait until its session is ready.  Raises `SparkUnavailable` if it cannot start."""
         first: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.unusable = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(first))
@@ -152,22 +154,22 @@ class Supervisor:
             raise
 
     def start_soon(self) -> None:
-        """Start the driver and do not wait: a job does."""
+        """Start the driver without waiting; jobs wait for it."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(None))
 
     def start_when_needed(self) -> None:
-        """The first job starts the driver, and waits for it."""
+        """Let the first job start the driver and wait for it."""
         self._when_needed = True
 
     def host(self, workers: WorkerConfig) -> None:
-        """These workers, by this driver and by each after it."""
+        """Let this driver and its successors run these workers."""
         self.workers = workers
         if self.ready is not None:
             self._send(HostWorkers(workers))
 
     async def stop(self) -> None:
-        """Workers should have been told goodbye by their links before."""
+        """Stop the driver.  The links should have stopped the workers before."""
         self._when_needed = False
         if self._keeper is None:
             return
@@ -188,7 +190,7 @@ class Supervisor:
         self.state = "stopped"
 
     async def _keep(self, first: asyncio.Future[Ready] | None) -> None:
-        """One driver after the other.  first: gets what becomes of the first one, which is the only one if it fails."""
+        """Run one driver after the other.  first: gets the first start's result; if it fails, none follows."""
         failures = 0
         while self.state != "stopping":
             self.state = "starting"
@@ -232,7 +234,7 @@ class Supervisor:
         self._event("ended", f"process {self._process.pid}: {why}; starting another")
 
     async def _listen(self, reader: asyncio.StreamReader, pulse: Pulse, first: asyncio.Future[Ready] | None) -> None:
-        """Take the driver's messages, until the stream ends."""
+        """Process the driver's messages until the stream ends."""
         while True:
             head = await reader.readexactly(LENGTH.size)
             message = unpack(await reader.readexactly(LENGTH.unpack(head)[0]))
@@ -248,7 +250,7 @@ class Supervisor:
                 self._take(message)
 
     async def _watch(self, pulse: Pulse) -> None:
-        """Ask the driver whether it lives; kill one that is frozen or never becomes ready."""
+        """Ask the driver periodically whether it is alive; kill it if it is frozen or never becomes ready."""
         assert self._process is not None
         beats = 0
         while not pulse.verdict:
@@ -275,7 +277,7 @@ class Supervisor:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         log = os.open(self._log_path, flags, 0o600) if self._log_path else None
         try:
-            # A session of its own: an interrupt at the terminal is the front end's, which then stops it.
+            # A session of its own: an interrupt at the terminal reaches the front end, which then stops the driver.
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "noria.spark.hosting.driver", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -296,7 +298,7 @@ class Supervisor:
         self._tell_waiting()
 
     async def _bury(self) -> None:
-        """Nothing of the last driver stays: its process, its JVM (and so its workers), its jobs."""
+        """Remove the last driver: its process, its JVM (and so its workers), and its jobs."""
         self._up.clear()
         self._kill()
         jvm, self._jvm = self._jvm, None
@@ -307,11 +309,11 @@ class Supervisor:
                                    f"{f' ({self._last_end})' if self._last_end else ''}; another one is starting: "
                                    "run it again"))
         if jvm is not None:
-            await asyncio.to_thread(jvm.kill)  # and see it end
+            await asyncio.to_thread(jvm.kill)  # and wait for its end
 
     def _kill(self) -> None:
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):  # its group: a JVM that it was starting is of it
+            with contextlib.suppress(ProcessLookupError):  # its process group includes a JVM that it is starting
                 os.killpg(self._process.pid, signal.SIGKILL)
         if self._jvm is not None:
             end = self._jvm.send_kill()
@@ -321,10 +323,13 @@ class Supervisor:
     # ------------------------------------------------------------ jobs
     async def run_job(self, function: str, progress: Callable[..., None] | None = None, *, pool: str = "default",
                       on_end: Callable[[], None] = _nothing, **kwargs: Any) -> Any:
-        """The result of "module:function"(session, **kwargs) in the driver.  Raises noria's own errors
-        (a `SqlError`, say) as they are, others as `JobError`; `DriverGone` when the driver dies, `NoDriver` when the
-        next one cannot be started, or not within SPARK_WAIT_S.  Cancelling the call cancels the job, wherever it is;
-        `on_end` is called when nothing of it runs any more, which may be after the call."""
+        """The result of "module:function"(session, **kwargs) in the driver.
+
+        Raises noria's own errors, such as `SqlError`, as they are, and others as `JobError`.  Raises `DriverGone` when
+        the driver dies, and `NoDriver` when the next one cannot be started, or not within SPARK_WAIT_S.  Cancelling the
+        call cancels the job, wherever it is.  `on_end` is called when nothing of the job runs any more, which may be
+        after the call.
+        """
         try:
             await self._driver()
         except BaseException:
@@ -343,7 +348,7 @@ class Supervisor:
             raise
 
     async def _driver(self) -> None:
-        """Wait for a driver that takes jobs."""
+        """Wait for a driver that accepts jobs."""
         if self._when_needed:
             self.start_soon()
         if self._keeper is None:
@@ -361,7 +366,7 @@ class Supervisor:
             self._waiting.discard(start)
 
     def _tell_waiting(self, failed: Exception | None = None) -> None:
-        """A start has ended: well, or with this error."""
+        """Notify waiting jobs that a start has succeeded, or failed with this error."""
         for start in self._waiting:
             if start.done():
                 continue
@@ -374,8 +379,10 @@ class Supervisor:
         job.overdue = asyncio.get_running_loop().call_later(SPARK_CANCEL_S, self._overdue, job, left - SPARK_CANCEL_S)
 
     def _overdue(self, job: _Job, left: float) -> None:
-        """A cancelled job does not end: code that nothing interrupts.  The driver is replaced, but not under jobs of
-        others before their time, `left` seconds, is over."""
+        """Replace the driver, because a cancelled job does not end: nothing interrupts its code.
+
+        While jobs of others run, this waits up to `left` seconds.
+        """
         if left > 0 and any(not j.future.done() for j in self._jobs.values()):
             self._give_time(job, left)
         else:
@@ -396,7 +403,7 @@ class Supervisor:
             self._end_job(message)
 
     def _judge(self, message: WorkerEnded) -> None:
-        """Is its store one that no further try will open?"""
+        """Report a store that no restart will open."""
         broken = _STORE_ERROR.match(message.why)
         if broken and self.workers is not None and self.unusable is not None and not self.unusable.done():
             whose = f"worker {message.worker}: " if self.workers.workers > 1 else ""
@@ -425,7 +432,7 @@ class Supervisor:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(pack(command))
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ events
     def _event(self, what: str, detail: str) -> None:
         event = Event(time.time(), what if what.startswith("worker-") else f"{self.name}-{what}", detail)
         self.events.append(event)

@@ -1,12 +1,13 @@
-"""The lease of a data directory's controllers, in ZooKeeper: one server leads, others stand by and take over from it.
+"""The lease of a data directory's controllers, in ZooKeeper: one server leads, others stand by and replace it.
 
-It is kazoo's lock: an ephemeral node of the session, which goes when the session ends; who waits longest is next.
+The lease is kazoo's lock: an ephemeral node of the session, which is deleted when the session ends.  The server that
+waits longest is next.
 
-Keeps true: who has lost the lease is told before ZooKeeper gives it to another, also where ZooKeeper cannot be reached
-any more, and not before that.  ZooKeeper keeps a node for a session's time after it has last heard of its process,
-which it has at the earliest when the last question that it answered was sent: so a thread asks again and again whether
-the node is there, and a little before that time is over the lease counts as lost.  A lease that was lost does not come
-back; the process that had it ends, as if it had crashed.
+Keeps true: a server learns that it lost the lease before ZooKeeper grants it to another, even if ZooKeeper is
+unreachable.  It does not give the lease up earlier than that requires.  ZooKeeper keeps a node for the session's time
+after it last heard of its process.  That is no earlier than when the last answered question was sent.  So a thread asks
+again and again whether the node exists, and shortly before that time is over the lease counts as lost.  A lost lease is
+never regained; the process that had it ends as if it had crashed.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from kazoo.recipe.lock import Lock
 
 from noria.control.processes.lease_address import Address, LeaseUnavailable
 
-SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; it makes at least two of its ticks of it
+SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; at least two of its ticks
 CONNECT_S = 10.0
 ASK_SHARE = 1 / 6  # of the session's time, between two questions
-SURE_SHARE = 11 / 12  # of the session's time, for which an answer is good
+SURE_SHARE = 11 / 12  # of the session's time, for which an answer is valid
 
 
 class Lease:
-    """To be used from one event loop.  holder: what others are told of us.  note: of what it waits for."""
+    """Acquires and watches a lease, within one event loop.  holder: our name for others; note: reports the progress."""
 
     def __init__(self, address: Address, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
         self._address, self._holder, self._note = address, holder, note
         self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
         self._ask_s, self._sure_s = session_s * ASK_SHARE, session_s * SURE_SHARE
         self._lock: Lock | None = None
-        self._end: asyncio.TimerHandle | None = None  # of what the last answer is good for
-        self._ended = threading.Event()  # for who asks
+        self._end: asyncio.TimerHandle | None = None  # of the validity of the last answer
+        self._ended = threading.Event()  # for the asking thread
         self.held = False
 
-    # ------------------------------------------------------------ to be had
+    # ------------------------------------------------------------ acquiring
     async def take(self) -> None:
-        """Wait until it is ours."""
+        """Wait until this server has the lease."""
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()  # why, once it is lost
         self._sure: asyncio.Future[None] = self._loop.create_future()  # the first answer
@@ -64,11 +65,11 @@ class Lease:
             threading.Thread(target=self._ask, name="lease", daemon=True).start()
             first: set[asyncio.Future[Any]] = {self._sure, self.lost}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if self.lost.done():  # while the answer was on its way
+            if self.lost.done():  # it was lost before the first answer
                 raise LeaseUnavailable(f"the lease was lost as it came: {self.lost.result()}")
 
     async def release(self) -> None:
-        """Let the next one have it at once."""
+        """Release the lease, so that the next server gets it at once."""
         self.held = False
         self._ended.set()
         if self._end is not None:
@@ -80,7 +81,7 @@ class Lease:
         self._client.close()
 
     async def _in_thread(self, wait: Callable[[], bool]) -> bool:
-        """Cancelled, the wait in the thread ends as well."""
+        """Wait in a thread; cancelling this ends the wait in the thread as well."""
         waiting = asyncio.ensure_future(asyncio.to_thread(wait))
         try:
             return await asyncio.shield(waiting)
@@ -106,19 +107,19 @@ class Lease:
         except CancelledError:
             return False
 
-    # ------------------------------------------------------------ to be lost
+    # ------------------------------------------------------------ losing
     def _ask(self) -> None:
-        """In a thread of its own.  A question waits while there is no connection; then the next one is sent at once."""
+        """Ask periodically, in a thread of its own.  Without a connection a question waits, and the next follows it."""
         assert self._lock is not None
         sent = -self._ask_s
         while not self._ended.wait(max(sent + self._ask_s - time.monotonic(), 0)):
             sent = time.monotonic()
-            with contextlib.suppress(KazooException):  # `_heard` is told of it as well
+            with contextlib.suppress(KazooException):  # `_heard` gets the same event
                 there = self._client.exists(f"{self._lock.path}/{self._lock.node}") is not None
                 self._in_loop(self._answered, sent, there)
 
     def _answered(self, sent: float, there: bool) -> None:
-        """sent: when, of the monotonic clock."""
+        """Process an answer.  sent: when its question was sent, by the monotonic clock."""
         if not self.held:
             return
         if self._end is not None:
@@ -132,7 +133,7 @@ class Lease:
             self._lose("ZooKeeper has its node no more")
 
     def _heard(self, state: str) -> None:
-        """In kazoo's thread."""
+        """Process kazoo's state change, in kazoo's thread."""
         self._in_loop(self._take_state, state)
 
     def _in_loop(self, do: Callable[..., None], *args: object) -> None:

@@ -1,4 +1,4 @@
-"""Views: ad-hoc ones, readers of named ones, what holds what, who waits for a first state.
+"""Views: ad-hoc ones, readers of named ones, waits for first states, placeholder views.
 
 A SELECT or a view's name comes in; a view to read goes out.
 """

@@ -1,8 +1,12 @@
-"""Ad-hoc views: what a SELECT is given that no named view answers, and how any change is sent to the worker.
+"""Ad-hoc views, made for SELECTs that no named view answers, and the sending of changes to the worker.
 
-Keeps true: changes happen one at a time; ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently
-used goes first, and in what each may keep (limits.ADHOC_SHARE); one that nobody waits for while it is made is given up;
-none is durable; whether a SELECT has one is decided in `policy.py`.
+Keeps true:
+
+* Changes happen one at a time.
+* Ad-hoc views are bounded in number (limits.ADHOC_VIEWS), the least recently used is dropped first.  What each may
+  keep is bounded, too (limits.ADHOC_SHARE).
+* An ad-hoc view that nobody waits for while it is made is given up.  None is durable.
+* `policy.py` decides whether a SELECT gets one.
 """
 
 from __future__ import annotations
@@ -37,14 +41,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Pending:
-    """An ad-hoc view in the making and how many wait for it."""
+    """An ad-hoc view in the making, and how many callers wait for it."""
 
     task: asyncio.Task[ViewDef]
     waiting: int = 0
 
 
 class AdHoc(Catalog):
-    """hold_ms: how long the worker may take to make an ad-hoc view."""
+    """The catalog with ad-hoc views.  hold_ms: how long the worker may take to make one."""
 
     def __init__(self, link: Link, adhoc_views: int, hold_ms: int):
         super().__init__()
@@ -54,10 +58,10 @@ class AdHoc(Catalog):
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._adhoc_made = self._definitions = 0
         self._lock = asyncio.Lock()
-        self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the change under way
+        self._sent: tuple[asyncio.Task[Any] | None, asyncio.Future[Any]] | None = None  # the current change
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], tuple[int, float]] = OrderedDict()
         """SELECTs whose view took the worker too long: under which version of the program, and how long that counts."""
-        self._above: dict[str, int] = {}  # of ad-hoc views, how many rows of tables they were made over
+        self._above: dict[str, int] = {}  # for each ad-hoc view, how many table rows it was made over
         self.policy = Policy()
         self.first_states = FirstStates(link, self._unfillable, self._unwanted)
 
@@ -65,21 +69,21 @@ class AdHoc(Catalog):
         return not self.first_states.wait_for(view)
 
     def _unfillable(self, name: str, why: BaseException) -> None:
-        """A view has no first state, and will not have one while this worker lives."""
+        """Handle a view that will have no first state while this worker lives."""
         raise NotImplementedError
 
     def _unwanted(self, view: ViewDef) -> None:
-        """Nobody wants what an ad-hoc view is being filled with."""
+        """Drop an ad-hoc view whose first state nobody waits for."""
         log.info("ad-hoc view %s is given up: nobody waits for it any more", view.name)
         self._forget(fold(view.name))
         self._link.submit(packets.Migrate((packets.DropView(view.name),), self.recipe(), False))
 
     async def first_read(self, view: ViewDef) -> None:
-        """Returns when a named view without a reader has one."""
+        """Wait until a named view without a reader has one."""
         raise NotImplementedError
 
     def once(self, wanted: ViewDef) -> bool:
-        """Is this SELECT to be answered by a one-shot?  Not where a view has its rows; a view for it may be begun."""
+        """True if a one-shot should answer this SELECT, not a view's reader; may start to make a view for it."""
         reader = self.match(wanted)
         if reader is not None and not self.first_states.wait_for(reader):
             return False
@@ -89,15 +93,17 @@ class AdHoc(Catalog):
                 return self.policy.expected(wanted, self.version) is not Verdict.VIEW
         self._refuse_broken(wanted)
         if reader is None and self.readerless(wanted) is not None:
-            return False  # its first read
+            return False  # the first read of a named view
         verdict = self.policy.asked(wanted, self.version)
         if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
-            self._begun(wanted).waiting += 1  # it is wanted, whoever goes away
+            self._begun(wanted).waiting += 1  # it is finished even if the callers leave
         return verdict is not Verdict.VIEW
 
     def read_many(self, wanted: ViewDef, rows: int) -> None:
-        """A SELECT was answered from so many rows of a view without a key: where few of them were wanted, and it is
-        asked again, a view is begun that keeps the first ones only."""
+        """Note that a SELECT was answered from so many rows of a view without a key.
+
+        If only few of them were wanted and the SELECT is repeated, a view that keeps only the first rows is begun.
+        """
         top = shared_top(wanted).plan
         if not isinstance(top, TopK) or rows <= max(limits.FIRST_ROWS_AMONG, top.limit):
             return
@@ -107,11 +113,11 @@ class AdHoc(Catalog):
             self._begun(wanted).waiting += 1
 
     def expected(self, wanted: ViewDef) -> Verdict:
-        """How a SELECT would be answered that no view answers."""
+        """How a SELECT would be answered if no view answers it."""
         return self.policy.expected(wanted, self.version)
 
     async def rehearsed(self, wanted: ViewDef) -> ViewPlan:
-        """What a view for it would keep; none is made.  SqlError 1235 where it must not be made."""
+        """What a view for the SELECT would keep; none is made.  Raises SqlError 1235 if it must not be made."""
         if self._is_costly(wanted):
             raise adhoc_too_long(self.hold_ms)
         add = published(replace(shared_top(wanted), name=f"adhoc_{self._adhoc_made + 1}", adhoc=True))
@@ -131,7 +137,7 @@ class AdHoc(Catalog):
         return view
 
     def _begun(self, wanted: ViewDef) -> _Pending:
-        """The view in the making."""
+        """The view for the SELECT that is in the making; starts to make it if there is none."""
         same = (wanted.plan, wanted.key, columns_asked(wanted))
         pending = self._pending.get(same)
         if pending is None:
@@ -140,7 +146,7 @@ class AdHoc(Catalog):
         return pending
 
     async def reader(self, wanted: ViewDef) -> ViewDef:
-        """A view that answers this SELECT, made if there is none.  SqlError 1235 when it must not be made."""
+        """A view that answers this SELECT, made if there is none.  Raises SqlError 1235 if it must not be made."""
         while (found := self.match(wanted)) is None:
             self._refuse_broken(wanted)
             if (named := self.readerless(wanted)) is not None:
@@ -152,12 +158,12 @@ class AdHoc(Catalog):
                 await asyncio.shield(pending.task)
             finally:
                 pending.waiting -= 1
-                if not pending.waiting and not pending.task.done():  # nobody wants it any more
+                if not pending.waiting and not pending.task.done():  # nobody waits any more
                     self._give_up(pending.task)
         return found
 
     async def reader_of(self, view: ViewDef) -> ViewDef:
-        """The view whose reader has the rows of this named one: itself, if nobody else's has."""
+        """The view whose reader has the rows of this named view: itself, or another one."""
         while (found := self.reader_now(view)) is None:
             await self.first_read(view)
         return found
@@ -171,7 +177,7 @@ class AdHoc(Catalog):
 
     def _made(self, same: tuple[Mir, tuple[int, ...], int], wanted: ViewDef, task: asyncio.Task[ViewDef]) -> None:
         self._pending.pop(same, None)
-        if not task.cancelled() and task.exception() is not None:  # whoever waited may be gone
+        if not task.cancelled() and task.exception() is not None:  # reads the exception: the callers may have left
             self.policy.no_view(wanted, self.version)
 
     async def _add_adhoc(self, wanted: ViewDef) -> ViewDef:
@@ -193,9 +199,11 @@ class AdHoc(Catalog):
 
     async def _with_room(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool,
                          evicted: int = 0, limit_ms: int = 0, crowding: Sequence[str] = ()) -> packets.Migrated:
-        """Add a view, or none, and drop at least so many ad-hoc ones, least recently used ones first but for those that
-        take too much (`crowding`): more where there is no memory, mapping or descriptor for it, until none is left to
-        drop."""
+        """Add a view, or none, and drop at least `evicted` ad-hoc views.
+
+        Those in `crowding` are dropped first, then the least recently used.  If memory, mappings or descriptors are
+        lacking, more are dropped, until none is left.
+        """
         while True:
             gone = [*crowding, *(n for n in self._adhoc if n not in crowding)][: max(len(crowding), evicted)]
             drops = tuple(packets.DropView(self._adhoc[n].name) for n in gone)
@@ -211,7 +219,7 @@ class AdHoc(Catalog):
             return reply
 
     async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView, crowding: Sequence[str]) -> packets.Migrated:
-        """Error 1235 for a view that takes its worker too long: it is not tried again while the program stays."""
+        """Make an ad-hoc view.  Error 1235 if its worker takes too long; it is not tried again for a while."""
         try:
             return await self._with_room((add,), self.recipe(), False, len(self._adhoc) + 1 - self._adhoc_views,
                                          self.hold_ms, crowding)
@@ -222,12 +230,15 @@ class AdHoc(Catalog):
             raise adhoc_too_long(self.hold_ms) from None
 
     def patience_s(self, view: ViewDef) -> float | None:
-        """So long an ad-hoc view that fills is awaited before Spark is asked, too, which takes some seconds and the
-        processors that the view is filled by; None: Spark is not asked, for a wait for few rows is always shorter."""
+        """How long to wait for an ad-hoc view that is being filled before Spark is asked, too.
+
+        Spark takes some seconds, and processors that the view needs.  None: never ask Spark, because waiting for few
+        rows is always shorter.
+        """
         return self.patience_of(self._above.get(view.name, 0))
 
     def patience_of(self, rows: int) -> float | None:
-        """`patience_s` of a view over so many rows of tables."""
+        """`patience_s` of a view over so many table rows."""
         if rows <= limits.SPARK_ROWS:
             return None
         return self.hold_ms / 1000 + min(rows / limits.FILL_ROWS_S, limits.FILL_PATIENCE_S)
@@ -237,7 +248,7 @@ class AdHoc(Catalog):
         return version == self.version and self._clock() < until
 
     def _cost_too_much(self, wanted: ViewDef) -> None:
-        """A machine that was busy then may not be any more: it is remembered for a while."""
+        """Remember for a while that a view for the SELECT took too long; the machine may be less busy later."""
         self._costly[wanted.plan, wanted.key] = self.version, self._clock() + limits.FORGET_COSTLY_S
         while len(self._costly) > limits.ADHOC_REFUSED:
             self._costly.popitem(last=False)
@@ -247,9 +258,9 @@ class AdHoc(Catalog):
         stats: dict[str, Any] = reply.value
         return stats
 
-    # ------------------------------------------------------------ what they may take
+    # ------------------------------------------------------------ their memory
     async def make_room(self, stats: dict[str, Any]) -> None:
-        """Drop those that take too much together, as the worker's `stats` tell, unless there is a change under way."""
+        """Drop the ad-hoc views that exceed their common memory by the worker's `stats`, unless a change is running."""
         if self._lock.locked():
             return
         async with self._lock:
@@ -257,7 +268,7 @@ class AdHoc(Catalog):
                 await self._with_room((), self.recipe(), False, crowding=gone)
 
     def _crowding(self, stats: dict[str, Any]) -> list[str]:
-        """Least recently used first: those without whose full states the others have room (`evict.excess_of_adhoc`)."""
+        """The ad-hoc views to drop, least recently used first, so that the others fit (`evict.excess_of_adhoc`)."""
         excess, gone = stats["adhoc_excess"], []
         for name, view in self._adhoc.items():
             if excess > 0 and view.name in stats["adhoc_views"] and self._is_whole(view):
@@ -265,7 +276,7 @@ class AdHoc(Catalog):
                 excess -= stats["adhoc_views"][view.name]
         return gone
 
-    # ------------------------------------------------------------ what the worker is told
+    # ------------------------------------------------------------ sending changes
     async def _migrate(self, steps: tuple[packets.MigrationStep, ...], recipe: tuple[str, ...], durable: bool = True,
                        limit_ms: int = 0) -> packets.Migrated:
         told = note() if durable else None
@@ -276,7 +287,7 @@ class AdHoc(Catalog):
         return reply
 
     async def _change(self, body: packets.Migrate | packets.Write) -> Any:
-        """The reply to a change, which is given up at the worker if whoever waits goes away."""
+        """Send a change and return the reply; if the caller is cancelled, the worker gives the change up."""
         return await self._answered(self._link.submit(body))
 
     async def _answered(self, sent: asyncio.Future[Any]) -> Any:
@@ -287,39 +298,44 @@ class AdHoc(Catalog):
             self._sent = None
 
     def _planned(self, reply: packets.Migrated) -> None:
-        """Keep the explanations; first states are built, or computed by Spark, while everything else goes on."""
+        """Keep the explanations, and start to build first states, or to compute them by Spark, in the background."""
         self._explain.update((fold(name), text) for name, text in reply.explain)
         for name in dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]):
             view = self._views.get(fold(name)) or self._adhoc[fold(name)]
             self.first_states.begin(view, [(node, plan) for v, node, plan in reply.bootstrap if v == name])
 
     def _numbered(self, view: ViewDef) -> ViewDef:
-        """The view as a definition of its own."""
+        """The view with a new definition number."""
         self._definitions += 1
         return replace(view, definition=self._definitions)
 
     # ------------------------------------------------------------ one change at a time
     async def settled(self, attempt: int = 0) -> None:
-        """When no change is under way any more.  attempt: of a read that is bound again, since its view was dropped or
-        replaced; where that was of no use, workers that ended together are being brought back."""
+        """Wait until no change is running.
+
+        attempt: for a read that is bound again because its view was dropped or replaced.  After the first attempt, this
+        also waits until all workers are up.
+        """
         async with self._lock:
             pass
         if attempt:
             await self._link.up()
 
     async def _given_up_whole(self, change: asyncio.Task[T]) -> T:
-        """The change's outcome.  When the caller is cancelled, it is taken back if it is not made yet, or has no first
-        state yet: what the worker has and what is known here never part."""
+        """The change's result.  If the caller is cancelled, a change that is not complete is undone.
+
+        So the worker's program and this catalog never differ.
+        """
         try:
             return await asyncio.shield(change)
         except asyncio.CancelledError:
             self._give_up(change)
             sent = self._is_sent(change)
             while self._sent is not None and self._is_sent(change):
-                await asyncio.wait((self._sent[1],))  # after which the change has gone on, for it was the first to wait
+                await asyncio.wait((self._sent[1],))  # the change, which waited first, has continued by then
             if sent and change.done():
                 return await change
-            if sent:  # it was too late for the worker, and there is more to wait for
+            if sent:  # the worker has made it, and there is more to wait for
                 change.cancel()
             await asyncio.wait((change,), timeout=limits.GIVING_UP_S)
             raise
@@ -335,8 +351,10 @@ class AdHoc(Catalog):
 
 
 def _holds_all(nodes: Sequence[NodePlan], top: bool) -> bool:
-    """Is the reader full, or of several workers the exchange that it reads from?  top: these keep the first rows only;
-    is something above them full that has to be filled?"""
+    """True if the reader is full, or with several workers the exchange that it reads from.
+
+    top: these keep only the first rows; then True if a node above them is full and must be filled.
+    """
     if top:
         return any(n.filled and not n.does.startswith(("top ", "exchange ", "reader ")) for n in nodes)
     *_, reader = nodes

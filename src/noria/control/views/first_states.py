@@ -1,7 +1,7 @@
-"""Views that have no first state yet, and who waits for it.
+"""Views that have no first state yet, and the callers that wait for it.
 
-Keeps true: whoever waits for a view is told when it is there, why it will not be, or that the view is gone; an ad-hoc
-view that nobody wants any more is not filled for long.
+Keeps true: a caller that waits for a view learns that it is ready, why it never will be, or that it was dropped.  An
+ad-hoc view that nobody wants any more is soon given up.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
 
 
 class FirstStates:
-    """bootstrap: has Spark compute the state of one node; failed: is told of a view (its folded name) and why;
-    unwanted: of an ad-hoc one that nobody has waited for, or asked for, for so long."""
+    """Tracks first states.  bootstrap: lets Spark compute the state of one node.
+
+    failed: called with a view's folded name and the reason; unwanted: called with an ad-hoc view that nobody has waited
+    for or asked for during ADHOC_UNWANTED_S.
+    """
 
     def __init__(self, link: Link, failed: Callable[[str, BaseException], None], unwanted: Callable[[ViewDef], None]):
         self._link, self._failed, self._unwanted = link, failed, unwanted
@@ -37,14 +40,14 @@ class FirstStates:
         self._ends: dict[str, asyncio.TimerHandle] = {}  # of ad-hoc views that nobody waits for
 
     def begin(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
-        """The worker makes the view; by_spark: nodes whose state Spark must compute, and the plans of their input."""
+        """Track a view that the worker builds.  by_spark: (node, plan of its input) whose state Spark computes."""
         name = fold(view.name)
         task = self._under_way[name] = asyncio.ensure_future(self._fill(view, by_spark))
         task.add_done_callback(partial(self._done, name))
         self.asked(view)
 
     async def whole(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
-        """Wait for the first state of a view that is in no program."""
+        """Wait for the first state of a view that is not part of the program."""
         await self._fill(view, by_spark)
 
     async def _fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
@@ -61,7 +64,7 @@ class FirstStates:
             del self._under_way[name]
             self._goes_on(name)
         why = None if task.cancelled() else task.exception()
-        if isinstance(why, SqlError) and is_gone(why):  # whoever drops it forgets it, too
+        if isinstance(why, SqlError) and is_gone(why):  # the code that drops a view also forgets it
             log.info("view %s was given up before it had its first state", name)
         elif why is not None:
             if not isinstance(why, SqlError | WorkerGone):
@@ -69,19 +72,19 @@ class FirstStates:
             self._failed(name, why)
 
     def forget(self, name: str) -> None:
-        """The view of this folded name is no more."""
+        """Forget a dropped view by its folded name."""
         task = self._under_way.pop(name, None)
         self._goes_on(name)
         if task is not None:
             task.cancel()
 
     def wait_for(self, view: ViewDef) -> bool:
-        """Has the view no first state yet?"""
+        """True if the view has no first state yet."""
         return fold(view.name) in self._under_way
 
     @contextmanager
     def wanted(self, view: ViewDef) -> Iterator[None]:
-        """Somebody waits for the view, or will ask again when he has been answered without it."""
+        """Within this context a caller waits for the view, or will ask again after an answer without it."""
         name = fold(view.name)
         self._wanting[name] += 1
         self._goes_on(name)
@@ -94,7 +97,7 @@ class FirstStates:
             self.asked(view)
 
     def asked(self, view: ViewDef) -> None:
-        """Somebody has asked for the view just now, whether or not he waits."""
+        """Note that the view was asked for just now, whether or not the caller waits."""
         name = fold(view.name)
         self._goes_on(name)
         if view.adhoc and name in self._under_way and not self._wanting[name]:
@@ -105,7 +108,7 @@ class FirstStates:
             end.cancel()
 
     async def of(self, view: ViewDef) -> None:
-        """Returns when the view has its first state: at once for nearly every view."""
+        """Wait until the view has its first state; nearly every view has it already."""
         task = self._under_way.get(fold(view.name))
         if task is None:
             return

@@ -1,19 +1,22 @@
-"""Which named views have a reader: what a view keeps follows from who reads it (section 4.4, for whole views).
+"""Decides which named views have a reader: a view keeps only what its reads need (section 4.4, for whole views).
 
-    CREATE VIEW, with a key                         a reader, empty where it is partial
+    CREATE VIEW, with a key                         a reader, empty if it is partial
     CREATE VIEW, without one: it would be full      none: the first direct read makes it
     CREATE MATERIALIZED VIEW                        a reader, filled before the statement is answered
-    a view whose rows another one's reader has      none: reads go there
-    a view whose rows are found in another one's    none: reads go there (`plan/reuse/through.py`)
-    a view whose rows an ad-hoc view has            that one's
+    a view whose rows another one's reader has      none: that reader is read
+    a view whose rows are among another one's       none: that reader is read (`plan/reuse/through.py`)
+    a view whose rows an ad-hoc view has            that view's reader
 
-A view with a key has its reader at once because that costs nothing until keys are read, while the indexes that the
-reads will need take their time.
+A view with a key has its reader at once: it costs nothing until keys are read, and the indexes for these reads are
+built meanwhile.
 
-Keeps true: a view that only other views use has no reader; the reader of a view that goes, or is defined anew, becomes
-that of another view whose rows it has, if there is one; views with a key that were read through it get their own; one
-that has been made is made again at each start.  A view of which no key has been read, and whose rows are found in those
-of a new one, is read through that, as if it had come later.
+Keeps true:
+
+* A view that only other views use has no reader.
+* When a view is dropped or replaced, its reader is passed to another view with the same rows, if there is one.  Views
+  with a key that were read through it get readers of their own.
+* A reader that was made is made again at each start.
+* If no key of a view has been read and a new view has its rows, it is read through the new one.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from noria.runtime.link.link import Link, WorkerGone
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a new view begins.  adopted: the ad-hoc view whose reader it gets."""
+    """The first step of a new view.  adopted: the ad-hoc view whose reader it gets."""
 
     view: ViewDef
     step: packets.MigrationStep
@@ -46,8 +49,11 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Parting:
-    """How views go.  heirs: of their folded names, those that get their readers; orphans: those that were read through
-    them, and get readers of their own."""
+    """The steps that drop views.
+
+    heirs: folded names of dropped views, each with the view that gets its reader; orphans: views that were read through
+    dropped ones, and get readers of their own.
+    """
 
     steps: tuple[packets.MigrationStep, ...]
     heirs: dict[str, str]
@@ -60,7 +66,7 @@ class Parting:
 
 
 class Readers(AdHoc):
-    """See the module."""
+    """The catalog with readers of named views."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         super().__init__(link, adhoc_views, hold_ms)
@@ -68,8 +74,10 @@ class Readers(AdHoc):
 
     # ------------------------------------------------------------ the first read
     async def first_read(self, view: ViewDef) -> None:
-        """Returns when the view has its reader, and that its first state.  It is made once for all who wait, and to its
-        end though they go away, for it has been asked for; dropping the view ends it."""
+        """Wait until the view has a reader with its first state.
+
+        The reader is made once for all callers, and completed even if they leave; only dropping the view ends it.
+        """
         name = fold(view.name)
         task = self._first_reads.get(name)
         if task is None:
@@ -82,7 +90,7 @@ class Readers(AdHoc):
     def _was_read(self, name: str, task: asyncio.Task[None]) -> None:
         del self._first_reads[name]
         if not task.cancelled():
-            task.exception()  # looked at: whoever waited may be gone
+            task.exception()  # marks it as retrieved: the callers may have left
 
     async def _read_first(self, name: str) -> None:
         async with self._lock:
@@ -90,37 +98,37 @@ class Readers(AdHoc):
             if view is None or name not in self._readerless or self.match(view) is not None:
                 return
             reply = await self._with_room((published(view),), self.recipe(), False)
-            if name not in self._views:  # a worker that came up meanwhile could not read it
+            if name not in self._views:  # a worker that started meanwhile could not parse it
                 return
             self._given_reader(view)
             self._planned(reply)
-            self._link.submit(packets.Migrate((), self.recipe(), True))  # nobody waits for the note that it was read
+            self._link.submit(packets.Migrate((), self.recipe(), True))  # nothing waits for this note
         await self._whole(name, self._as_unread)
 
     async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
-        """The reader could not be filled: the next read tries again, but for what ends workers."""
+        """Drop a reader that could not be filled; the next read tries again, unless filling it ended workers."""
         if isinstance(why, Poisoned | WorkerGone):
             return
         self._lost_reader(fold(view.name))
         await self._migrate((packets.DropView(view.name),), self.recipe())
 
     async def _whole(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
-        """Wait for the first state of a reader; without it, `otherwise`."""
+        """Wait for the first state of a reader; on failure call `otherwise`."""
         while (view := self._views.get(name)) is not None:
             try:
                 await self.first_states.of(view)
                 return
             except BaseException as e:
-                if isinstance(e, SqlError) and is_gone(e):  # another worker makes it anew
+                if isinstance(e, SqlError) and is_gone(e):  # another worker builds it again
                     continue
                 async with self._lock:
                     if self._views.get(name) is view:
                         await otherwise(view, e)
                 raise
 
-    # ------------------------------------------------------------ views come and go
+    # ------------------------------------------------------------ new and dropped views
     def _beginning(self, view: ViewDef, at_once: bool) -> Beginning:
-        """at_once: with its reader, whether it is read or not."""
+        """The first step of a new view.  at_once: make its reader now, whether it is read or not."""
         add = published(view)
         if view.internal:
             return Beginning(view, add)
@@ -135,24 +143,24 @@ class Readers(AdHoc):
                          adopted=donor)
 
     def _donors(self, view: ViewDef) -> list[ViewDef]:
-        """Other views whose readers have this one's rows: named ones, then ad-hoc ones that are whole."""
+        """Other views whose readers have exactly this one's rows: named ones, then ad-hoc ones with a first state."""
         found = [v for v in self._holding(view)
                  if fold(v.name) not in self._readerless and fold(v.name) != fold(view.name)
                  and not (v.adhoc and self.first_states.wait_for(v))]
         return sorted(found, key=lambda v: v.adhoc)
 
     def _is_held(self, view: ViewDef) -> bool:
-        """Has the reader of another named view its rows?"""
+        """True if the reader of another named view has its rows."""
         return self._lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
 
     def _yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
-        """Views that are to be read through a new one, those of which no key has been read."""
+        """Steps that drop the readers that no key was read from and a new view can replace."""
         return tuple(packets.DropView(v.name, idle=True) for n, v in self._views.items()
                      if v.key and not v.internal and n not in self._readerless and n != fold(view.name)
                      and reading(view, v) is not None)
 
     def _parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
-        """What takes these views from the worker, or gives their readers to others.  coming: new ones."""
+        """The steps that drop these views, or pass their readers to others.  coming: new views."""
         steps: list[packets.MigrationStep] = []
         heirs: dict[str, str] = {}
         for name in gone:
@@ -168,7 +176,7 @@ class Readers(AdHoc):
         return Parting(tuple(steps), heirs, orphans)
 
     def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
-        """Views with a key that were read through those that go, and can be read through no other."""
+        """Views with a key that were read through dropped views, and can be read through no other."""
         there = {n for n in self._views if n not in self._readerless and n not in gone} | {*heirs}
         found: list[str] = []
         left = [n for n in self._readerless if n not in gone and n not in heirs and self._views[n].key]
@@ -181,7 +189,7 @@ class Readers(AdHoc):
         return tuple(found)
 
     def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
-        """A view that this one's reader has the rows of, and no other named view's."""
+        """A view without a reader whose rows this view's reader has, and no other named view's."""
         if view.internal or fold(view.name) in self._readerless or self.first_states.wait_for(view):
             return None
         for name, other in self._views.items():
@@ -192,16 +200,16 @@ class Readers(AdHoc):
         return None
 
     def _yielded(self, reply: packets.Migrated) -> None:
-        """These views had nothing, and are read through another one from now on."""
+        """Record the views whose unused readers were dropped because they are read through another one now."""
         for name in map(fold, reply.yielded):
             if name in self._views and name not in self._readerless:
                 self.first_states.forget(name)
                 self._lost_reader(name)
 
     def _parted(self, parting: Parting, gone: Collection[str]) -> None:
-        """These views have gone from the worker."""
+        """Update the catalog after these views were dropped on the worker."""
         for name, heir in parting.heirs.items():
-            if name in self._views and heir in self._readerless:  # else a worker came up that knew already
+            if name in self._views and heir in self._readerless:  # else a new worker has done it
                 self._given_reader(self._views[heir], self._views[name])
         for name in parting.orphans:
             if name in self._views and name in self._readerless:
@@ -209,9 +217,9 @@ class Readers(AdHoc):
         for name in gone:
             self._forget(name)
 
-    # ------------------------------------------------------------ what is not done
+    # ------------------------------------------------------------ refusals
     def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:
-        """DROP VIEW drops no feed, DROP FEED nothing else."""
+        """Raise SqlError 1347 if DROP VIEW names a feed, or DROP FEED a view."""
         if other := [self._views[n].name for n in names if self._views[n].feed != feeds]:
             why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
             raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")

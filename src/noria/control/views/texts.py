@@ -1,11 +1,11 @@
-"""Views that are only their text (`sql/statements/text_views.py`): kept in the recipe, and made when they can be.
+"""Placeholder views (`sql/statements/text_views.py`): stored as text in the recipe, and made when that is possible.
 
-    CREATE VIEW a AS SELECT n FROM z     z has no FROM: a waits, error 1356 for whoever reads it
+    CREATE VIEW a AS SELECT n FROM z     z is a placeholder without FROM: a waits, and reading it returns error 1356
     DROP VIEW z
     CREATE VIEW z AS SELECT … FROM t     z is made, and then a
 
-Keeps true: such a view has no plan, so nothing is kept of it and nothing builds on it; one that was acknowledged is
-there, as its text or as a view, until it is dropped.
+Keeps true: such a view has no plan, so no state is kept for it and nothing builds on it.  An acknowledged one exists,
+as its text or as a view, until it is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Warning_ = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Change:
-    """What a change did: warnings as (level, code, message)."""
+    """The result of a change: warnings as (level, code, message)."""
 
     warnings: tuple[Warning_, ...] = ()
 
@@ -36,7 +36,7 @@ class Texts(Readers):
         raise NotImplementedError
 
     def _taken(self, name: str) -> bool:
-        """Is there anything of this folded name?"""
+        """True if a table or view has this folded name."""
         return name in self._tables or name in self._views or name in self._as_text
 
     async def _create_text_view(self, command: commands.CreateTextView) -> Change:
@@ -55,7 +55,7 @@ class Texts(Readers):
         self.version += bool(gone)
 
     async def _made_of_texts(self) -> tuple[Warning_, ...]:
-        """Views that waited for others are made when these are there.  The warnings of those that cannot be."""
+        """Make the waiting views whose inputs exist now; return warnings for those that cannot be made."""
         wrong: dict[str, SqlError] = {}
         while (found := self._first_there([n for n in self._waiting() if n not in wrong], wrong)) is not None:
             name = fold(found.view.name)
@@ -63,17 +63,17 @@ class Texts(Readers):
                 await self._defined(replace(found, or_replace=True))
             except SqlError as e:
                 wrong[name] = e
-                if not self._taken(name):  # made, and taken back
+                if not self._taken(name):  # it was made, and dropped again
                     async with self._lock:
                         await self._create_text_view(commands.CreateTextView(found.view.name, found.text))
         return tuple(_waits(self._as_text[n].name, e.message) for n, e in wrong.items() if n in self._as_text)
 
     def _waiting(self) -> list[str]:
-        """Those that read a view: one without FROM is there as it is."""
+        """The placeholders that read a view; one without FROM needs no other and stays as it is."""
         return [name for name, view in self._as_text.items() if not view.items]
 
     def _first_there(self, names: Iterable[str], wrong: dict[str, SqlError]) -> commands.CreateView | None:
-        """What makes the first of them that can be made."""
+        """The command that makes the first of them that can be made, or None."""
         for name in names:
             try:
                 (command,) = parse(self._as_text[name].text, self)

@@ -1,10 +1,12 @@
-"""Expressions in one room, in this order:
+"""Expressions, in this order:
 
     expr        trees: frozen, typed
-    coerce      what strict mode makes of a client's value for a column
-    library     functions that are functions of their values only: what each takes, gives, and its code
-    casts       from one type to another, over codes
-    evaluate    a tree over a batch, once compiled to closures (evaluate_numbers, evaluate_text, evaluate_library)
-    failures    an exception while a row is evaluated is the error of that row
-    functions   typing: `call` and `cast` make trees whose arguments fit, and tell which can fail
+    coerce      clients' values to columns' types, as strict mode does
+    library     functions of values only: argument types, result type, code
+    casts       conversions from one type to another, over codes
+    evaluate    runs a tree over a batch, compiled to closures (evaluate_numbers, evaluate_text, evaluate_library)
+    failures    turns an exception in the evaluation of a row into that row's error
+    functions   typing: `call` and `cast` make trees with fitting arguments, and say which can fail
+
+A typed tree comes in; codes of a batch's rows go out.
 """

@@ -1,10 +1,10 @@
-"""Casts of codes from one type to another, and how MySQL reads numbers and dates in text.
+"""Casts of codes from one type to another, and MySQL's reading of numbers and dates in text.
 
-`kernel(from, to)` gives a function over arrays of codes.  NULL stays NULL and an error an error; a result that
-does not fit its type is the type's greatest or least, as in MySQL's CAST, but an error where that is only our bound
-(DECIMAL of 18 digits), negative and UNSIGNED, or no member of an ENUM or SET; text that is no date is NULL, text that
-is no number counts as the number it begins with, else 0.  Rounding is half away from zero, of a double to an integer
-half to even.
+`kernel(from, to)` returns a function over arrays of codes.  NULL stays NULL and an error an error.  A result that does
+not fit its type becomes the type's greatest or least value, as in MySQL's CAST.  It is an error if only our bound is
+exceeded (DECIMAL of 18 digits), if it is negative and UNSIGNED, or if it is no member of an ENUM or SET.  Text that is
+no date is NULL.  Text that is no number is the number it begins with, else 0.  Rounding is half away from zero; from a
+double to an integer it is half to even.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What MySQL's strict mode makes of one client value for one column type: a Python value or an error.
+"""Converts a client's value to a column's type, as MySQL's strict mode does: to a Python value or an error.
 
-`coerce(value, column, row)` returns the value as `values.encode` wants it.  Numbers are rounded half away
-from zero, text that is no number or no date is refused, nothing is cut off silently (but spaces beyond a
-VARCHAR's length, as in MySQL).  Errors name the column and the row.
+`coerce(value, column, row)` returns the value as `values.encode` expects it.  Numbers are rounded half away from zero.
+Text that is no number or no date is rejected.  Nothing is truncated silently, except spaces beyond a VARCHAR's length,
+as in MySQL.  Errors name the column and the row.
 """
 
 from __future__ import annotations
@@ -192,8 +192,10 @@ def _shown(value: Any) -> str:
 
 
 def show_double(value: float) -> str:
-    """The shortest digits that read back as the same double, as MySQL and MariaDB lay them out: by an exponent beyond
-    15 places before the point, unless there are digits behind it, and from the 15th place behind it on.
+    """The shortest digits that read back as the same double, formatted as by MySQL and MariaDB.
+
+    An exponent is used for 15 and more places before the point, unless there are digits behind it, and from the 15th
+    place behind the point on.
 
     >>> [show_double(v) for v in (1.0, 1e15, 1000000000000000.5, 1.5e-10, 1e-15, 1e-16)]
     ['1', '1e15', '1000000000000000.5', '0.00000000015', '0.000000000000001', '1e-16']

@@ -260,8 +260,11 @@ def _halves(both: Callable[[Codes, Symbols], tuple[Codes, Codes]]) -> tuple[Node
 
 
 def _scaled_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
-    """INT and DECIMALs of different scale, exactly: the finer one is divided down; twice its floor, plus one
-    if it is not whole, orders against twice the coarser, but where that would overflow any order will do."""
+    """Compare INT and DECIMALs of different scale exactly.
+
+    The finer one is divided down: twice its floor, plus one if it is not whole, is compared with twice the coarser.
+    Where that would overflow, any order is right.
+    """
     coarse, fine = (a, b) if a.type.scale < b.type.scale else (b, a)
     unit = 10 ** (fine.type.scale - coarse.type.scale)
     coarse_node, fine_node = value_node(coarse), value_node(fine)

@@ -1,7 +1,7 @@
-"""Arithmetic over codes: `NUMBERS[op](call, argument nodes)` gives the node of a call (see `evaluate.py`).
+"""Arithmetic over codes: `NUMBERS[op](call, argument nodes)` returns the node of a call (see `evaluate.py`).
 
-NULL and errors pass through; what leaves int64, or a double that is not finite, is an error; division by
-zero is NULL; rounding is half away from zero, of doubles half to even.
+NULL and errors are passed on.  A result beyond int64, or a double that is not finite, is an error.  Division by zero is
+NULL.  Rounding is half away from zero, of doubles half to even.
 """
 
 from __future__ import annotations

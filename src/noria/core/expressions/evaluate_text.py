@@ -73,8 +73,11 @@ def _concat(e: Call, nodes: list[Node]) -> Node:
 # ------------------------------------------------------------------ LIKE
 @lru_cache(maxsize=512)
 def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """The pattern as a regular expression over the whole text.  Between two `%` the first place that fits will do, so
-    that nothing is tried again: a match takes no longer than text and pattern are long, one times the other."""
+    """The pattern as a regular expression over the whole text.
+
+    Between two `%` the first match is taken, so there is no backtracking.  A match takes at most the product of the
+    lengths of text and pattern.
+    """
     parts, at = [""], 0
     while at < len(pattern):
         c = pattern[at]

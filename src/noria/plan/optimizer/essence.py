@@ -1,11 +1,12 @@
-"""What a plan is about, whatever else its tables have: two plans that were made before and after a column was added,
-and look at none that changed, have the same rows.
+"""The essence of a plan, without the unused columns of its tables.
+
+Two plans that were made before and after a column was added, and use no changed column, have the same rows.
 
     before:  project a, b (table t of 3 columns)      after:  project a, b (table t of 4 columns)
     both:    project a, b (rows of t)
 
-Keeps true: equal are only plans with the same columns in the same places, of the same types, from the same columns of
-the same tables.  An essence is for comparing; it is in no graph.
+Keeps true: plans are equal only if they have the same columns in the same places, of the same types, from the same
+columns of the same tables.  An essence is only compared; it is in no graph.
 """
 
 from __future__ import annotations

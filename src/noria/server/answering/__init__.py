@@ -1,12 +1,14 @@
-"""From a statement to its rows, whoever asks:
+"""Turns a statement into rows, for every front.
 
-    statements  what has been parsed, by text and by shape
-    keys        what a client's values mean as keys
-    shapes      what is done to the rows of a lookup
+    statements  parsed statements, by text and by shape
+    keys        clients' values as keys
+    shapes      operations on the rows of a lookup
     reads       lookups: shared memory, else one upquery for all who wait
-    replies     what fronts sent, kept while it is true
+    replies     encoded replies, kept while they are valid
     locks       LOCK TABLES
-    clock       the time in writes that ask for it
-    zones       TIMESTAMPs of sessions elsewhere than in UTC
+    clock       the time of writes that need it
+    zones       TIMESTAMPs of sessions outside UTC
     executor    all of it together
+
+A bound command comes in; a result set or a write's result goes out.
 """

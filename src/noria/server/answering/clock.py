@@ -1,7 +1,7 @@
-"""The time of a statement: one moment for all of it, put in by whoever accepts it, so that no worker has a clock.
+"""The time of a statement: one moment for all of it, filled in by the server, so that no worker reads a clock.
 
-NOW() in a write, DEFAULT CURRENT_TIMESTAMP and ON UPDATE CURRENT_TIMESTAMP become values here.  Keeps true: what a
-worker gets holds no op of the clock; a row that an UPDATE leaves as it is keeps its ON UPDATE column too.
+NOW() in a write, DEFAULT CURRENT_TIMESTAMP and ON UPDATE CURRENT_TIMESTAMP become values here.  Keeps true: a worker
+receives no clock function.  A row that an UPDATE does not change keeps its ON UPDATE column, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Assignments = tuple[tuple[int, Expr], ...]
 
 
 def needs(statement: ClientWrite, table: TableDef, offset: timedelta) -> bool:
-    """Has the statement anything to do with the clock, or with a time zone?"""
+    """True if the statement depends on the clock or on a time zone."""
     return statement.clock or any(c.default_now or c.update_now or (offset and c.type.timestamp)
                                   for c in table.columns)
 
@@ -46,7 +46,7 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
         rows = tuple([tuple([constant(at_time(v, utc, offset)) if isinstance(v, Expr) else v for v in row])
                       for row in rows])
     stamps = [n for n, i in enumerate(columns) if table.columns[i].type.timestamp] if offset else []
-    if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are UTC
+    if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are in UTC
         rows = tuple([tuple([zones.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
                              for n, v in enumerate(row)]) for row in rows])
     absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in columns]
@@ -63,7 +63,7 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
 
 
 def _stamp(column: Column, utc: datetime, offset: timedelta) -> datetime:
-    """The time for a column: TIMESTAMP holds UTC, DATETIME what the session's clock shows."""
+    """The time for a column: TIMESTAMP holds UTC, DATETIME the session's local time."""
     return cut(utc if column.type.timestamp else utc + offset, column.type.scale)
 
 

@@ -1,10 +1,10 @@
-"""The executor: what statements ask is answered, whoever asks.
+"""The executor: answers the statements of all fronts.
 
-    SELECT → reader view → shared memory → (miss) one upquery → order, limit → rows, and the entry they stand on
+    SELECT → reader view → shared memory → (miss) one upquery → order, limit → rows, and the entry they come from
     write  → one synced commit shared with other clients → visible in the views → acknowledged
 
-Keeps true: a client sees its own acknowledged writes (they are published before they are acknowledged); what no
-view can answer is answered by Spark over a snapshot, and the reply carries a warning that says so and why.
+Keeps true: a client sees its own acknowledged writes, because they are published before they are acknowledged.  Spark
+answers what no view can answer, over a snapshot; the reply has a warning that says so and why.
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ from noria.server.rows import arrow_rows, beside
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
-NOT_MAINTAINED = 1235  # the error with which a view is refused: Spark answers instead
+NOT_MAINTAINED = 1235  # the error of a rejected view: Spark answers instead
 Tell = Callable[[str], None]
 
 
 class Executor:
-    """`bulk` None: no Spark, so what no view can answer is refused.  `replies`: what fronts keep, told of views that
-    are dropped.  told: returns when every process that answers by the program has its version."""
+    """Answers statements.  bulk: None without Spark; then SELECTs that no view can answer are rejected.
+
+    replies: the kept replies of fronts.  told: waits until every process that uses the program has its version.
+    """
 
     def __init__(self, program: WholeProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
@@ -80,8 +82,10 @@ class Executor:
     # ------------------------------------------------------------ reads
     def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
                ) -> ResultSet | Awaitable[ResultSet]:
-        """A SELECT whose values are all that a lookup needs: at once when its keys are in shared memory.  keep: what
-        the result stands on is wanted.  tell: is called with what the statement waits for."""
+        """Run a SELECT whose values are all that a lookup needs; at once if its keys are in shared memory.
+
+        keep: return the entry of the result, too.  tell: is called with what the statement waits for.
+        """
         view = compiled.view
         assert view is not None
         reader = self.reader_of(compiled, view)
@@ -93,7 +97,7 @@ class Executor:
         return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: compiled.select(values), tell)
 
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
-        """A SELECT with its values; makes the view that it needs, or has Spark answer it."""
+        """Run a SELECT with its values; make the view that it needs, or let Spark answer it."""
         view = select.view
         if view is None:
             self.selects += 1
@@ -112,7 +116,7 @@ class Executor:
         return await _settled(self._look_up(reader, select, tell))
 
     async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
-        """The answer without a view; None where that would take too much."""
+        """Answer by a one-shot; None if that would take too much."""
         shape = Shape.of(view)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
@@ -137,7 +141,7 @@ class Executor:
         return result
 
     def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
-        """A bound SELECT from the view that holds its rows: of a key, of several, of a range."""
+        """Answer a bound SELECT from the view that holds its rows: of a key, of several, of a range."""
         view = select.view
         assert view is not None
         shape, through = Shape.of(view), reading(reader, view)
@@ -164,7 +168,7 @@ class Executor:
 
     def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
                  keep: bool, select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
-        """What is asked of one key, whose values are the client's."""
+        """Answer a SELECT of one key, given the client's values of it."""
         self.selects += 1
         try:
             key = key_of(asked, view.key_fields)
@@ -191,7 +195,7 @@ class Executor:
         return compiled.reader
 
     def taught(self, compiled: Compiled) -> Known | None:
-        """What another process must know to answer the statement from shared memory; None where it cannot."""
+        """What another process needs to answer the statement from shared memory; None if it cannot."""
         view, program = compiled.view, self.program
         if not (compiled.direct and compiled.one_key) or view is None or compiled.version != program.version:
             return None
@@ -207,7 +211,7 @@ class Executor:
                         compiled.shape, route)
 
     def has(self, view: str, worker: int, writes: Own) -> bool:
-        """Has the view's part at this worker these writes?"""
+        """True if the view's part on this worker has these writes."""
         return self._link.has(worker, view, writes)
 
     async def _fetched(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
@@ -233,7 +237,7 @@ class Executor:
         return await shape.result_of(*await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
-        """When the view can be read; for an ad-hoc one nobody waits long, if Spark can answer meanwhile."""
+        """Wait until the view can be read; for an ad-hoc view only a short time, if Spark can answer meanwhile."""
         if not self.program.first_states.wait_for(reader):
             return
         hold_s = self.program.patience_s(reader) if reader.adhoc and self._bulk is not None else None
@@ -244,8 +248,8 @@ class Executor:
 
     async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
                            select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
-        """What the worker derives; of an ad-hoc view that takes it too long or too much, what Spark does, or the worker
-        if it is the first after all."""
+        """Answer by the worker.  If an ad-hoc view takes it too long or too much, Spark answers as well; the first
+        answer counts."""
         fills = not reader.adhoc and self.program.first_states.wait_for(reader)
         tell(waits_for(reader.name) if fills else "waiting for the worker")
         try:
@@ -264,8 +268,8 @@ class Executor:
         return await fetch()
 
     def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
-        """The answer to a bound SELECT by values that are no keys, such as a number for a text, which several texts
-        equal: only where their rows need not be grouped or ranked together."""
+        """Let Spark answer a SELECT by values that are no keys, such as a number for a text column.  Several texts
+        equal a number, so this is rejected if their rows must be grouped or ranked together."""
         view = select.view
         assert view is not None
         together = are_one_key(select.lookups, view.key_fields) or is_of_rows(view)
@@ -315,7 +319,7 @@ class Executor:
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
                                    [()] * keys.num_rows):
             if view.asks is None:
-                key_of(values if view.key else (), view.key_fields)  # an error for what is no key
+                key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
             result = await _settled(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
@@ -324,20 +328,20 @@ class Executor:
     # ------------------------------------------------------------ writes
     def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = ""
                ) -> asyncio.Future[Any]:
-        """Begin a write of a session so far ahead of UTC; it is durable and visible when the future is done, of which
-        `result_of` tells.  once: as of `packets.Write`."""
+        """Begin a write of a session that is `offset` ahead of UTC.  It is durable and visible when the future is
+        done; `result_of` returns the result.  once: as in `packets.Write`."""
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
 
     def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
-        """Is the write to be submitted as it is?  What one of its shape was found to be all are."""
+        """True if the write is submitted as it is.  All writes of a shape are treated alike."""
         if not compiled.by_key:
             compiled.by_key = not self.program.may_rewrite(command)
         return compiled.by_key
 
     async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
-        """The done future of a write that goes through a large table (`control/ddl/rewriting.py`); None where it is
-        to be submitted as any other."""
+        """Run a write over a large table (`control/ddl/rewriting.py`) and return its done future; None if it is to be
+        submitted like any other."""
         timed = self._at_its_time(statement, offset)
         assert isinstance(timed, Update | Delete)
         wrote = await self.program.rewrite(timed, tell)
@@ -350,16 +354,16 @@ class Executor:
         return done
 
     def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
-        """As `submit`, for statements that are done all or not at all, in one commit; what they have is given."""
+        """Submit statements as one commit, all or nothing; they have no clock functions left."""
         self.writes += len(statements)
         return self._link.submit(Write(tuple(statements), once=once))
 
     def give_up(self, write: asyncio.Future[Any]) -> None:
-        """Ask that a write be given up, if it has not committed; its future tells."""
+        """Ask the worker to give up a write that has not committed; its future has the outcome."""
         self._link.cancel(write)
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
-        """What became of a write; raises its SqlError, or WorkerGone."""
+        """The result of a finished write; raises its SqlError, or WorkerGone."""
         reply: Wrote = done.result()
         result = reply.results[0]
         if result.error is not None:
@@ -368,14 +372,14 @@ class Executor:
         return result
 
     def written(self, done: asyncio.Future[Any]) -> Own:
-        """Which writes it was, of several workers: what `catch_up` is given."""
+        """The identity of a finished write among several workers, for `catch_up`."""
         own: Own = done.result().own
         return own
 
     def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Own
               ) -> tuple[str, int | None] | None:
-        """Which view, at which worker (None: at several), may not have these writes yet; "" where it is not known which
-        view answers; None where all is there."""
+        """The view, and its worker (None: several), that may lack these writes; None if all have them.  The name is ""
+        if it is unknown which view answers."""
         reader = compiled.reader if compiled.generation == self.program.generation else None
         if reader is None:
             return "", None
@@ -385,7 +389,7 @@ class Executor:
         return None if worker is not None and self._link.has(worker, reader.name, writes) else (reader.name, worker)
 
     def _worker_of(self, compiled: Compiled, reader: ViewDef, values: Sequence[Any]) -> int | None:
-        """Who has the one key that is asked for, if it is one."""
+        """The worker that owns the one key of the statement, or None."""
         assert compiled.view is not None
         try:
             key = key_of(compiled.asked(values)[1], compiled.view.key_fields)
@@ -396,15 +400,15 @@ class Executor:
         return None if key is None else self._link.routes.owner(reader, key)
 
     def away(self) -> Callable[[], str]:
-        """Says later which workers were lost from now on, or do not serve then, and why."""
+        """A function that reports which workers were lost since this call, or do not serve, and why."""
         return partial(absent.told, self._link, self._link.losses())
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Returns when the view, at this worker, or whatever is read next (""), has these writes."""
+        """Wait until the view on this worker, or ("") any view that is read next, has these writes."""
         await self._link.catch_up(writes, view, worker)
 
     def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
-        """The statement with the time where it asks for it."""
+        """The statement with the current time where it needs it."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
@@ -413,7 +417,7 @@ class Executor:
         return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None), offset)
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
-        """Rows as Arrow, columns by name."""
+        """Insert rows of an Arrow table, columns by name; return how many rows were affected."""
         if on_duplicate not in ("error", "replace", "ignore"):
             raise SqlError(1105, "HY000", f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
         table = self.program.table(name)
@@ -429,19 +433,19 @@ class Executor:
         done = self.submit(Insert(table.name, columns, batch, on_duplicate))
         await asyncio.wait((done,))
         affected = self.result_of(done).affected
-        await self.catch_up(self.written(done))  # there is no session that would wait for it when it reads
+        await self.catch_up(self.written(done))  # no session would wait for this before its next read
         return affected
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ questions to the worker
     async def ask(self, question: Ask) -> Any:
-        """An answer of the worker; WorkerGone: there is none now."""
+        """Ask the worker.  Raises WorkerGone if there is none now."""
         reply: Done = await self._link.ask(question)
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     async def builds(self) -> list[dict[str, Any]]:
-        """What is being built in the background (`Ask` builds)."""
+        """The builds that run in the background (`Ask` builds)."""
         found: list[dict[str, Any]] = await self.ask(Ask(0, "builds"))
         return found if self._bulk is None else self._bulk.furthered(found)
 
@@ -460,11 +464,11 @@ class Executor:
 
 
 async def _at_once() -> None:
-    """Of one process, which knows what it did."""
+    """Return at once: a single process knows its own changes."""
 
 
 def _to_nobody(state: str) -> None:
-    """Of a lookup that is in no list of processes."""
+    """Report nothing: the lookup is in no process list."""
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

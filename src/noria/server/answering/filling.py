@@ -1,5 +1,4 @@
-"""What is told of views whose first rows are not all there: to a read that waits for them, by /health, and by the line
-that says that a server is ready."""
+"""Describes views whose first rows are incomplete: for waiting reads, /health, and the line at a server's start."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ _WAITS = "waiting for the first rows of view "
 
 
 def waits_for(view: str) -> str:
-    """The state of a statement that waits for them."""
+    """The state of a statement that waits for a view's first rows."""
     return _WAITS + view
 
 
 def awaited(state: str) -> str:
-    """The view that a statement waits for by its state; "" where it waits for none."""
+    """The view that a statement in this state waits for; "" if none."""
     return state.removeprefix(_WAITS) if state.startswith(_WAITS) else ""
 
 
 def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
-    """Of what is being built (`Ask` builds), in words.
+    """The progress of a view, by the running builds (`Ask` builds), in words.
 
     >>> how_far("home", [{"views": ["home"], "rows": 17, "of": 100}])
     "view 'home' is 17 % filled and goes on (SHOW NORIA MIGRATIONS)"
@@ -36,15 +35,14 @@ def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
 
 
 def _rows_of(view: str, builds: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """Rows done, and of how many, of all that the view waits for."""
+    """(rows done, rows in all) of the builds that the view waits for."""
     mine = [b for b in builds if view in b["views"]]
     return sum(b["rows"] for b in mine), sum(b["of"] for b in mine)
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A view that is filled with so many rows of tables, or of what stands between, and of how many; seconds: how long
-    the rest will take."""
+    """The progress of a view.  rows, of: input rows done, and in all; seconds: an estimate of the remaining time."""
 
     view: str
     rows: int
@@ -56,8 +54,10 @@ class Filling:
 
 
 class Progress:
-    """How fast views fill, by what is told of them from time to time.  Until a view has been seen for SEEN_S its rows
-    are taken to come as on a busy machine."""
+    """Estimates how fast views fill, from repeated reports.
+
+    Before a view has been observed for SEEN_S, the rate of a busy machine is assumed.
+    """
 
     SEEN_S = 1.0
     NAMED = 3  # views by name in a line
@@ -67,7 +67,7 @@ class Progress:
         self._first: dict[str, tuple[float, int]] = {}
 
     def told(self, builds: Sequence[dict[str, Any]]) -> list[Filling]:
-        """builds: what is being built (`Ask` builds)."""
+        """The progress of all views that are being filled.  builds: the running builds (`Ask` builds)."""
         now, found = self._clock(), list[Filling]()
         names = dict.fromkeys(v for b in builds if b["state"] != "failed" for v in b["views"])
         for view in names:
@@ -81,7 +81,7 @@ class Progress:
 
     @staticmethod
     def line(found: Sequence[Filling]) -> str:
-        """For the end of a line, which other programs read: names as in addresses.
+        """The progress as the end of a line that programs read; names are quoted as in URLs.
 
         >>> Progress.line([Filling("home", 17, 100, 2)])
         ' filling=home:17%:2s'

@@ -1,7 +1,7 @@
-"""Which tables follow another database, so that nobody else writes them, and how far behind they are.
+"""Records which tables follow another database, so that nobody else writes them, and how far behind they are.
 
-Keeps true: a followed table is written by its follower only, whatever way a write comes; a follower that has sent
-nothing for FOLLOW_LOST_S and waits for no answer is shown as lost, whatever state it reported last.
+Keeps true: only its follower writes a followed table, whatever way a write takes.  A follower that has sent nothing for
+FOLLOW_LOST_S and waits for no answer is shown as lost, whatever state it reported last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _writer: ContextVar[str] = ContextVar("follower", default="")
 
 @contextmanager
 def written_by(follower: str) -> Iterator[None]:
-    """What is written meanwhile, in this task, is written by the follower of this name; "": by anybody."""
+    """Within this context, writes of this task are those of the follower of this name; "": of anybody."""
     token = _writer.set(follower)
     try:
         yield
@@ -34,9 +34,14 @@ def written_by(follower: str) -> Iterator[None]:
 
 @dataclass
 class Status:
-    """What a follower last reported.  current: the moment (`time.monotonic`) as of whose source the tables are; None:
-    no report since the server started.  heard: the moment of its last request; requests: how many of them are under
-    way; loaded: rows of the first load so far."""
+    """A follower's last report.
+
+    current: the time (`time.monotonic`) at which the tables equalled the source; None: no report since the server
+    started.
+
+    heard: the time of its last request; requests: how many of them are running; loaded: rows of the first
+    load so far.
+    """
 
     source: str
     state: str = WAITING
@@ -52,7 +57,7 @@ class Status:
     requests: int = 0
 
     def silent_s(self, now: float) -> float:
-        """Since its last request ended."""
+        """Seconds since its last request ended."""
         return 0.0 if self.requests else now - self.heard
 
     def is_lost(self, now: float) -> bool:
@@ -70,7 +75,7 @@ class Status:
 
 @dataclass
 class Followed:
-    """tables: by folded name, its follower; statuses: by follower; now: seconds of a clock that only goes forward."""
+    """tables: folded name -> its follower; statuses: by follower; now: seconds of a monotonic clock."""
 
     tables: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, Status] = field(default_factory=dict)
@@ -85,7 +90,7 @@ class Followed:
         self.statuses.pop(name, None)
 
     def check(self, table: str) -> None:
-        """SqlError where somebody else than its follower is about to write it."""
+        """Raise SqlError if anybody but its follower is about to write the table."""
         follower = self.tables.get(table.lower())
         if follower is not None and follower != _writer.get():
             source = self.statuses[follower].source
@@ -101,7 +106,7 @@ class Followed:
                 for name, s in sorted(self.statuses.items(), key=lambda item: item[1].source)]
 
     def numbers(self) -> list[Mapping[str, Any]]:
-        """For /metrics."""
+        """The numbers of each follower for /metrics."""
         now = self.now()
         return [{"source": s.source, "following": s.state == FOLLOWING and not s.is_lost(now),
                  "lag_seconds": s.lag_s(now), "lag_bytes": s.behind_bytes, "transactions_total": s.transactions,

@@ -1,7 +1,7 @@
-"""A SELECT of one key that whoever parsed it made known, answered from shared memory without parser and program.
+"""Answers a known SELECT of one key from shared memory, without parser and program.
 
-Keeps true: what it gives is what the session itself would give; where it is not sure of that it gives nothing, and the
-session is asked.
+Keeps true: the answer is the one that the session itself would return.  If that is not certain there is no answer, and
+the session is asked.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select, bound_select
 
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
-Route = tuple[str, tuple[int, ...], int]  # of a reader, as `Routes.learn` takes it
+Route = tuple[str, tuple[int, ...], int]  # of a reader, as `Routes.learn` expects it
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Known:
-    """number: of the statement, from which kept replies have their keys; version: of the program that it was parsed
-    under; reader: which view answers, None when that is gone; through: how it is read there; plain: its parameters are
-    the key; shape: None where LIMIT has a parameter; route: None with one worker."""
+    """A parsed SELECT of one key, as other processes know it.
+
+    number: of the statement, part of the keys of kept replies; version: of the program that it was parsed under;
+
+    reader: the view that answers, None once that is dropped; through: how it is read there.
+
+    plain: its parameters are the key; shape: None if LIMIT has a parameter; route: None with one worker.
+    """
 
     number: int
     version: int
@@ -49,13 +54,13 @@ class Known:
         return Known(number, version, replace(select, instead=None), select.view, reader, through, plain, shape, route)
 
     def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
-        """What is done to the rows, and the key's values."""
+        """The operations on the rows, and the key's values."""
         shape = self.shape or Shape.of(bound_select(self.select, values).view or self.view)
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 
 class Wanted(NamedTuple):
-    """One key's rows in a reader, some of its rows and columns (through), and what is done to them."""
+    """The lookup of one key in a reader, the choice of its rows and columns (through), and the operations on them."""
 
     reader: ViewDef
     key: tuple[Any, ...]
@@ -63,15 +68,15 @@ class Wanted(NamedTuple):
     shape: Shape
 
     def answer(self, rows: list[Any]) -> ResultSet:
-        """rows: all that the reader has of the key, with all columns."""
+        """The result.  rows: all rows that the reader has of the key, with all columns."""
         chosen = rows if self.through is None else self.through.rows(rows)
         return ResultSet(self.shape.shown, self.shape.apply(chosen))
 
 
 def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
            ) -> Wanted | ResultSet | tuple[str, int] | None:
-    """What is to be looked up; the answer where that is nothing, or the view and the worker that may not have the
-    session's own writes yet.  SqlError."""
+    """The lookup to make; or the answer, if nothing can be found; or the view and the worker that may lack the
+    session's own writes.  Raises SqlError."""
     reader = known.reader
     if reader is None:
         return None
@@ -89,7 +94,7 @@ def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
 
 def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
         ) -> ResultSet | tuple[str, int] | None:
-    """The answer, where all of it is in shared memory; else None, or what `wanted` says."""
+    """The answer, if all of it is in shared memory; else None, or what `wanted` returns."""
     try:
         want = wanted(link, known, values, unseen)
         if not isinstance(want, Wanted):
@@ -99,4 +104,4 @@ def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: boo
             return None
         return ResultSet(want.shape.shown, want.shape.apply(found.rows), (), found.stands)
     except SqlError:
-        return None  # the session says it in its way
+        return None  # the session reports the error in its own way

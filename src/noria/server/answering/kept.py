@@ -1,4 +1,4 @@
-"""What was made of texts, bounded."""
+"""A bounded cache of values by text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What was made of texts, bounded in number and in bytes of text: the longest ago made go first, and a text that
-    would need much of the room is not kept at all."""
+    """Caches values by text, bounded in number and in bytes of text.
+
+    The oldest entries are dropped first.  A text longer than 1/64 of the byte bound is not cached.
+    """
 
     def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):
         self._most, self._most_bytes = most, most_bytes
@@ -33,7 +35,7 @@ class Kept(Generic[T]):
             self.nbytes -= len(old)
 
     def take(self, text: str) -> None:
-        """Keep it no more."""
+        """Remove a text from the cache."""
         if self._kept.pop(text, None) is not None:
             self.nbytes -= len(text)
 

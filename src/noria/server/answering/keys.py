@@ -1,4 +1,4 @@
-"""What a client's value means when a key column is compared with it: MySQL's rules for `column = value`.
+"""Converts clients' values for comparisons with key columns, by MySQL's rules for `column = value`.
 
 A value that the column's type cannot hold equals no row of it; that is an answer, not an error.
 """
@@ -28,14 +28,14 @@ _PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class _NoRow:
-    """What equals nothing."""
+    """A value that equals nothing."""
 
 
 NO_ROW = _NoRow()
 
 
 def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | None:
-    """The values as the key columns hold them; None when no row can have this key."""
+    """The values as the key columns hold them; None if no row can have this key."""
     if len(values) == 1 and type(values[0]) is int and fields[0].type.kind is Kind.INT:
         return (values[0],) if MIN_INT <= values[0] <= MAX_INT else None
     key = tuple(_comparable(v, f) for v, f in zip(values, fields, strict=True))
@@ -43,7 +43,7 @@ def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | 
 
 
 def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tuple[Any, ...]], bool]:
-    """Every key that bound lookups ask for, each once, in the order given; and whether a NULL in one means NULL."""
+    """Every key that bound lookups ask for, once each, in the given order; and whether NULL in a key means NULL."""
     choices = [_choices(a, f) for a, f in zip(lookups, fields, strict=True)]
     number = prod(map(len, choices))
     if number > LOOKUP_KEYS:
@@ -54,7 +54,7 @@ def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tu
 
 def looked_up(lookups: Sequence[Lookup], fields: Sequence[Field]
               ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int] | None]:
-    """What bound lookups ask for: keys, as `keys_of` says, or a range; no key and no range: nothing can be found."""
+    """The keys of bound lookups, as `keys_of` returns them, or a range; neither if nothing can be found."""
     first = lookups[0] if lookups else None
     if isinstance(first, Range):
         return [], False, range_of(first, fields[0])
@@ -62,7 +62,7 @@ def looked_up(lookups: Sequence[Lookup], fields: Sequence[Field]
 
 
 def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
-    """Is what is compared with one value, not with several, looked up by one key at most?"""
+    """True if the columns that are compared with one value (not with several) yield at most one key."""
     single = [(a, f) for a, f in zip(lookups, fields, strict=True) if not a.several]
     try:
         return all(len(_choices(a, f)) <= 1 for a, f in single)
@@ -71,7 +71,7 @@ def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
 
 
 def range_of(asked: Range, field: Field) -> tuple[int, int] | None:
-    """The least and greatest code for which all bounds of a bound range hold; None where there is none."""
+    """The least and greatest code for which all bounds of a bound range hold; None if there is none."""
     low, high = MIN_INT, MAX_INT
     for bound in asked.bounds:
         if bound.value is None:
@@ -95,7 +95,7 @@ def _floor(number: Decimal) -> int:
 
 
 def _place(value: Any, field: Field) -> Decimal:
-    """Where a value lies among the column's codes, perhaps between two of them."""
+    """The place of a value among the column's codes, perhaps between two of them."""
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
     if field.type.kind in (Kind.DATE, Kind.DATETIME):
@@ -110,7 +110,7 @@ def _place(value: Any, field: Field) -> Decimal:
 
 
 def _check_number(value: Any, field: Field) -> None:
-    """Refuse to compare a number column with a date or a time."""
+    """Raise SqlError if a number column is compared with a date or a time."""
     if isinstance(value, (date, datetime, timedelta)):
         what = "time" if isinstance(value, timedelta) else "date"
         raise not_supported(f"comparing the number column '{field.name}' with a {what}")
@@ -128,7 +128,7 @@ def _choices(lookup: Lookup, field: Field) -> list[Any]:
 
 
 def _are_stored(values: Sequence[Any], field: Field) -> bool:
-    """Are they all such that the column holds them as they are?  Thousands are looked at in one go, then."""
+    """True if the column stores all values as they are; checks thousands of values in one pass."""
     if field.type.kind is Kind.INT:
         return set(map(type, values)) == {int} and min(values) >= MIN_INT and max(values) <= MAX_INT
     plain = field.type.is_text and not field.type.is_bytes and not field.type.is_json
@@ -157,7 +157,7 @@ def _comparable(value: Any, field: Field) -> Any:
 
 
 def _as_stored(value: Any, field: Field) -> Any:
-    """A value as the column would store it; what it could not store equals no row."""
+    """The value as the column would store it; NO_ROW if it cannot."""
     if field.type.is_json:
         raise not_supported(f"looking rows up by the JSON column '{field.name}'", "compare what JSON_EXTRACT gives")
     try:
@@ -167,7 +167,7 @@ def _as_stored(value: Any, field: Field) -> Any:
 
 
 def _number(text: str, field: Field) -> float | int:
-    """The number that a text begins with; 0 when it begins with none."""
+    """The number that a text begins with; 0 if it begins with none."""
     m = _PREFIX.match(text)
     if m is None:
         return 0

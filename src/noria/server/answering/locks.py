@@ -1,8 +1,8 @@
-"""LOCK TABLES: which session may write a table; and that nobody may who does not follow what it follows.
+"""LOCK TABLES: which session may write a table; also rejects writes to followed tables.
 
-A lock is had at once or refused (1205), and so is a write to a table that another session has locked; there is no
-waiting.  Reads go on: a view is never seen half changed.  Keeps true: a session holds what its last LOCK TABLES named,
-until UNLOCK TABLES, BEGIN, or its end.
+A lock is granted at once or refused (1205), and so is a write to a table that another session has locked; nothing
+waits.  Reads continue: a view is never visible half changed.  Keeps true: a session holds the locks of its last LOCK
+TABLES until UNLOCK TABLES, BEGIN, or its end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from noria.server.answering.followed import Followed
 
 
 class TableLocks:
-    """holder: a session, by its identity; None for whoever has none."""
+    """Table locks.  holder: a session, by its identity; None for writes without a session."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, dict[str, bool]] = {}  # holder -> table -> may it write?
         self.followed = Followed()
 
     def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]]) -> None:
-        """These instead of those held before; SqlError: none are held."""
+        """Replace the holder's locks by these.  After a SqlError it holds none."""
         self._held.pop(holder, None)
         for name, write in tables:
             for held in self._held.values():
@@ -34,7 +34,7 @@ class TableLocks:
         self._held.pop(holder, None)
 
     def check(self, holder: Hashable, table: str) -> None:
-        """SqlError if it must not write the table."""
+        """Raise SqlError if the holder must not write the table."""
         if self.followed.tables:
             self.followed.check(table)
         if not self._held:

@@ -1,4 +1,4 @@
-"""An answer that can be had in several ways, of which nobody knows the quickest."""
+"""Runs several ways to one answer, when it is unknown which is the quickest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.server.outcomes import ResultSet
 
 
 async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
-    """The answer of whoever has it first; the others are given up.  Where none has one, the first one's error."""
+    """The first answer; the other ways are cancelled.  If none succeeds, raises the error of the first way."""
     tasks = [asyncio.ensure_future(w) for w in ways]
     left = set(tasks)
     try:

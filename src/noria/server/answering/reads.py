@@ -1,8 +1,8 @@
-"""Lookups: from shared memory when the key is there, else one upquery for everybody who waits for it.
+"""Lookups: from shared memory if the key is present, else by one upquery for everybody who waits for it.
 
-Keeps true: an answer is one of the definition of the view that was asked for, or error 1412 where that is no more;
-from shared memory it is a whole version of the key, of the worker that owns it, and of several keys of one worker as of
-one moment.  At most one `Read` is under way for each (view, key), whatever the number of waiting clients (ONE-REQUEST).
+Keeps true: an answer belongs to the requested definition of the view, or is error 1412 if that was dropped.  From
+shared memory it is a whole version of the key, of the worker that owns it; several keys of one worker are as of one
+moment.  At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Looked = tuple[pa.Table, Any]  # rows with `__key`, and a mask of the keys that 
 
 @dataclass(slots=True)
 class ViewEntry:
-    """A key's entry in a view (`outcomes.Entry`).  worker: of several behind this link, whose it is."""
+    """A key's entry in a view (`outcomes.Entry`).  worker: the one that owns the key."""
 
     view: AttachedView
     handle: int
@@ -59,14 +59,14 @@ class ViewEntry:
 
 
 class Found(NamedTuple):
-    """Rows from shared memory, and what they stand on where that was asked for and the key has an entry."""
+    """Rows from shared memory, and their entry if it was asked for and the key has one."""
 
     rows: list[Any]
     stands: Standing | None
 
 
 class Many(NamedTuple):
-    """Rows as Arrow, with `__key`, and the room that they take."""
+    """Rows as Arrow, with `__key`, and the room that they occupy."""
 
     table: pa.Table
     lease: Lease
@@ -74,15 +74,18 @@ class Many(NamedTuple):
 
 @dataclass(slots=True)
 class _Asked:
-    """A read under way and how many wait for it."""
+    """A read that is running, and how many callers wait for it."""
 
     task: asyncio.Task[list[Any] | Many]
     waiting: int = 0
 
 
 class Reads:
-    """Lookups in the views of the workers behind a link.  attach: the views that a worker, by its number, publishes;
-    hold_ms: how long an ad-hoc view's read may keep a worker."""
+    """Looks keys up in the views of the workers behind a link.
+
+    attach: returns the views that a worker, by its number, publishes; hold_ms: how long an ad-hoc view's read may
+    occupy a worker.
+    """
 
     def __init__(self, link: Link, attach: Callable[[int], AttachedViews], hold_ms: int):
         self._link, self._hold_ms = link, hold_ms
@@ -97,10 +100,10 @@ class Reads:
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
         self.on_drop: Callable[[str], None] = lambda view: None
         self.room = Room()  # of large results
-        self._copying = asyncio.Semaphore(1)  # one large answer is copied from shared memory, and then waits for room
+        self._copying = asyncio.Semaphore(1)  # one large answer at a time is copied and waits for room
 
     def counts(self, view: str) -> tuple[int, int]:
-        """(lookups answered from shared memory, all lookups) of a view; without those that a kept reply answered."""
+        """(lookups answered from shared memory, all lookups) of a view, without those that kept replies answered."""
         hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
         return hits, hits + asks
 
@@ -109,14 +112,16 @@ class Reads:
         return self._hits_of
 
     def had_elsewhere(self, hits: Mapping[str, int]) -> None:
-        """So many lookups were answered from shared memory by another process."""
+        """Count lookups that another process answered from shared memory."""
         for view, number in hits.items():
             self.hits += number
             self._hits_of[view] += number
 
     def attached(self, view: ViewDef, worker: int) -> AttachedView | None:
-        """The view in the worker's shared memory, whatever its definition; None while there is none (not published yet,
-        or dropped) and where this process may not map more: then the worker answers."""
+        """The view in the worker's shared memory, whatever its definition.
+
+        None if it is not published (yet, or any more), or this process may not map more: then the worker answers.
+        """
         views = self._views[worker]
         if views is None:
             views = self._views[worker] = self._attach(worker)
@@ -126,18 +131,18 @@ class Reads:
             return None
 
     def _attached_of(self, view: ViewDef, key: Key) -> AttachedView | None:
-        """The view where the key's rows are."""
+        """The view in the memory of the worker that owns the key."""
         return self.attached(view, 0 if self._alone else self._routes.owner(view, key))
 
     def refresh(self) -> None:
-        """Let go of memory that views have left."""
+        """Unmap memory that views have left."""
         for views in self._views:
             if views is not None:
-                with suppress(OSError):  # it will be found at the next read
+                with suppress(OSError):  # the next read will find the new memory
                     views.refresh()
 
     def forget(self, view: str) -> None:
-        """The view of this name was dropped."""
+        """Forget a dropped view by its name."""
         self._hits_of.pop(view, None)
         self._asks_of.pop(view, None)
         for views in self._views:
@@ -147,8 +152,10 @@ class Reads:
         self.on_drop(view)
 
     def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
-        """The key's rows from shared memory; None: `fetch` them, also where they are too many for the loop.
-        keep: what they stand on is wanted too; through: some of the rows and columns, here and below."""
+        """The key's rows from shared memory; None if they must be `fetch`ed, also if they are too many for the loop.
+
+        keep: return their entry, too; through: choose some of the rows and columns, here and below.
+        """
         found = self._found(view, key, keep, through)
         if found is not None:
             self.hits += 1
@@ -173,14 +180,16 @@ class Reads:
         except (SqlError, OSError) as e:
             if isinstance(e, SqlError) and attached.definition == view.definition:
                 raise
-            return None  # of another definition, or beyond what this process may map
+            return None  # another definition, or more than this process may map
         if rows is None or attached.definition != view.definition:
             return None
         return Found(rows, stands)
 
     async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any] | Many:
-        """The key's rows from the worker, which fills the key on the way; those of a key that has many from shared
-        memory."""
+        """The key's rows from the worker, which fills the key on the way.
+
+        If the key has many rows, they come from shared memory.
+        """
         large = await self._large(view, key, through)
         if large is not None:
             self.hits += 1
@@ -198,7 +207,7 @@ class Reads:
             rows = await asyncio.shield(asked.task)
         finally:
             asked.waiting -= 1
-            if not asked.waiting and not asked.task.done():  # nobody wants it any more
+            if not asked.waiting and not asked.task.done():  # nobody waits any more
                 asked.task.cancel()
                 self._asked.pop(wanted, None)
         if isinstance(rows, Many):
@@ -206,7 +215,7 @@ class Reads:
         return rows if through is None else through.rows(rows)
 
     async def _large(self, view: ViewDef, key: Key, through: Through | None = None) -> Many | None:
-        """The key's rows from shared memory, where they are many; None where they are not there."""
+        """The many rows of a key from shared memory; None if they are not there."""
         attached = self._attached_of(view, key)
         if attached is None:
             return None
@@ -217,7 +226,7 @@ class Reads:
             return Many(table, await self._covered(table))
 
     async def _covered(self, table: pa.Table) -> Lease:
-        """The room that a table takes, where it is large."""
+        """Reserve the room of a large table."""
         lease = self.room.lease()
         if is_large(table):
             await lease.cover(table.nbytes)
@@ -228,14 +237,16 @@ class Reads:
         if asked is not None and asked.task is task:
             del self._asked[wanted]
         if not task.cancelled():
-            task.exception()  # looked at: whoever waited may be gone
+            task.exception()  # marks it as retrieved: the callers may have left
 
     def _limit_ms(self, view: ViewDef) -> int:
         return self._hold_ms if view.adhoc else VIEW_HOLD_MS
 
     async def _read(self, view: ViewDef, key: Key) -> list[Any] | Many:
-        """The rows are read from shared memory once they are there: the worker need not send them.  It does where they
-        were evicted between, or cannot be published."""
+        """Let the worker fill the key, then read the rows from shared memory, so the worker need not send them.
+
+        It sends them if they were evicted meanwhile, or cannot be published.
+        """
         near = self._attached_of(view, key) is not None
         if near:
             await self._ask(Read(0, view.name, [key], fill=True, definition=view.definition,
@@ -249,7 +260,7 @@ class Reads:
         return await self._sent(view, key, together=not near)
 
     async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any] | Many:
-        """The key's rows as the worker sends them, along with others' where its shared memory is not here."""
+        """The key's rows as the worker sends them, together with others' if its shared memory is not mapped here."""
         lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
                                     together=together, pieces=True), lease)
@@ -258,7 +269,7 @@ class Reads:
         return Many(rows.table() if isinstance(rows, Part) else pa.table(rows), lease)
 
     def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
-        """The key's rows from shared memory as Arrow, with `__key`; None where they are not there."""
+        """The key's rows from shared memory as Arrow, with `__key`; None if they are not there."""
         attached = self._attached_of(view, key)
         if attached is None:
             return None
@@ -276,7 +287,7 @@ class Reads:
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
     async def _ask(self, read: Read | Query, lease: Lease | None = None) -> Any:
-        """The worker's answer; of a view that a new worker is still filling, when it has done so."""
+        """The worker's answer; if a new worker is still filling the view, waits for that first."""
         while True:
             reply: Rows = await self._link.ask(read, retry=True, lease=lease)
             if reply.error is None:
@@ -288,8 +299,10 @@ class Reads:
                 raise built.error
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Many:
-        """The rows of a view that is in no program: of some keys, or of a range of its key.  Error 3024 where a worker
-        would read too much for that."""
+        """The rows of a view outside the program, for some keys or a range of its key.
+
+        Error 3024 if a worker would read too much.
+        """
         self.one_shots += 1
         lease = self.room.lease()
         return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between), lease)), lease)
@@ -308,8 +321,10 @@ class Reads:
                      ONE_SHOT_MS, not self._alone and not row_by_row(view.plan), pieces=True)
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
-        """The rows of some keys, those of a worker as of one moment, from shared memory; None where one is missing.
-        nulls: None in a key is NULL, which is looked up like any value."""
+        """The rows of several keys from shared memory, as of one moment for each worker; None if one is missing.
+
+        nulls: None in a key is NULL, which is looked up like any value.
+        """
         looked = self._look(view, keys, nulls, through)
         if looked is None or looked[1].any():
             return None
@@ -319,7 +334,7 @@ class Reads:
         return found
 
     def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:
-        """The rows of those keys that are in shared memory, as of `several`; None where none can be."""
+        """The rows of those keys that are in shared memory, as in `several`; None if the view is not mapped."""
         looked = self._look(view, keys, False, None)
         if looked is not None:
             there = len(keys) - int(np.count_nonzero(looked[1]))
@@ -328,7 +343,7 @@ class Reads:
         return looked
 
     def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
-        """The rows of many keys and which are missing; None where this definition of the view is not there."""
+        """The rows of many keys, and the mask of missing keys; None if this definition of the view is not there."""
         if self._alone:
             return self._look_at(0, view, keys, nulls, through)
         whose = self._routes.owners(view, keys)
@@ -356,15 +371,17 @@ class Reads:
 
     async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None
                             ) -> pa.Table:
-        """`several` from the worker, which fills what is missing."""
+        """The rows of `several` from the worker, which fills missing keys."""
         self.upqueries += 1
         self._asks_of[view.name] += len(keys)
         return chosen(await self._rows(view, keys, nulls), through)
 
     async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
                       through: Through | None = None) -> Many:
-        """The rows of a view that is read by ranges whose key is a code from low to high: always from the worker, who
-        knows which keys there are.  first: so many of the least keys (True: of the greatest) are enough."""
+        """The rows of a view whose key is a code from low to high, from the worker, which knows the existing keys.
+
+        first: (rows, descending): so many rows of the least keys (True: of the greatest) are enough.
+        """
         self.upqueries += 1
         self._asks_of[view.name] += 1
         rows, descending = first or (None, False)
@@ -404,14 +421,14 @@ class Reads:
 
 
 def first_of(view: ViewDef) -> tuple[int, bool] | None:
-    """How many rows of a range are enough, and from which end, where they are cut in the order of its column."""
+    """How many rows of a range are enough, and from which end, if the limit follows the order of its column."""
     if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
         return None
     return view.limit + view.offset, view.order[0][1]
 
 
 def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
-    """The visible columns and `__key`; of what is chosen, all."""
+    """The visible columns and `__key`; with `through`, all columns that it chooses."""
     if through is not None:
         return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
     names = [*(f.name for f in view.fields), "__key"]
@@ -419,7 +436,7 @@ def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
 
 
 def chosen(found: pa.Table, through: Through | None) -> pa.Table:
-    """A view's columns of rows that the worker found in another one's reader, and `__key`."""
+    """The rows and columns that `through` chooses from another view's reader, and `__key`."""
     if through is None:
         return found
     for check in through.checks:
@@ -434,7 +451,7 @@ def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
 
 
 def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
-    """The keys as the view's key columns have them; columns by position."""
+    """The keys with the types of the view's key columns; columns by position."""
     if keys.num_columns != len(fields) and fields:
         raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
                                       + ", ".join(f.name for f in fields))

@@ -1,8 +1,8 @@
-"""Replies as a front encoded them, kept while they are true.
+"""Replies as a front encoded them, kept while they are valid.
 
-Keeps true: a kept reply is only given while the view's entry is the one it was made from and the program the one
-that its statement was bound under (another view may have the name since); the bytes of all kept replies stay under
-the bound.
+Keeps true: a kept reply is only sent while its entry has the version that it was made from.  The program must have
+the version that the statement was bound under, too, since names may have changed.  The bytes of all kept
+replies stay below a bound.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class _Kept:
 
 @dataclass(slots=True)
 class _OfView:
-    """The keys of all replies of one view, and how often any was given."""
+    """The keys of all replies of one view, and how often any was sent."""
 
     keys: set[Hashable] = field(default_factory=set)
     hits: int = 0
 
 
 class Versioned(Protocol):
-    """Grows with each change of what names mean."""
+    """An object whose version grows with each change of what names mean."""
 
     version: int
 
@@ -47,7 +47,7 @@ class _Unchanging:
 
 
 def _key_bytes(key: Hashable) -> int:
-    """Of the texts and parameters in it."""
+    """The bytes of texts and parameters in a key."""
     return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
@@ -59,41 +59,41 @@ NOTHING: Own = {}
 
 
 class ReplyCache:
-    """Encoded replies by (statement, raw parameters), least recently used ones dropped beyond `limit_bytes`."""
+    """Keeps encoded replies by (statement, raw parameters); drops the least recently used beyond `limit_bytes`."""
 
-    ENTRY_BYTES = 500  # what the record and the dictionaries' slots take beside the key and the packets
+    ENTRY_BYTES = 500  # the record and the dictionaries' slots, beside the key and the packets
 
     def __init__(self, limit_bytes: int, program: Versioned | None = None):
         self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._of_view: dict[Hashable, _OfView] = {}
-        self._past: Counter[str] = Counter()  # by name of a view: given before, or by other processes
+        self._past: Counter[str] = Counter()  # by view name: sent earlier, or by other processes
         self._past_hits = 0
         self.nbytes = 0
 
     @property
     def hits(self) -> int:
-        """How many kept replies were given."""
+        """How many kept replies were sent."""
         return self._past_hits + sum(v.hits for v in self._of_view.values())
 
     def hits_of(self) -> Counter[str]:
-        """Likewise by name of the view, of those that were not dropped."""
+        """How many kept replies were sent, by view name, of existing views."""
         found = Counter(self._past)
         for view, of in self._of_view.items():
             found[_name(view)] += of.hits
         return found
 
     def had_elsewhere(self, hits: Mapping[str, int]) -> None:
-        """So many were given by another process."""
+        """Count kept replies that another process sent."""
         self._past.update(hits)
         self._past_hits += sum(hits.values())
 
     def dropped(self, view: str) -> None:
-        """There is no view of this name any more."""
+        """Forget the count of a dropped view."""
         self._past.pop(view, None)
 
     def get(self, key: Hashable, unseen: Own = NOTHING) -> bytes | None:
-        """unseen: of a session (`outcomes.Session`)."""
+        """The kept reply, or None.  unseen: the session's own writes that it may not see yet (`outcomes.Session`)."""
         kept = self._kept.get(key)
         if kept is None or (unseen and not kept.entry.has(unseen)):
             return None
@@ -102,13 +102,13 @@ class ReplyCache:
             return None
         kept.of.hits += 1
         kept.reads += 1
-        if not kept.reads & 63:  # a stamp is a write to shared memory and moving is two dictionary operations
+        if not kept.reads & 63:  # rarely: a stamp writes to shared memory, and moving costs two dictionary operations
             kept.entry.stamp()
             self._kept.move_to_end(key)
         return kept.packets
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
-        """Keep a reply made from the entry while it had this version (read before its rows)."""
+        """Keep a reply made from the entry at this version, which was read before its rows."""
         nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
         if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
@@ -120,13 +120,13 @@ class ReplyCache:
         self._hold()
 
     def forget(self, view: Hashable) -> None:
-        """The view was dropped: nothing of it is kept, or keeps it."""
+        """Discard all replies of a dropped view."""
         of = self._of_view.get(view)
         for key in () if of is None else list(of.keys):
             self.discard(key)
 
     def bound(self, limit_bytes: int) -> None:
-        """Another limit, from now on."""
+        """Set another limit."""
         self.limit_bytes = limit_bytes
         self._hold()
 

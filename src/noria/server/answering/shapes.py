@@ -1,6 +1,6 @@
-"""From looked-up rows to what a client gets: order, limit, the row of an empty aggregate, conditions after the lookup.
+"""Turns looked-up rows into a client's rows: order, limit, the row of an empty aggregate, conditions after the lookup.
 
-Keeps true: the rows of one lookup are enough; nothing here knows where they came from.
+Keeps true: the rows of one lookup are sufficient, whatever their source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What is done to the rows of one lookup: the empty aggregate's row, order, limit, hidden columns."""
+    """The operations on the rows of one lookup: the empty aggregate's row, order, limit, hidden columns."""
 
     fields: Sequence[Field]
     visible: int
@@ -53,18 +53,20 @@ class Shape:
 
     @cached_property
     def shown(self) -> Sequence[Field]:
-        """What the client sees."""
+        """The fields that the client sees."""
         return tuple(self.fields[: self.visible])
 
     @cached_property
     def changes_rows(self) -> bool:
-        """Is anything done to rows but hiding columns?"""
+        """True if the rows are changed in any way beyond hiding columns."""
         return (bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
                 or self.after is not None)
 
     def rows_of(self, found: pa.Table, lease: Lease | None = None) -> Sequence[Any]:
-        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, and more.
-        lease: the room that many rows take."""
+        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, then `__key`.
+
+        lease: the room of many rows.
+        """
         predicate = None if self.after is None else filter_of(self.after)
         if self.after is not None and predicate is None:
             return self.apply(after_rows(self.after, found))
@@ -81,7 +83,7 @@ class Shape:
         return ResultSet(self.shown, await beside(lambda rows: self.rows_of(rows, lease), found))
 
     def _cut(self, found: pa.Table) -> pa.Table:
-        """Many rows in their order, as far as they are wanted."""
+        """Order and limit many rows."""
         end = None if self.limit is None else self.offset + self.limit
         if not self.order:
             return found.slice(self.offset, self.limit)
@@ -105,13 +107,13 @@ class Shape:
 
 
 def no_rows(fields: Sequence[Field]) -> pa.Table:
-    """What a lookup that finds nothing finds."""
+    """The result of a lookup that finds nothing."""
     arrays = [pa.array([], arrow_type(f.type)) for f in fields]
     return pa.Table.from_arrays([*arrays, pa.array([], pa.int64())], names=[f"c{i}" for i in range(len(arrays) + 1)])
 
 
 def is_of_rows(view: ViewDef) -> bool:
-    """Does the view give its rows one by one, or are they grouped again after the lookup?"""
+    """True if the view returns its rows one by one; False if rows are grouped, in the view or after the lookup."""
     def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
         return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
 
@@ -120,7 +122,7 @@ def is_of_rows(view: ViewDef) -> bool:
 
 
 def of_all(view: ViewDef, columns: int) -> sql.Select:
-    """The SELECT of all of a view, by so many parameters."""
+    """The SELECT of all columns of a view, by so many parameters."""
     if view.asks is None:
         if columns != max(len(view.key), 1):
             raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
@@ -133,7 +135,7 @@ def of_all(view: ViewDef, columns: int) -> sql.Select:
 
 
 def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
-    """The columns of a view, as it names them, and `__key`, of rows from another one's reader."""
+    """The columns under the view's names, and `__key`, of rows from another view's reader."""
     names = [*(f.name for f in view.fields), "__key"]
     if rows.column_names == names:
         return rows
@@ -141,7 +143,7 @@ def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
 
 
 class _Own(threading.local):
-    """A thread's own strings, for texts that conditions after a lookup compare."""
+    """A symbol table for each thread, for the texts that conditions after a lookup compare."""
 
     table: SymbolTable | None = None
 
@@ -156,7 +158,7 @@ def _symbols() -> SymbolTable:
 
 
 def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symbols: SymbolTable) -> Batch:
-    """The wanted columns as codes; the others hold nothing."""
+    """The wanted columns as codes; the other columns are 0."""
     out = np.zeros((len(fields), found.num_rows), np.int64)
     for i in wanted:
         out[i] = from_arrow(found.column(i), fields[i].type, symbols)
@@ -164,14 +166,14 @@ def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symb
 
 
 def after_mask(predicate: Expr, found: pa.Table, fields: Sequence[Field]) -> pa.Array:
-    """Which rows a predicate is true for; SqlError 1690 where it cannot be worked out."""
+    """The mask of rows for which a predicate is true.  Raises SqlError 1690 if it cannot be evaluated."""
     symbols = _symbols()
     rows = _codes(found, fields, mask_columns(predicate), symbols)
     return pa.array(evaluate.certain(predicate)(rows, symbols))
 
 
 def after_rows(after: Mir, found: pa.Table) -> list[Any]:
-    """The rows of what is done after a lookup."""
+    """The rows after the operations that follow a lookup."""
     symbols, fields = _symbols(), found_fields(after)
     rows = run(after, _codes(found, fields, range(len(fields)), symbols), symbols)
     times = np.repeat(np.arange(len(rows)), rows.weights)

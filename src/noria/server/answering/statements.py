@@ -1,9 +1,11 @@
-"""What has been parsed: statements by their text and, for texts that differ only in literals, by their shape.
+"""Caches parsed statements: by text and, for texts that differ only in literals, by shape.
 
-Parsing costs hundreds of microseconds, recognising a shape a few (DESIGN section 5).  A shape is learnt when it comes
-for the second time.  Of a SELECT it is parsed instead of that text, since what the first one gave is kept until then;
-of others that is a parse more.  Keeps true: a shape is only used after the parsed tree of its text and of one text that
-has it gave the same command; everything parsed under another version of the program is parsed again.
+Parsing takes hundreds of microseconds, recognising a shape a few (DESIGN section 5).  A shape is learnt when it occurs
+for the second time.  For a SELECT the shape is then parsed instead of the text, since the first command is kept until
+then; for other statements it is parsed in addition.
+
+Keeps true: a shape is only used after its own parsed tree and that of one text of it gave the same command.  Everything
+parsed under another version of the program is parsed again.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 class Compiled:
-    """A parsed statement; several sessions may hold it.  Kept replies have its number for a key, and do not hold it."""
+    """A parsed statement; several sessions may hold it.  Keys of kept replies have its number, not the object."""
 
     __slots__ = ("by_key", "direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
                  "through", "uses", "version", "view")
@@ -41,12 +43,12 @@ class Compiled:
         self.direct = _is_direct(prepared)
         select = self.command if isinstance(self.command, Select) else None
         self.one_key = select is not None and is_one_key(select)
-        self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)  # by the values as is
+        self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)  # values: the key
         self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
         self.through: Through | None = None  # how it is read there
         self.generation = -1
         self.uses = 0
-        self.by_key = False  # a write that was found to be one row's, or few rows' (`Rewriting.may_rewrite`)
+        self.by_key = False  # a write that was found to concern one or few rows (`Rewriting.may_rewrite`)
         self.view = None if select is None else select.view
         fixed = select is not None and select.limit is None and select.offset is None
         self.shape = Shape.of(self.view) if fixed and self.view is not None else None
@@ -63,13 +65,13 @@ class Compiled:
         return bind(self.prepared, values)
 
     def select(self, values: Sequence[Any]) -> Select:
-        """A SELECT with its values."""
+        """The SELECT with its values."""
         command = self.bind(values)
         assert isinstance(command, Select)
         return command
 
     def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
-        """Of a SELECT of one key: what is done to its rows, and the key's values."""
+        """For a SELECT of one key: the operations on its rows, and the key's values."""
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None
         if shape is None:  # LIMIT has a parameter
@@ -78,12 +80,12 @@ class Compiled:
 
 
 def is_one_key(select: Select) -> bool:
-    """Is one key's rows in order all that is asked for?"""
+    """True if the SELECT asks only for one key's rows in order."""
     return select.view is not None and select.view.after is None and all(a.single for a in select.lookups)
 
 
 def _is_direct(prepared: Prepared) -> bool:
-    """Does a lookup by the values give the answer, the same view whatever they are?"""
+    """True if a lookup by the values gives the answer, in the same view for all values."""
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
         return False
@@ -91,7 +93,7 @@ def _is_direct(prepared: Prepared) -> bool:
 
 
 class _First(NamedTuple):
-    """What the first text of a shape gave, under this version of the program."""
+    """The literals and the command of the first text of a shape, under this version of the program."""
 
     version: int
     literals: Sequence[Any]
@@ -103,13 +105,13 @@ class Statements:
         self._program = program
         self._by_text: Kept[Compiled] = Kept()
         self._by_shape: Kept[Compiled] = Kept()
-        self._refused: Kept[int] = Kept()  # shapes that do not do, and the version that said so
-        self._seen: Kept[int] = Kept()  # shapes that came once, and under which version: learning costs as much again
+        self._refused: Kept[int] = Kept()  # unusable shapes, and the version under which they were tried
+        self._seen: Kept[int] = Kept()  # shapes that occurred once, and the version: learning costs another parse
         self._firsts: Kept[_First] = Kept(FIRST_STATEMENTS)  # by shape
         self.parsed = 0
 
     def prepare(self, text: str) -> Compiled:
-        """The statement of this text, whose literals are part of it."""
+        """The statement of this text, with its literals."""
         found = self._by_text.get(text)
         if found is not None and found.version == self._program.version:
             return found
@@ -119,7 +121,7 @@ class Statements:
         return compiled
 
     def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
-        """The statement and its literals if a text of the same shape was confirmed before, or can be now."""
+        """The statement and its literals, if a text of the same shape was confirmed before, or can be now."""
         found = shape_of(text)
         if found is None:
             return None
@@ -129,7 +131,7 @@ class Statements:
         return None if compiled is None else (compiled, found[1])
 
     def known(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
-        """`recognise`, but nothing is learnt."""
+        """As `recognise`, but learns nothing."""
         found = shape_of(text)
         if found is None:
             return None
@@ -137,11 +139,11 @@ class Statements:
         return None if compiled is None or compiled.version != self._program.version else (compiled, found[1])
 
     def parse(self, text: str) -> Command:
-        """The command of a text with one statement; its shape is learnt."""
+        """The command of a text with one statement; learns its shape."""
         return self._single(text, parse(text, self._program, complete=True))
 
     async def parse_beside(self, text: str) -> Command:
-        """`parse` for a long text, beside the loop."""
+        """As `parse`, for a long text, in a thread."""
         return self._single(text, await asyncio.to_thread(parse, text, self._program, complete=True))
 
     def _single(self, text: str, commands: Sequence[Command]) -> Command:
@@ -153,7 +155,7 @@ class Statements:
             return Explain(self._as_run(command.text, command.command), command.analyze)
         if isinstance(command, Select):
             best = self._best(command)
-            if best is not command:  # by a view of just this range: other texts of the shape are to find theirs
+            if best is not command:  # a view of just this range answers: other texts of the shape need their own check
                 self._refuse(text)
             command = best
         if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
@@ -161,16 +163,16 @@ class Statements:
         return command
 
     def _as_run(self, text: str, select: Select) -> Select:
-        """What a client that sends this text has run: its shape may have been learnt before there was a better view."""
+        """The SELECT that a client sending this text would run: its shape may be older than a better view."""
         known = self.known(text)
         command = self._best(select) if known is None else known[0].bind(known[1])
         assert isinstance(command, Select)
         return command
 
     def _best(self, select: Select) -> Select:
-        """With literal ranges as conditions of the view if there is such a view, read or not."""
+        """The SELECT with literal ranges as conditions of a view, if such a view exists, read or not."""
         if select.instead is None or select.view is None or not self._program.is_read_beside(select.view):
-            return select  # it is not even planned
+            return select  # not even worth planning
         try:
             other = select.instead()
         except SqlError:
@@ -192,7 +194,7 @@ class Statements:
         self._learnt(text_of_shape, literals, command)
 
     def _confirmed(self, text_of_shape: str) -> Compiled | None:
-        """A shape whose first SELECT is still known."""
+        """Learn a shape whose first SELECT is still known."""
         first = self._firsts.get(text_of_shape)
         if first is None or first.version != self._program.version:
             return None
@@ -201,7 +203,7 @@ class Statements:
         return self._learnt(text_of_shape, first.literals, first.command)
 
     def _learnt(self, text_of_shape: str, literals: Sequence[Any], command: Command) -> Compiled | None:
-        """The shape as a statement, if that gives the command of a text that has it; None where it does not do."""
+        """Learn the shape, if parsing it gives the command of its text; None if not."""
         try:
             prepared = prepare(text_of_shape, self._program)
             if prepared.parameters == len(literals) and bind(prepared, literals) == command:
@@ -209,12 +211,12 @@ class Statements:
                 self._by_shape.put(text_of_shape, compiled)
                 return compiled
         except SqlError:
-            pass  # a literal stands where no parameter can
+            pass  # a literal is at a place where no parameter can be
         self._refused.put(text_of_shape, self._program.version)
         return None
 
     def _refuse(self, text: str) -> None:
-        """The shape of the text does not tell how it is answered."""
+        """Mark the shape of the text as unusable."""
         found = shape_of(text)
         if found is not None:
             self._refused.put(found[0], self._program.version)

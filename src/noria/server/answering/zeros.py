@@ -1,4 +1,4 @@
-"""INSERT under NO_AUTO_VALUE_ON_ZERO, where 0 is no wish for a generated value, as a table takes it."""
+"""INSERT under NO_AUTO_VALUE_ON_ZERO, where 0 does not ask for a generated value: rejects such zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noria.core.types import TableDef
 
 
 def refuse_zero(statement: Insert, table: TableDef | None) -> None:
-    """SqlError where an AUTO_INCREMENT column would get a 0."""
+    """Raise SqlError if an AUTO_INCREMENT column would get a 0."""
     at = None if table is None else table.auto_increment
     if at is not None and at in statement.columns:
         place = statement.columns.index(at)

@@ -1,8 +1,8 @@
 """The session's time zone: an offset from UTC, in which TIMESTAMP values are shown and read.
 
-A TIMESTAMP is kept in UTC, in views too, which all sessions share.  So a session elsewhere gets its columns moved on
-their way out and its values, keys too, on their way in.  Keeps true: what would need a column moved before it is
-computed with or compared is refused, never answered in the wrong zone.
+A TIMESTAMP is stored in UTC, also in views, which all sessions share.  So a session with an offset gets its columns
+converted in results, and its values, including keys, converted in statements.  Keeps true: a statement that would need
+a column converted before a computation or comparison is rejected, never answered in the wrong zone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def shown(result: ResultSet, offset: timedelta) -> ResultSet:
 
 
 def in_utc(select: Select, offset: timedelta) -> Select:
-    """The bound query with the values that TIMESTAMPs are looked up by in UTC; SqlError if it computes with them."""
+    """The bound query with the lookup values of TIMESTAMPs in UTC.  Raises SqlError if it computes with them."""
     _check(select)
     if select.view is None:
         return select
@@ -83,7 +83,7 @@ def _refused(what: str) -> SqlError:
 
 
 def computes(e: Expr) -> bool:
-    """Does the expression do anything with a TIMESTAMP column but give it?"""
+    """True if the expression uses a TIMESTAMP column other than by returning it."""
     return any(isinstance(x, Call) and any(isinstance(a, Col) and a.type.timestamp for a in x.args) for x in walk(e))
 
 
@@ -101,9 +101,9 @@ def _expressions(node: Mir) -> Iterator[Expr]:
                 yield e
 
 
-# ------------------------------------------------------------------ values on their way in
+# ------------------------------------------------------------------ values of statements
 def to_utc(value: Any, offset: timedelta) -> Any:
-    """A value for a TIMESTAMP column; what is no moment stays, for the table to refuse."""
+    """A value for a TIMESTAMP column in UTC; a value that is no moment is returned, for the table to reject."""
     if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
         return value
     moment = parse_moment(value)
@@ -111,7 +111,7 @@ def to_utc(value: Any, offset: timedelta) -> Any:
 
 
 def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
-    """An expression that is assigned to a TIMESTAMP column: of another such column its value, else moved."""
+    """An expression that is assigned to a TIMESTAMP column, converted to UTC unless it is such a column itself."""
     if isinstance(e, Col) and e.type.timestamp:
         return e
     refuse_computing(e)
@@ -120,7 +120,7 @@ def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
 
 
 def refuse_converting(command: AlterTable) -> None:
-    """Values that become TIMESTAMP, or were, are converted as of UTC."""
+    """Raise SqlError for a column that becomes TIMESTAMP, or was one: its values are converted as of UTC."""
     was, columns = command.was.columns, command.table.columns
     made = [(was[c.source], c) for c in columns[len(was):] if c.source is not None]
     if any(a.type.timestamp is not b.type.timestamp for a, b in (*zip(was, columns, strict=False), *made)):

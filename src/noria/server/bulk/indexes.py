@@ -1,11 +1,10 @@
-"""Indexes of large tables, made by Spark while their worker goes on (section 5 of the paper: a migration adds what the
-new queries look up by).
+"""Indexes of large tables, made by Spark while their worker continues (section 5 of the paper).
 
-The worker says which index it wants; a snapshot is made, Spark's tasks write the index's entries as sorted files, and
-the worker takes them over, with what was written since.
+A migration adds the indexes that new queries need.  The worker requests an index.  The server makes a snapshot, Spark's
+tasks write the index's entries as sorted files, and the worker ingests them together with what was written since.
 
-Keeps true: an index that the worker waits for is delivered, or the worker hears that it must make it itself; nobody's
-files lie about.
+Keeps true: an index that the worker waits for is delivered, or the worker is told to make it itself.  No file is left
+behind.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ log = logging.getLogger(__name__)
 
 
 class Indexes:
-    """Of one worker, whose link this is: an index is of the rows that it has.  `run` goes on until it is cancelled."""
+    """Delivers indexes to the worker of this link, for the rows that it has.  `run` continues until it is cancelled."""
 
     def __init__(self, bulk: Bulk, link: Link):
         self._bulk, self._link = bulk, link
 
     async def run(self) -> None:
-        """One index after the other: each has all of Spark's slots."""
+        """Make one index after the other: each uses all of Spark's slots."""
         while True:
             wanted = (await self._link.ask(Ask(0, "wanted index"), retry=True)).value
             try:
                 await self._unless_unwanted(wanted)
-            except (WorkerGone, SqlError) as e:  # the next worker asks for it anew, or it was dropped meanwhile
+            except (WorkerGone, SqlError) as e:  # a new worker requests it again, or the table was dropped
                 log.info("index of table %s: %s", wanted.table.name, e)
 
     async def _unless_unwanted(self, wanted: Wanted) -> None:

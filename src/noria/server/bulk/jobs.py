@@ -1,4 +1,4 @@
-"""Bulk work: snapshots of the base tables and the Spark jobs over them, run in the driver child.
+"""Bulk work: snapshots of the base tables, and the Spark jobs over them, which run in the driver process.
 
     query      a SELECT that no view answers
     bootstrap  the first state of a full node over large tables
@@ -8,9 +8,9 @@
     verify     every view recomputed and compared
     rewrite    an UPDATE or DELETE of a large table
 
-Keeps true: a snapshot of a job's own exists only while the job runs; a job that failed leaves nothing behind; of each
-kind a bounded number runs, and one too many is refused at once; a job under which Spark died is not another's fault:
-queries that were running then run again, alone, and the one that ends it again has the error.
+Keeps true: a job's own snapshot exists only while the job runs, and a failed job leaves nothing behind.  The number of
+jobs of each kind is bounded; one too many is rejected at once.  If Spark dies, the running queries run again, one at a
+time; the query under which it dies again gets the error.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
-if TYPE_CHECKING:  # at run time they are imported by the jobs that need them: pyspark is no part of serving
+if TYPE_CHECKING:  # at run time only the jobs that need them import them: serving does not need pyspark
     from noria.spark.jobs.index import Made
     from noria.spark.jobs.rewrite import Matching, Rewritten
     from noria.spark.jobs.verify import Maintained, VerifyReport
     from noria.spark.loading.load import LoadReport
 
 
-WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # what SHOW PROCESSLIST says of a query
+WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # states in SHOW PROCESSLIST
 log = logging.getLogger("noria")
 Tell = Callable[[str], None]
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
 
 def _silent(state: str) -> None:
-    """Nobody wants to know."""
+    """Report to nobody."""
 
 
 class Bulk:
-    """`directory`: where snapshots and intermediate files go, on the file system of the base tables (a
-    checkpoint is hard links).  workers: how many have the tables."""
+    """Runs bulk jobs.  directory: for snapshots and intermediate files; on the file system of the base tables, since a
+    checkpoint consists of hard links.  workers: how many have the tables."""
 
     def __init__(self, supervisor: Supervisor, link: Link, program: Program, directory: Path, workers: int = 1):
         self._supervisor, self._link, self._program, self._workers = supervisor, link, program, workers
         self._directory = directory
         self._numbers = itertools.count(1)
         self._pools = [f"bulk-{n}" for n in range(3 * SPARK_BULK_JOBS)]  # free ones, in which no job runs
-        self._indexing: dict[str, tuple[int, int]] = {}  # tasks done, and of how many, by ticket
-        shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
+        self._indexing: dict[str, tuple[int, int]] = {}  # (tasks done, tasks in all), by ticket
+        shutil.rmtree(directory, ignore_errors=True)  # left by a server that was killed
         directory.mkdir(mode=0o700, parents=True)
         self.snapshots = Snapshots(link, directory)
         self.queries = Slots(SPARK_QUERIES, SPARK_QUEUE, lambda: too_many_jobs(
@@ -87,7 +87,7 @@ class Bulk:
 
     @asynccontextmanager
     async def _place(self, what: str) -> AsyncIterator[Path]:
-        """A directory for one job."""
+        """A directory for one job, removed at its end."""
         path = self._directory / f"{what}-{next(self._numbers)}"
         path.mkdir(mode=0o700)
         try:
@@ -130,7 +130,7 @@ class Bulk:
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
-        """Again, with no other query beside it: if the driver dies again this one is why."""
+        """Run the query again, with no other query beside it: if the driver dies again, this query is the cause."""
         tell(WAITING)
         try:
             return await self._answer(batch, tell, await self.queries.take_all())
@@ -141,7 +141,7 @@ class Bulk:
             raise SqlError(1105, "HY000", str(e)) from e
 
     async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
-        """Run the query in a slot, which is given back when nothing of it runs on Spark any more."""
+        """Run the query in a slot, which is released when nothing of it runs on Spark any more."""
         tell(RUNNING)
         try:
             async with self.snapshots.use() as checkpoint:
@@ -154,7 +154,7 @@ class Bulk:
             give()
 
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
-        """The rows of a query over a snapshot, as so many Parquet files in a new directory."""
+        """Write the rows of a query over a snapshot to so many Parquet files in a new directory."""
         async with self._in_slot(self.queries):
             try:
                 await self._run("noria.spark.jobs.export:export", checkpoint=checkpoint, plan=batch.plan, files=files,
@@ -163,7 +163,7 @@ class Bulk:
                 raise failed(e) from e
 
     async def write(self, batch: BatchQuery, form: str, out: str) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, then what was written: the rows of a query over a snapshot of now, in a new directory."""
+        """Write a query's rows over a current snapshot to a new directory; yield progress, then what was written."""
         async with self._in_slot(self.jobs), self.snapshots.use() as checkpoint:
             async for step in self._steps("noria.spark.jobs.files:write", checkpoint=checkpoint, plan=batch.plan,
                                           tables=list(self._program.tables()), visible=batch.visible, format=form,
@@ -172,7 +172,7 @@ class Bulk:
 
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
-        """Compute a node's input rows over a snapshot taken now; deltas since then wait in the worker."""
+        """Compute a node's input rows over a snapshot taken now; the worker queues deltas since then."""
         async with self._in_slot(self._first_states), self._place("bootstrap") as place:
             checkpoint = await self._snapshot(place, node)
             replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
@@ -182,7 +182,7 @@ class Bulk:
     # ------------------------------------------------------------ indexes
     @asynccontextmanager
     async def index(self, worker: Link, wanted: Wanted) -> AsyncIterator[Made]:
-        """Files with the entries of an index of the table as it is now at the worker, as long as the block runs."""
+        """Files with the entries of an index of the table as it is now on the worker; they exist within the block."""
         async with self._in_slot(self._first_states), self._place("index") as place:
             def tell(done: int, total: int, what: str) -> None:
                 self._indexing[wanted.ticket] = done, total
@@ -196,12 +196,12 @@ class Bulk:
                 self._indexing.pop(wanted.ticket, None)
 
     def furthered(self, builds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What a worker says that is built, with how much of it Spark has done: its tasks, as a share of the rows."""
+        """A worker's builds, with Spark's progress on them: its finished tasks, as a share of the rows."""
         return [{**b, "rows": b["of"] * self._indexing[b["ticket"]][0] // self._indexing[b["ticket"]][1]}
                 if b["ticket"] in self._indexing else b for b in builds]
 
     async def _repeated(self, job: str, **arguments: Any) -> Any:
-        """A job's result, however many drivers die on the way: for jobs whose input outlives a driver."""
+        """A job's result, however many drivers die meanwhile; for jobs whose input outlives a driver."""
         while True:
             try:
                 return await self._run(job, **arguments)
@@ -209,7 +209,8 @@ class Bulk:
                 shutil.rmtree(arguments["out"], ignore_errors=True)
 
     async def _run(self, job: str, **arguments: Any) -> Any:
-        """A job's result.  Cancelled, it returns when nothing of it runs any more: so its files can go."""
+        """A job's result.  If cancelled, this returns when nothing of the job runs any more, so its files can be
+        removed."""
         ended = asyncio.Event()
         with self._pool() as pool:
             try:
@@ -230,9 +231,9 @@ class Bulk:
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any], run: Run | None = None, put: Put | None = None
                    ) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, the last with `rows` and `rejected`.  request: checked by `loading.LoadPermit`.  run: a
-        statement of SQL, with which a table is made that the request wants made.  put: by which rows are written that
-        may meet stored ones."""
+        """Load files; yield steps of progress, the last with `rows` and `rejected`.  request: checked by
+        `LoadPermit`.  run: runs the SQL statement that creates the table.  put: writes rows
+        that may conflict with stored ones."""
         from noria.spark.loading.load import LoadSpec
         from noria.spark.loading.reading import of_request
 
@@ -290,7 +291,7 @@ class Bulk:
         yield {"step": "done", "rows": report.rows}
 
     async def _ingested(self, body: Ingest) -> None:
-        """Cancelled, it returns when that is done, or never will be: so its files can go."""
+        """Ingest files.  If cancelled, this returns when that is done or will not happen, so the files can go."""
         taking = self._link.submit(body)
         try:
             done: Done = await asyncio.shield(taking)
@@ -302,8 +303,8 @@ class Bulk:
             raise done.error
 
     async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """As `_steps`, of a job that may begin again when the driver dies under it.  out: what it writes, "" for
-        nothing."""
+        """As `_steps`, for a job that may start again when the driver dies.  out: the directory that it writes, or
+        ""."""
         for left in reversed(range(limits.SPARK_TRIES)):
             try:
                 async with aclosing(self._steps(job, **arguments)) as steps:
@@ -319,7 +320,7 @@ class Bulk:
                     await asyncio.to_thread(shutil.rmtree, out, True)
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """The progress of a job as it goes, then its result; closing the iterator cancels the job."""
+        """Yield the progress of a job, then its result; closing the iterator cancels the job."""
         if not self._supervisor.is_up:
             yield {"step": "waiting for Spark, which is starting"}
         steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -339,7 +340,7 @@ class Bulk:
 
     # ------------------------------------------------------------ rewriting
     async def matching(self, statement: Update | Delete, table: TableDef, tell: Tell) -> Matching:
-        """As `control.rewriting.Rewriter`."""
+        """Find the matching rows, as `control.ddl.rewriting.Rewriter` says."""
         async with self._place("rewrite") as place:
             checkpoint = await self._snapshot(place)
             found: Matching = await self._running("noria.spark.jobs.rewrite:matching", tell, checkpoint=checkpoint,
@@ -360,7 +361,7 @@ class Bulk:
                 await self._ingested(Ingest(other.name, made.files, made.rows, made.auto_increment, made.shards))
 
     async def _running(self, job: str, tell: Tell, **arguments: Any) -> Any:
-        """A job's result; what it is at is told."""
+        """A job's result; its progress is reported to `tell`."""
         try:
             return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
                                    **arguments)
@@ -371,8 +372,8 @@ class Bulk:
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """A checkpoint for somebody on this host to copy: its path, then a line now and then as long as it is there,
-        which is until the asker goes away."""
+        """A checkpoint for a process on this host to copy: its path, then a line now and then while it exists.  It
+        exists until the client disconnects."""
         async with self._place("backup") as place:
             yield {"checkpoint": await self._snapshot(place)}
             while True:
@@ -381,9 +382,9 @@ class Bulk:
 
     # ------------------------------------------------------------ verify
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, then one line a view with `view`, `agrees` (None: nothing was there to compare) and what
-        differs; and one for each table with rows at wrong workers: of those that the wanted views derive from, of all,
-        if none is named."""
+        """Yield steps of progress, then one line for each view: `view`, `agrees` (None: nothing to compare) and the
+        differences.  A line follows for each table with rows on wrong workers: tables of the wanted views, or all
+        tables if no view is named."""
         wanted = [str(v) for v in request.get("views", ())]
         for name in wanted:
             if self._program.view(name) is None:
@@ -431,13 +432,13 @@ class Bulk:
         return [t for t in self._program.tables() if t.name in names]
 
     def _without_reader(self, wanted: Sequence[str]) -> list[tuple[str, str]]:
-        """Views without a state of their own, and why, of those that are wanted: all, if none is named."""
+        """The wanted views (all, if none is named) that have no state of their own, and why."""
         found = [(v.name, self._program.why_readerless(v.name)) for v in self._program.views()]
         names = {n.lower() for n in wanted}
         return [(name, why) for name, why in found if why and (not names or name.lower() in names)]
 
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
-        """Have the worker derive some keys of these views; how many of each."""
+        """Let the worker derive some keys of these views; return how many of each."""
         try:
             keys: dict[str, list[Any]] = await self._run(
                 "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=self._below(views), views=views,
@@ -454,11 +455,11 @@ class Bulk:
 
 
 def _nothing() -> None:
-    """What was to be given back is somebody else's."""
+    """Release nothing: the job releases the slot."""
 
 
 async def _told(task: asyncio.Future[Any]) -> Any:
-    """A job's result, with what the user can mend as his error."""
+    """A job's result; errors that the user can fix are raised as SqlError."""
     from noria.spark.loading.files import BadFile
     from noria.spark.loading.tasks import LoadRefused
 
@@ -470,22 +471,22 @@ async def _told(task: asyncio.Future[Any]) -> Any:
         raise failed(e) from e
 
 
-State = tuple[pa.Table, pa.Table | None]  # of a view at one worker: rows and present keys
+State = tuple[pa.Table, pa.Table | None]  # of a view on one worker: rows and present keys
 
 
 def _states(state: State | list[State]) -> list[State]:
-    """Of each worker, or of the one that there is."""
+    """The states by worker, also of a single worker."""
     return state if isinstance(state, list) else [state]
 
 
 def _is_little(states: list[State]) -> bool:
-    """Are few keys of a partial view present, at all workers together?"""
+    """True if few keys of a partial view are present on all workers together."""
     present = [keys.num_rows for _, keys in states if keys is not None]
     return bool(present) and sum(present) < limits.VERIFY_KEYS
 
 
 def _written(place: Path, number: int, view: ViewDef, states: list[State]) -> Maintained:
-    """A view's state as the files that `verify` reads."""
+    """Write a view's state to the files that `verify` reads."""
     from noria.spark.jobs.verify import Maintained
 
     files: dict[str, list[str]] = {"rows": [], "present": []}

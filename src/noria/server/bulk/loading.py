@@ -1,16 +1,21 @@
-"""Which files a request to load may name: below the directories of `--load-dir`, or any that the server's user may use
-for whoever can read a token in the data directory.
+"""Decides which files a request to load may name.
 
-The token never travels: a client sends a digest of its request under it, so a program that is not the server and is
-asked in its place learns nothing that it could send to the server.
+Anybody may name files below the directories of `--load-dir`.  A client that can read a token in the data directory may
+name any file that the server's user may use.
 
-A directory stands for the files in it, a pattern for what matches, by name; both are looked up here.  A URL is for
-Spark's connectors, which read with the server's rights: only who can read the token may name one.
+The token is never sent: a client sends a digest of its request under it.  So a program that is asked in the server's
+place learns nothing that it could send to the server.
 
-Keeps true: a path is resolved (links, ..) before it is looked at, and the resolved one is used; a reject file
-replaces a reject file or nothing; what a request may not read it does not learn the existence of: what a pattern
-matches elsewhere, by a link, is as if it were not there.  A pattern looks at each directory once for each way down to
-it, never up again, and the checks take a thread: many files may be looked at.
+A directory stands for the files in it, a pattern for the matching files, by name; both are resolved here.  A URL is for
+Spark's connectors, which read with the server's rights; only a client with the token may name one.
+
+Keeps true:
+
+* A path is resolved (links, ..) before it is checked, and the resolved path is used.
+* A reject file replaces a reject file or nothing.
+* A request does not learn whether a file exists that it may not read.  Matches elsewhere, through a link, are ignored.
+* A pattern visits each directory once for each path to it, and never goes up.  The checks run in a thread, since they
+  may visit many files.
 """
 
 from __future__ import annotations
@@ -54,16 +59,16 @@ _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multili
                            "columns": list, "quote": str, "escape": str, "decimal": str, "date_format": str,
                            "encoding": str, "null": str, "reject": str, "max_rejects": int, "create": bool,
                            "primary_key": list, "on_duplicate": str, "once": str}
-_MAY_BE_EMPTY = ("null", "quote", "escape")  # where "" says something
+_MAY_BE_EMPTY = ("null", "quote", "escape")  # options for which "" is a value
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
-_MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and now
+_MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and of this one
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def make_token(data_dir: Path) -> bytes:
-    """A new token, in a file that only the server's user can read."""
+    """Write a new token to a file that only the server's user can read, and return it."""
     path, token = data_dir / TOKEN_FILE, secrets.token_hex(_TOKEN_BYTES)
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -77,14 +82,14 @@ def proof(token: bytes, body: bytes) -> str:
 
 
 class LoadPermit:
-    """What requests may load: see the module's text."""
+    """Checks the paths of requests, by the rules of this module."""
 
     def __init__(self, directories: Sequence[Path], token: bytes):
         self._directories = [os.path.realpath(d) for d in directories]
         self._token = token
 
     def check(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
-        """The request with resolved paths.  raw: its body, which the proof is of."""
+        """The request with resolved paths.  raw: its body, to which the proof belongs."""
         trusted = given_proof is not None and self._is_proven(raw, given_proof)
         found = _well_formed(request)
         found["files"] = [path for f in found["files"] for path in self._expanded(f, trusted)]
@@ -113,7 +118,7 @@ class LoadPermit:
         return True
 
     def _expanded(self, name: str, trusted: bool) -> list[str]:
-        """The files that a name stands for; a URL as it is."""
+        """The files that a name stands for; a URL is returned as it is."""
         name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
         if is_url(name):
             if not trusted:
@@ -159,7 +164,7 @@ class LoadPermit:
 
 
 def fixed_part(name: str) -> str:
-    """The directory that a pattern begins in; a name that is no pattern is its own.
+    """The directory in which a pattern begins; a name that is no pattern is returned as it is.
 
     >>> fixed_part("/data/2026-*/votes.csv"), fixed_part("/data/votes.csv"), fixed_part("*.csv")
     ('/data', '/data/votes.csv', '.')
@@ -188,7 +193,7 @@ def _bounded(files: Iterable[str], shown: str) -> list[str]:
 
 
 def _listed(directory: str) -> list[str]:
-    """What is in a directory by name, but for what begins with _ or ., as Spark reads one."""
+    """The entries of a directory by name, except those that begin with _ or ., as Spark reads it."""
     try:
         return [os.path.join(directory, n) for n in sorted(os.listdir(directory)) if not n.startswith(("_", "."))]
     except OSError as e:
@@ -234,7 +239,7 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ reject files
 def check_reject_file(path: str) -> None:
-    """Refuse what is there already, unless a load made it."""
+    """Raise SqlError if the path exists, unless a load made it as a reject file."""
     try:
         about = os.lstat(path)
     except FileNotFoundError:
@@ -256,7 +261,7 @@ def _is_reject_file(path: str) -> bool:
 
 
 def keep_rejects(made: str, target: str) -> None:
-    """Give the rejects of a load, made elsewhere, their place: whole, or not at all."""
+    """Move the reject file of a load to its target, whole or not at all."""
     check_reject_file(target)
     beside = f"{target}.{secrets.token_hex(4)}.new"
     try:
@@ -275,7 +280,7 @@ def keep_rejects(made: str, target: str) -> None:
 
 
 def drop_rejects(target: str) -> None:
-    """Remove the rejects of an earlier load, since this one had none."""
+    """Remove the reject file of an earlier load, since this one had no rejects."""
     if _is_reject_file(target):
         with contextlib.suppress(OSError):
             os.unlink(target)

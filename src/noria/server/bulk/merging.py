@@ -1,7 +1,7 @@
-"""A load's rows as statements: of those that meet a stored row by a UNIQUE key either is kept, as the load says.
+"""Writes a load's rows as statements: a row that conflicts with a stored row is ignored or replaces it, as requested.
 
-Each statement has so many rows as others can wait for.  Others may see a part; ended on the way, the load is done again
-from its start and comes to the same.
+Each statement is small enough for other clients to wait for it, so others may see a part of the load.  A load that was
+interrupted is repeated from its start, with the same final result.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from noria.core.types import TableDef
 if TYPE_CHECKING:  # as in jobs.py
     from noria.spark.loading.merging import RowsReport
 
-Put = Callable[[Insert, str], Awaitable[int]]  # rows, and the name under which it is remembered: how many it affected
+Put = Callable[[Insert, str], Awaitable[int]]  # (rows, name under which it is remembered) -> rows affected
 
 
 async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], put: Put
                  ) -> AsyncIterator[dict[str, Any]]:
-    """Steps, the last with how many rows of the files were ignored, or how many stored ones replaced."""
+    """Yield steps, the last with how many rows were ignored, or how many stored rows were replaced."""
     on, once = str(request["on_duplicate"]), str(request.get("once", ""))
     columns = tuple(i for i, _ in table.shape)
     done = affected = 0

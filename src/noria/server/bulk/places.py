@@ -1,6 +1,6 @@
-"""Directories of jobs, which go when their job has ended.
+"""Removes the directories of jobs that have ended.
 
-Keeps true: a directory that was removed is gone, also where a task that was cancelled still writes into it.
+Keeps true: a removed directory is gone, even if a cancelled task still writes into it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ TRIES = 10
 
 
 def removed(place: Path) -> None:
-    """The directory and all in it go.  It gets another name first: what still writes by the old one finds no
-    directory, so at most what was on its way comes into it while it is emptied, and goes with the next try."""
+    """Remove a directory and everything in it.
+
+    The directory is renamed first, so that a task that writes by the old name finds no directory.  A file that is
+    created while the directory is emptied is removed by the next try.
+    """
     gone = place.with_name(place.name + _GONE)
     with suppress(FileNotFoundError):
         place.rename(gone)

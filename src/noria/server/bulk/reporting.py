@@ -1,6 +1,6 @@
-"""What the log and the client are told of a bulk job: a load, an export, a backup or a verification.
+"""Reports bulk jobs to the log and to clients: loads, exports, backups and verifications.
 
-Keeps true: each job has one line in the log, written when it is over, whatever ended it.
+Keeps true: each job has one line in the log, written when it has ended, whatever ended it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 
 Step = dict[str, Any]
-TOLD = ("rows", "rejected", "files")  # of a job's last step
+TOLD = ("rows", "rejected", "files")  # numbers of a job's last step
 log = logging.getLogger("noria")
 
 
@@ -25,8 +25,10 @@ def failed(error: JobError | DriverGone) -> SqlError:
 
 
 async def logged(what: str, steps: AsyncIterator[Step], closed: str = "cancelled") -> AsyncIterator[Step]:
-    """The job's steps.  Its line says what it was, how it ended, what its last step counted, and its seconds.  closed:
-    how it ended if the client went before its last step."""
+    """Yield the job's steps, then log one line: its name, its outcome, the counts of its last step, and its seconds.
+
+    closed: the outcome if the client disconnected before the last step.
+    """
     began, counted, outcome = time.monotonic(), dict[str, int](), closed
     try:
         async with aclosing(steps):  # type: ignore[type-var]  # an async generator
@@ -51,7 +53,7 @@ def _count(counted: dict[str, int], step: Step) -> None:
 
 
 def compared(view: Any, derived: int) -> str:
-    """What was compared, in words."""
+    """Say in words what was compared."""
     if view.keys is None:
         return f"{view.rows:,} rows of all keys"
     some = f", {derived:,} of them derived for this" if derived else ""

@@ -1,8 +1,8 @@
 """Snapshots of the base tables that queries share.
 
-Keeps true: a query's snapshot holds every write that was acknowledged before the query came; at most one is being
-taken at a time, and all queries that come meanwhile share the next; one that still holds everything is used again; a
-snapshot's directory exists while somebody uses it and at most SNAPSHOT_KEEP_S longer, after `close` no longer.
+Keeps true: a query's snapshot holds every write that was acknowledged before the query arrived.  At most one snapshot
+is made at a time, and all queries that arrive meanwhile share the next one.  A snapshot that still holds everything is
+used again.  A snapshot's directory exists while it is used and at most SNAPSHOT_KEEP_S longer, but not after `close`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from noria.server.bulk.places import removed
 
 
 async def ahead(link: Link) -> None:
-    """Most of what workers have in memory of the tables goes to disk while everybody goes on: so the snapshot that
-    follows holds nobody up for long."""
+    """Flush most of the workers' memory of the tables in the background, so that the next snapshot delays nobody."""
     loop, least = asyncio.get_running_loop(), 0
     until = loop.time() + SNAPSHOT_AHEAD_S
     while loop.time() < until:
@@ -43,8 +42,10 @@ async def ahead(link: Link) -> None:
 
 
 async def taken(link: Link, packet: Snapshot) -> Any:
-    """A snapshot of a job's own: what workers say of it.  Cancelled, it returns when nobody makes it any more: so its
-    files can go."""
+    """Make a snapshot for one job; return what the workers report of it.
+
+    If cancelled, this returns when no worker is making it any more, so its files can be removed.
+    """
     await ahead(link)
     asked = asyncio.ensure_future(link.ask(packet))
     try:
@@ -58,8 +59,10 @@ async def taken(link: Link, packet: Snapshot) -> Any:
 
 
 class _Shared:
-    """One snapshot: who uses it, and how many changes there had been when it was asked for (None: some of them were
-    not answered then, so that it may hold them or not)."""
+    """One snapshot.  users: how many queries use it; changes: the number of changes when it was requested.
+
+    changes is None if some changes were unanswered then, so that the snapshot may or may not hold them.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -81,7 +84,7 @@ class Snapshots:
         self.taken = 0
 
     async def close(self) -> None:
-        """What is kept for queries that may come goes at once, what is used with its last user."""
+        """Remove the snapshot that is kept for later queries; one in use is removed after its last user."""
         kept, self._newest = self._newest, None
         if kept is None or kept.users or not kept.taken.done():
             return
@@ -91,7 +94,7 @@ class Snapshots:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[str]:
-        """The path of a checkpoint that holds all that is acknowledged now."""
+        """The path of a checkpoint that holds everything acknowledged by now."""
         snapshot = self._fitting()
         snapshot.users += 1
         try:
@@ -114,7 +117,7 @@ class Snapshots:
 
     async def _take(self, fresh: _Shared, before: _Shared | None) -> None:
         if before is not None:
-            with suppress(Exception):  # is told to its own users
+            with suppress(Exception):  # its own users get the error
                 await asyncio.shield(before.taken)
         try:
             async with asyncio.timeout(SNAPSHOT_WAIT_S):
@@ -126,7 +129,7 @@ class Snapshots:
             raise reply.error
 
     async def _checkpoint(self, fresh: _Shared) -> Done:
-        """Ask the worker, and the next one where it dies meanwhile: what it had begun is left behind."""
+        """Request a checkpoint, again from the next worker if one dies; remove what the dead one began."""
         while True:
             await self._link.up()
             try:
@@ -143,7 +146,7 @@ class Snapshots:
         return self._directory / f"shared-{next(self._numbers)}"
 
     def _left(self, snapshot: _Shared) -> None:
-        """Perhaps nobody uses it any more; only the newest is kept for those who may come."""
+        """Remove the snapshot if nobody uses it; the newest is kept for a while."""
         if snapshot.users:
             return
         if not snapshot.taken.done():

@@ -4,4 +4,6 @@
                  codec, logins; known reads (replica.py):          sessions, program, links to the workers, Spark
                  hits come from shared memory
                  all else ── one private socket (messages.py) ──►  the session that belongs to the connection
+
+A client's packets come in; kept replies, hits, and outcomes of the controller go out.
 """

@@ -2,9 +2,9 @@
 
     started ──Join──► begins ──Ready──► serves ──line lost, ended──► another one is started in its place
 
-Keeps true: a change of the program is acknowledged when every front end has taken it in (`told`), and one that does not
-in time is ended; of one that ends nothing stays: its sessions are closed as if their clients had gone, with their locks
-and what they were at, and nobody else notices.
+Keeps true: a change of the program is acknowledged when every front end has processed it (`told`); a front end that
+does not in time is ended.  Nothing of a lost front end stays: its sessions are closed as if their clients had
+disconnected, with their locks and running statements.  No other front end is affected.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ FAR_NUMBERS = 2**31  # of connections at front ends on other hosts: from here on
 
 
 class CannotServe(Exception):
-    """The front ends cannot serve: why."""
+    """The front ends cannot serve; the message has the reason."""
 
 
 class Fronts:
-    """All of them; in place of one `MysqlServer`, or (number 0) beside one, for those on other hosts.  begin: what they
-    are told, but for numbers and the version."""
+    """All front ends.  number: how many run on this host, in place of a `MysqlServer`; 0: only those on other hosts.
+
+    begin: the message that starts them, without numbers and the version.
+    """
 
     def __init__(self, number: int, endpoint: str, begin: messages.Begin, executor: Executor, sessions: Sessions,
                  clock: Callable[[], float] = time.monotonic):
@@ -69,7 +71,7 @@ class Fronts:
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
-        """Returns when all of them serve.  CannotServe."""
+        """Start the front ends, and wait until all of them serve.  Raises CannotServe."""
         loop = asyncio.get_running_loop()
         path = wire.socket_path(self.endpoint)
         self._server = await loop.create_unix_server(lambda: Line(self), path)
@@ -89,7 +91,7 @@ class Fronts:
             raise CannotServe(f"the front ends do not serve after {START_S} s: see the log") from None
 
     async def _keep(self, number: int, path: str) -> None:
-        """One front end after the other in this place."""
+        """Run one front end after the other in this place."""
         while True:
             self._starts[number] += 1
             began = self.clock()
@@ -108,7 +110,7 @@ class Fronts:
                     return
 
     async def _process(self, number: int, path: str) -> tuple[int, int]:
-        """One front end, to its end: its process and how that ended."""
+        """Run one front end until its process ends; return its process id and its exit status."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "noria.server.fronts.process", path, str(number),
             stdin=asyncio.subprocess.DEVNULL, stdout=2, start_new_session=True,
@@ -141,7 +143,7 @@ class Fronts:
             self._ready.set_result((ready.host, ready.port))
 
     def close(self) -> None:
-        """Take no more clients; those of a running statement have its answer before."""
+        """Accept no more clients; running statements are answered first."""
         self._stopping = True
         self._say(messages.Stop())
         if not self._lines:
@@ -165,7 +167,7 @@ class Fronts:
         self._say(messages.Reload())
 
     def bound(self, reply_bytes: int) -> None:
-        """Kept replies of all of them may take so many bytes."""
+        """Limit the bytes of all front ends' kept replies together."""
         self._begin = replace(self._begin, reply_bytes=reply_bytes // self.number)
         self._say(messages.Bound(self._begin.reply_bytes))
 
@@ -205,7 +207,7 @@ class Fronts:
             self._begins(line, FAR_NUMBERS + place + FAR_FRONT_ENDS * self._far.opened.get(place, 0), FAR_FRONT_ENDS)
 
     def opened(self, line: Line, client: Client) -> None:
-        """Connections of a front end that comes after this one have other numbers."""
+        """Note a connection's number, so that a replacement of this front end uses other numbers."""
         assert line.number is not None
         if line.is_far:
             place = line.number - self.number
@@ -247,7 +249,7 @@ class Fronts:
             line.forget(view.name)
 
     async def _watch(self) -> None:
-        """Of front ends on other hosts: tell them that the controller is there, and end those that say nothing."""
+        """Send signs of life to front ends on other hosts, and end those that are silent."""
         while True:
             began = self.clock()
             await asyncio.sleep(BEAT_S)
@@ -260,8 +262,10 @@ class Fronts:
                     line.end()
 
     async def told(self) -> None:
-        """Returns when every front end answers by this version of the program: one on another host answers nothing that
-        is not asked for here, by the version that it knows."""
+        """Wait until every front end on this host answers by this version of the program.
+
+        One on another host only answers what it asks here, by the version that it knows.
+        """
         version = self.executor.program.version
         behind = [line for line in self._lines.values() if line.version < version]
         if behind:
@@ -280,7 +284,7 @@ class Fronts:
         return False
 
     def kept(self) -> tuple[int, int]:
-        """Bytes of kept replies, and how many there may be."""
+        """The bytes of kept replies, and their limit."""
         return sum(line.reply_bytes for line in self._lines.values()), self._begin.reply_bytes * self.number
 
     def answered(self, line: Line, reads: int) -> None:
@@ -291,21 +295,23 @@ class Fronts:
             self._reads[line.number] += reads
 
     def stats(self) -> list[dict[str, int]]:
-        """Of each front end (`http/metrics.py`)."""
+        """The numbers of each front end (`http/metrics.py`)."""
         lines = [self._lines.get(i) for i in range(self.number)]
         return [{"reads_total": self._reads[i], "connections": 0 if line is None else line.connections,
                  "private_bytes": _private_bytes(line), "starts_total": self._starts[i]}
                 for i, line in enumerate(lines)] + self._far.stats()
 
     def pids(self) -> list[int]:
-        """Of each place; 0 where one is being started."""
+        """The process id in each place; 0 while one is being started."""
         lines = [self._lines.get(i) for i in range(self.number)]
         return [0 if line is None or line.process is None else line.process.pid for line in lines]
 
 
 class _Far:
-    """Front ends on other hosts, by place: their lines, and what is remembered of each place, however many had it.
-    opened: connections; empty: is there none?"""
+    """Front ends on other hosts, by place: their lines and the counts of each place.
+
+    opened: how many connections each place had; empty: set while there is none.
+    """
 
     def __init__(self) -> None:
         self.lines: dict[int, Line] = {}

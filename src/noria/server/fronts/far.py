@@ -1,14 +1,14 @@
 """A front end on another host than the server: `noria front-end`.
 
-It serves MySQL clients as one beside the controller does, over a line to it that goes through the server's tunnel
-(`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  What is in the workers' shared
-memory it has looked up there (`looks.py`).
+It serves MySQL clients like one beside the controller.  Its line to the controller passes through the server's tunnel
+(`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  The server looks up for it what
+is in the workers' shared memory (`looks.py`).
 
     seeks the server ──Begin──► serves ──line lost, Stop──► away: seeks the server again; SIGTERM ends it from anywhere
 
-Keeps true: nothing of the other end is read as anything before it has proved itself; a session ends with the line that
-it was opened over, and its client is told that with the next statement; what is answered was found by the server, under
-the version of the program that it had then.
+Keeps true: nothing from the other end is parsed before it has proved itself.  A session ends with the line that it was
+opened over, and its client gets an error for its next statement.  The server found every answer, under the version of
+the program that it had then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _AWAY = (OSError, TimeoutError, asyncio.IncompleteReadError, Refused, NoProof, w
 
 
 class CannotServe(Exception):
-    """Why it cannot, which trying again would not change."""
+    """The front end cannot serve, and another try would not help."""
 
 
 @dataclass(frozen=True)
@@ -174,20 +174,20 @@ class FarSessions(RemoteSessions):
         return FarSession(self._far, client, self._closed)
 
     def lost(self, error: SqlError, all_of_them: bool = True) -> None:
-        """The line that they were opened over is no more, or will soon be: then those stay that wait for an answer."""
+        """End the sessions of a lost line; if it will soon be lost, keep those that wait for an answer."""
         for number, session in list(self._open.items()):
             if all_of_them or not session.waits:
                 del self._open[number]
                 cast(FarSession, session).lost(error)
 
     def waits(self) -> bool:
-        """Is an answer on its way?"""
+        """True if a session waits for an answer."""
         return any(session.waits for session in self._open.values())
 
 
 # ---------------------------------------------------------------- the front end
 class FarFront:
-    """Implements `remote.Front`.  on_ready: called once, when clients are served, with the address."""
+    """Implements `remote.Front`.  on_ready: called once with the address, when clients are served."""
 
     replica: Replica
     link: Link
@@ -217,7 +217,7 @@ class FarFront:
 
     # ------------------------------------------------------------ life
     async def run(self) -> None:
-        """For good.  `CannotServe`, before it has served for the first time."""
+        """Serve until cancelled.  Raises `CannotServe` only before it has served for the first time."""
         while True:
             try:
                 await self._line(*await self._connected())
@@ -231,7 +231,7 @@ class FarFront:
         return await handshake.connected(*self._settings.controller, self._settings.between, WISH)
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its first byte to its end, which is an exception."""
+        """Serve one connection to the server until it ends, which raises an exception."""
         self._writer, messages_of, self._stopping = writer, wire.Reader(MESSAGES, KINDS), False
         reporting = asyncio.ensure_future(self._report())
         try:
@@ -265,7 +265,7 @@ class FarFront:
             self._writer.write(wire.encode(Envelope(0, 0, 0, message), MESSAGES))
 
     def _away(self, why: str) -> None:
-        """The server is not there: every session that it had is over."""
+        """End every session, because the server is not reached."""
         host, port = self._settings.controller
         if why != self._why:
             log.warning("the server at %s:%d is not reached: %s; it is tried again all the time", host, port, why)
@@ -280,7 +280,7 @@ class FarFront:
                                        f"since {since} UTC ({why}); it is sought all the time: connect again soon")
 
     def check(self) -> None:
-        """Is the server there?  Else the error that says so."""
+        """Raise the error of an unreachable server, if it is."""
         if self._error is not None:
             raise self._error
 
@@ -290,12 +290,12 @@ class FarFront:
         raise ConnectionError(told.why)
 
     def _stopped(self, told: messages.Stop) -> None:
-        """What is under way is answered still."""
+        """Refuse new statements; running ones are still answered."""
         self._stopping, self._error = True, self._away_error("it was stopped")
         self.sessions.lost(self._error, all_of_them=False)
 
     async def stop(self) -> None:
-        """Take no more clients; running statements have their answer."""
+        """Accept no more clients; running statements are answered first."""
         if self._server is None:
             return
         self._server.close()
@@ -343,7 +343,7 @@ class FarFront:
             self._certificates.reload()
 
     def hang_up_soon(self, connection: int) -> None:
-        """After what is being written to it."""
+        """Disconnect a client after what is being written to it."""
         assert self._server is not None
         asyncio.get_running_loop().call_soon(self._server.hang_up, connection)
 
@@ -381,7 +381,7 @@ def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
 
 # ---------------------------------------------------------------- the process
 def serve(settings: FarSettings, log_level: str) -> int:
-    """Until SIGTERM; the exit status."""
+    """Serve until SIGTERM; return the exit status."""
     os.umask(0o077)
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")

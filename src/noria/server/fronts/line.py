@@ -1,7 +1,7 @@
-"""The controller's end of the line to one front end: its connections' sessions, and what it is told.
+"""The controller's end of the line to one front end: the sessions of its connections, and its messages.
 
-Keeps true: what a front end asks is bounded by what it reads: while it does not, it is not read from, and one that
-stands still so is ended.
+Keeps true: a front end's requests are bounded by what it reads.  While it reads nothing, nothing is read from it, and
+if that lasts too long it is ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOK_S = 0.25  # between two looks whether it has
 
 
 class Held:
-    """A connection's session, what it has prepared, and what it is being sent."""
+    """A connection's session, its prepared statements, and the rest of its current large answer."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -50,8 +50,11 @@ class Held:
 
 
 class Line(asyncio.Protocol):
-    """The line to one front end.  version: of the program that it has taken in; process: of one on this host; readers:
-    of a far one, the views that it was taught to look up in; heard_at: when it said something last."""
+    """The line to one front end.
+
+    version: the program's version that it has processed; process: its process, if on this host; readers: of a far one,
+    the views in which it may look keys up; heard_at: when it last sent something.
+    """
 
     def __init__(self, fronts: Fronts):
         self._fronts, self._executor = fronts, fronts.executor
@@ -125,7 +128,7 @@ class Line(asyncio.Protocol):
 
     @property
     def is_silent_for(self) -> float:
-        """Seconds; of one that is not read from it is not known."""
+        """Seconds since it last sent something; 0 while nothing is read from it."""
         return 0.0 if self._stuck is not None else self._fronts.clock() - self.heard_at
 
     def _watch_reader(self) -> None:
@@ -155,13 +158,13 @@ class Line(asyncio.Protocol):
         self._transport.write(wire.encode(Envelope(0, self.number or 0, 0, message), MESSAGES))
 
     def refuse(self, why: str) -> None:
-        """The last that it hears."""
+        """Send a refusal as the last message, and close the line."""
         log.warning("a front end on another host may not join: %s", why)
         self.send(messages.Refuse(why))
         self._transport.close()
 
     def end(self) -> None:
-        """At once; another process takes its place.  One on another host finds that its line has ended."""
+        """End the front end at once; another process replaces it.  One on another host notices the lost line."""
         self._transport.abort()
         if self.process is not None and not self.is_far:
             self._fronts.kill(self.process)
@@ -189,7 +192,7 @@ class Line(asyncio.Protocol):
         self._waiting = [(v, f) for v, f in self._waiting if not f.done()]
 
     async def reached(self, version: int) -> None:
-        """Returns when it has this version, or is gone: one that neither takes it in nor computes is ended."""
+        """Wait until it has this version or is gone; one that neither processes it nor computes is ended."""
         if self.version >= version:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -249,7 +252,7 @@ class Line(asyncio.Protocol):
             reply(lambda: answer)
 
     def _settled(self, request: messages.Request, held: Held, result: Callable[[], Any]) -> None:
-        """The session has answered: its reply, unless the client has gone meanwhile."""
+        """Send the session's answer, unless the client has disconnected."""
         try:
             answer = result()
             if isinstance(request, messages.Query | messages.Execute):
@@ -296,7 +299,7 @@ class Line(asyncio.Protocol):
         return held.session.execute(compiled, asked.values, Form(*asked.form))
 
     def _taught(self, request: messages.Request, held: Held) -> Any:
-        """What the front end needs to answer the statement itself the next time."""
+        """The statement as the front end needs it to answer it itself the next time, or None."""
         statements = self._executor.statements
         if isinstance(request, messages.Query):
             known = statements.known(request.text) if request.learn else None
@@ -310,7 +313,7 @@ class Line(asyncio.Protocol):
         return None
 
     def _encoded(self, answer: Any, held: Held, form: messages.Form) -> Any:
-        """With results as the bytes that the client gets, now or in pieces."""
+        """The outcomes with results encoded for the client, at once or in pieces."""
         outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
         if any(map(is_large, outcomes)):
             held.pieces = pieces_of(outcomes, *form, held.session.status, sending=held.session.sending())
@@ -319,7 +322,7 @@ class Line(asyncio.Protocol):
         return encoded[0] if isinstance(answer, Outcome) else encoded
 
     def _more(self, asked: messages.More) -> None:
-        """The next piece is made in its turn."""
+        """Queue the next piece of a large answer."""
         held = self.held.get(asked.connection)
         if held is not None:
             self._fronts.turns.add(partial(self._piece, asked.connection, held))

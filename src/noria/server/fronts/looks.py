@@ -1,8 +1,9 @@
-"""Lookups of far front ends, which have no shared memory: what their sessions ask for while others are under way goes
-to the controller in one message, and is found there as a front end on its host would find it
-(`runtime/link/read_batching.py`).
+"""Lookups of far front ends, which have no shared memory.
 
-Keeps true: what is found is the whole of a present key, at one moment; all else is for the session to answer.
+A far front end sends the keys that its sessions ask for meanwhile to the controller in one message.  The controller
+looks them up as a front end on its host would (`runtime/link/read_batching.py`).
+
+Keeps true: an answer is the whole of a present key, at one moment; the session answers everything else.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Looks(Gathering[Asked, list[list[Asked]]]):
         self._send, self._version, self._number = send, version, 0
 
     def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
-        """All rows of the key, with all columns; None where the session must be asked."""
+        """All rows of the key, with all columns; None if the session must be asked."""
         asked = Asked(view, key)
         self.add(asked)
         return asked.rows
@@ -65,7 +66,7 @@ class Looks(Gathering[Asked, list[list[Asked]]]):
                     asked.rows.set_result(rows)
 
     def over(self) -> None:
-        """Nobody is there to look."""
+        """Answer None to all waiting lookups, because the controller is not reached."""
         flying = [asked for groups in self._flying.values() for group in groups for asked in group]
         for asked in flying + self.clear():
             if not asked.rows.done():
@@ -83,7 +84,7 @@ def _each(found: Sequence[Rows] | messages.Some) -> Sequence[Rows]:
 # ---------------------------------------------------------------- the controller
 def looked(reads: Reads, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
            ) -> list[Sequence[Rows] | messages.Some]:
-    """readers: the views that may be looked up in, by name."""
+    """Look keys up for a far front end.  readers: the views in which it may look, by name."""
     return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in asked]
 
 

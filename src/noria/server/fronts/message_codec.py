@@ -1,6 +1,6 @@
-"""The codec of what front ends and the controller say to each other (`messages.py`).
+"""The codec of the messages between front ends and the controller (`messages.py`).
 
-A new message needs no line here: each class of `messages.py` is a root.  Listed are what a `Reply` may answer.
+A new message needs no line here: each class of `messages.py` is a root.  Listed are the possible answers in a `Reply`.
 """
 
 from __future__ import annotations

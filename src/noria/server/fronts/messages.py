@@ -1,8 +1,7 @@
-"""What front ends and the controller say to each other, one message after the other in each direction.  A far front end
-is one on another host, which has no shared memory.
+"""The messages between front ends and the controller.  A far front end is on another host, without shared memory.
 
-Keeps true: a connection has one request under way at most; its `Reply` names the connection.  What changed of the
-program (`Version`, `Forget`) is told before any reply that was made after the change.
+Keeps true: a connection has at most one request in flight; its `Reply` names the connection.  Changes of the program
+(`Version`, `Forget`) are sent before any reply that was made after the change.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Form = tuple[bool, bool]  # binary rows, no EOF packets: how results are encoded
 # ---------------------------------------------------------------- controller to front end
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Serve.  views: the directory of each worker's; first, step: connections have the numbers first, first + step…;
-    version: of the program; reply_bytes: what kept replies may take."""
+    """Start to serve.  views: the directory of each worker's views; version: of the program; reply_bytes: the limit of
+    kept replies.  first, step: connections are numbered first, first + step and so on."""
 
     host: str
     port: int
@@ -48,28 +47,28 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Nothing that was known of the program under another version is answered by any more: to be acknowledged."""
+    """The program has this version: answer nothing by an older one.  Answer: `Acknowledge`."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """This view's reader is no more, or is another one."""
+    """This view's reader was dropped or replaced."""
 
     view: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Kept replies may take so many bytes."""
+    """The new limit of kept replies."""
 
     reply_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Block addresses after so many broken connections from now on.  flush: unblock those that are blocked."""
+    """Block addresses after so many broken connections.  flush: unblock the blocked ones."""
 
     max_connect_errors: int
     flush: bool
@@ -77,9 +76,14 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Of a connection's request.  answer: outcomes with their rows encoded, `Large`, what was prepared, fields, or
-    None; status, keepable, unseen: of the session (`outcomes.Session`); taught: the statement, if it can be answered
-    from shared memory; seen: the view's part at this worker has all that is unseen."""
+    """The answer to a connection's request.
+
+    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None; status, keepable, unseen: those
+    of the session (`outcomes.Session`).
+
+    taught: the statement, if it can be answered from shared memory; seen: (view, worker) whose part of the view has all
+    unseen writes.
+    """
 
     connection: int
     answer: Any
@@ -93,12 +97,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """In the place of an answer of many rows: its packets come in pieces, each when it is asked for (`More`)."""
+    """Stands for an answer of many rows, whose packets are sent in pieces on request (`More`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Of a connection's large answer; None: the one before was the last."""
+    """A piece of a connection's large answer; None: the previous one was the last."""
 
     connection: int
     packets: bytes | None
@@ -106,7 +110,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """Rows of many keys: as `Rows` of a worker has them; and of each key, is it missing?"""
+    """Rows of many keys, as a worker's `Rows` has them, and for each key whether it is missing."""
 
     rows: pa.Table
     missing: Sequence[bool]
@@ -114,7 +118,7 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Of a `Look`, for each view the rows of each of its keys; None for a key that the session is to be asked for."""
+    """The answer to a `Look`: for each view the rows of each key; None for a key that the session must be asked for."""
 
     number: int
     found: Sequence[Sequence[list[Any] | None] | Some]
@@ -122,19 +126,19 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The controller is there, for a far front end."""
+    """A sign of life from the controller to a far front end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A far front end may not join: why."""
+    """A far front end may not join, and why."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Somebody killed the connection."""
+    """Close a connection, which was killed."""
 
     connection: int
 
@@ -146,14 +150,14 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Take no more clients, hang up on idle ones and on the others once they have their answer, and end; a far one ends
-    only the line."""
+    """Accept no more clients, disconnect idle ones, and the others after their answer; then end.  A far one ends only
+    the line."""
 
 
 # ---------------------------------------------------------------- front end to controller
 @dataclass(frozen=True, slots=True)
 class Join:
-    """First of all: which of the front ends it is; a far one is given a number.  release: that of a far one."""
+    """The first message: the front end's number (a far one gets one later) and a far one's release."""
 
     number: int
     release: str = ""
@@ -165,7 +169,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Clients are served, at this address; else why not."""
+    """Clients are served at this address; or the reason why not."""
 
     host: str = ""
     port: int = 0
@@ -179,9 +183,11 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What it did since the last time: SELECTs it answered, kept replies it gave and lookups in shared memory by view,
-    logins by its `LoginGuard`; and what it has: clients, bytes of kept replies; of a far one, bytes that no other
-    process of its host shares, and it is said every second, so that it is known to be there."""
+    """The counts since the last message: answered SELECTs; kept replies and lookups in shared memory, by view; logins.
+
+    Also its current clients and bytes of kept replies.  A far one also reports its private bytes, and sends this each
+    second as a sign of life.
+    """
 
     selects: int
     kept: Mapping[str, int]
@@ -194,8 +200,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Of a far one: the rows of those keys that are present, of views that it was taught to read under this version of
-    the program.  asked: a view, its definition, and keys."""
+    """A far front end's lookup of present keys, in views that it was taught under this version of the program.
+
+    asked: (view, its definition, keys).
+    """
 
     number: int
     version: int
@@ -218,7 +226,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The client is gone."""
+    """The client has disconnected."""
 
     connection: int
 
@@ -232,7 +240,7 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """cleared: its last statement was answered from shared memory, so there are no warnings any more."""
+    """A request of a connection.  cleared: its last statement was answered here, so the session has no warnings."""
 
     connection: int
     cleared: bool
@@ -240,7 +248,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Query(Request):
-    """A text.  learn: whether it can be answered from shared memory; lacks: where its own writes were missing."""
+    """Run a text.  learn: return whether shared memory can answer it; lacks: where its own writes were missing."""
 
     text: str
     multi: bool

@@ -1,7 +1,7 @@
 """A front end's process: `python -m noria.server.fronts.process SOCKET NUMBER`, started by the controller.
 
-Keeps true: it has neither parser, program nor store, and ends with its controller; whatever was told of the program is
-taken in before any reply that came after it.
+Keeps true: it has no parser, program or store, and ends with its controller.  It processes a change of the program
+before any reply that follows it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLIENTS_STOP_S = 5  # running statements get so long to end
 
 
 class NoLink:
-    """What reads from shared memory need of a link; there is none to ask."""
+    """The part of a link that reads from shared memory need; it cannot ask workers."""
 
     def __init__(self, replica: Replica):
         self.routes = replica.routes
@@ -58,7 +58,7 @@ class NoLink:
 
 
 class FrontEnd(asyncio.Protocol):
-    """The line to the controller, and what is served by it.  Ends the process when the line ends."""
+    """The line to the controller, and the MySQL server over it.  The process ends with the line."""
 
     replica: Replica
     reads: Reads

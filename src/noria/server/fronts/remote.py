@@ -1,8 +1,7 @@
-"""A client's session as its front end has it: what is known is answered here, all else by the session that the
-controller has for the connection.
+"""A client's session in a front end: answers known statements, and sends all others to the controller's session.
 
-Keeps true: the controller's session goes through the same as one without front ends would, but for reads that are
-answered here and leave nothing in a session but that it has no warnings.
+Keeps true: the controller's session has the same state as without front ends.  Reads that are answered here change
+only that a session has no warnings.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Lacks = tuple[str, int] | None  # the view, and the worker, that may not have th
 
 
 class Front(Protocol):
-    """What a session needs of its front end."""
+    """The part of a front end that a session needs."""
 
     replica: Replica
     replies: ReplyCache
@@ -52,7 +51,7 @@ class Front(Protocol):
     def send(self, message: Any) -> None: ...
 
     def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
-        """As `hits.hit`."""
+        """Answer as `hits.hit` does."""
 
 
 @dataclass(slots=True)
@@ -64,7 +63,7 @@ class Handle:
 
 
 class RemoteSessions:
-    """Implements `outcomes.Backend`.  guard: of the logins at this front end."""
+    """Implements `outcomes.Backend`.  guard: guards the logins at this front end."""
 
     def __init__(self, front: Front):
         self._front = front
@@ -123,12 +122,12 @@ class RemoteSession:
 
     @property
     def waits(self) -> bool:
-        """For the controller's answer."""
+        """True while it waits for the controller's answer."""
         return self._asked is not None
 
     @property
     def warnings(self) -> Sequence[Warning_]:
-        """They are the controller's session's, which tells them to who asks."""
+        """Empty: the controller's session has the warnings, and answers SHOW WARNINGS."""
         return ()
 
     @warnings.setter
@@ -186,7 +185,7 @@ class RemoteSession:
         return answer
 
     def _answered(self, known: Known) -> None:
-        """Not by the controller's session."""
+        """Count a statement that was answered here."""
         self._front.selects += 1
         self._cleared = True
         known.uses += 1
@@ -195,7 +194,7 @@ class RemoteSession:
 
     # ------------------------------------------------------------ what is said besides
     def sending(self) -> AbstractContextManager[Stopped]:
-        """Large replies are the controller's."""
+        """Nothing to do: the controller sends large replies."""
         return NEVER
 
     def close_statement(self, handle: Handle) -> None:
@@ -238,7 +237,7 @@ class RemoteSession:
         return Later(asked, partial(_settled, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
-        """The next piece of the answer, which the controller makes (`outcomes.Stream`)."""
+        """Request the next piece of the answer, which the controller makes (`outcomes.Stream`)."""
         self._ready = ready
         self._front.send(messages.More(self._connection))
 
@@ -259,7 +258,7 @@ class RemoteSession:
 
 
 class _Pieces:
-    """A large answer (`outcomes.Stream`); the end of the connection ends it at the controller, too."""
+    """A large answer (`outcomes.Stream`); closing the connection ends it on the controller, too."""
 
     def __init__(self, session: RemoteSession):
         self.pull = session.pull

@@ -1,7 +1,7 @@
-"""What a front end knows of the program: how the statements are answered that it was taught.  Pure.
+"""A front end's knowledge of the program: how to answer the statements that it was taught.  Pure.
 
-Keeps true: what it finds is what the controller would find, under the version and with the views that it was told of;
-what another version, or a view that is gone, makes doubtful is known no more.
+Keeps true: it answers as the controller would, under the version and with the views that it was told of.  It forgets
+statements of another version, or of a dropped view.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from noria.server.answering.kept import Kept
 
 
 class Replica:
-    """`version` is what kept replies are compared with, too.  workers: how many there are; heard: of a worker and
-    another one, up to which message of that it has everything (`runtime/worker/frontier.py`)."""
+    """Taught statements.  version: the program's, also compared with kept replies; workers: how many there are.
+
+    heard: for a worker and a peer, the number of the peer's last message that it has processed
+    (`runtime/worker/frontier.py`).
+    """
 
     def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0):
         self.version, self.routes, self._heard = version, Routes(workers), heard
@@ -28,14 +31,14 @@ class Replica:
         self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker, up to which of whose writes
 
     def known(self, shape: str) -> Known | None:
-        """How a text of this shape is answered."""
+        """The statement that answers texts of this shape, or None."""
         return self.valid(self._by_shape.get(shape))
 
     def valid(self, known: Known | None) -> Known | None:
         return known if known is not None and known.version == self.version and known.reader is not None else None
 
     def learn(self, known: Known, shape: str | None = None) -> None:
-        """shape: of the texts that it answers; None: a prepared statement."""
+        """Remember a statement.  shape: of the texts that it answers; None: a prepared statement."""
         if self.valid(known) is None or known.reader is None:
             return
         if known.route is not None:
@@ -45,13 +48,13 @@ class Replica:
             self._by_shape.put(shape, known)
 
     def changed(self, version: int) -> None:
-        """The program has another version."""
+        """Forget everything: the program has another version."""
         self.version, self._by_shape = version, Kept()
         self._of_reader.clear()
         self._seen.clear()
 
     def forget(self, view: str) -> None:
-        """The view's reader is no more, or is another one."""
+        """Forget statements of a view whose reader was dropped or replaced."""
         for known in self._of_reader.pop(view, ()):
             known.reader = None
         self.routes.forget(view)
@@ -60,7 +63,7 @@ class Replica:
 
     # ------------------------------------------------------------ a session's own writes
     def has(self, worker: int, view: str, writes: Own) -> bool:
-        """`Link.has`, as far as it was told, or the workers show."""
+        """As `Link.has`, as far as the controller or the workers have reported."""
         depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
         return not depth or all(
@@ -69,7 +72,7 @@ class Replica:
             for w, (number, told) in writes.items())
 
     def saw(self, view: str, worker: int, writes: Own) -> None:
-        """The view's part at the worker has these writes."""
+        """Note that the view's part on the worker has these writes."""
         seen = self._seen.setdefault((view, worker), {})
         for w, (number, _) in writes.items():
             seen[w] = max(seen.get(w, 0), number)

@@ -1,8 +1,8 @@
-"""Bodies of requests: read within a bound, of the type that the path wants, JSON checked before anybody uses it.
+"""Reads request bodies: within a bound, of the right type, and JSON checked before anything uses it.
 
-Keeps true: a body of another Content-Type is refused, so that no web page can send one without asking first (CORS); a
-body that is announced as too large is refused before it is read, any other while it is read; no text that is not
-UTF-8, and no number that is none, goes further than this.
+Keeps true: a body of another Content-Type is rejected, so that no web page can send one without a CORS preflight.  A
+body that is announced as too large is rejected before it is read, any other while it is read.  Texts that are not
+UTF-8 and invalid numbers are rejected here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: l
 
 
 async def read(request: Request, kind: str) -> bytes:
-    """The whole body, which has to be of this type."""
+    """Read the whole body, which must be of this type."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != kind:
         raise Refused(415, 1105, "HY000", f"{request.method} {request.scope['path'][:100]} takes a body with "
@@ -48,7 +48,7 @@ def _too_large(kind: str) -> Refused:
 
 
 def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str, Any]:
-    """A JSON object with no other than these keys, each with what it is for.  empty: may there be no body?"""
+    """Parse a JSON object with only these keys, each with its meaning.  empty: the body may be absent."""
     if not raw and empty:
         return {}
     try:
@@ -76,7 +76,7 @@ def parameters(given: Any) -> list[Any]:
 
 
 def incorrect_string(error: UnicodeEncodeError) -> SqlError:
-    """Of a text with half of a surrogate pair, which has no bytes in UTF-8."""
+    """The error for a text with half of a surrogate pair, which has no bytes in UTF-8."""
     units = error.object[error.start:error.start + 3].encode("utf-8", "surrogatepass")[:6]
     shown = "".join(f"\\x{b:02X}" for b in units)
     return SqlError(1366, "HY000", f"Incorrect string value: '{shown}' at character {error.start + 1} of a text in the "

@@ -1,13 +1,15 @@
-"""What a follower (`noria follow`) asks over HTTP (`server/source/follows.py`).
+"""The requests of a follower (`noria follow`), over HTTP (`server/source/follows.py`).
 
-    GET  /follows                   what is followed: records, and how far each is
-    POST /follows/NAME/begin        a run begins; its record, and where to go on
-    POST /follows/NAME/note         another record
-    POST /follows/NAME/sql          a statement on one of its tables
+    GET  /follows                   the followed sources: records and progress
+    POST /follows/NAME/begin        begin a run; returns the record and where to continue
+    POST /follows/NAME/note         write another record
+    POST /follows/NAME/sql          run a statement on one of its tables
     POST /follows/NAME/apply        changes of rows: an Arrow stream of (table, on, rows), where rows are such
                                     streams; its metadata has the run and the position
-    POST /follows/NAME/tell         how far the source is ahead
-    POST /follows/NAME/release      its tables are ordinary ones
+    POST /follows/NAME/tell         report how far the source is ahead
+    POST /follows/NAME/release      make its tables ordinary ones
+
+Each path checks the request's shape and calls `Follows`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Who gets to an HTTP handler: decided by a request's head, before any of its body is read.
+"""Decides which HTTP requests reach a handler, by their heads, before any body is read.
 
-    Host      a name that this server is known by: another one is a page of somebody else whose name was made to mean
+    Host      must be a name of this server: another name is that of a foreign page that was made to resolve to
               this address (DNS rebinding)
-    Origin    the server's own, where a browser gives one: a page of another site may not write, nor read
-    TLS       where it is required
+    Origin    must be the server's own, if a browser sends one: pages of other sites may neither read nor write
+    TLS       if it is required
     password  HTTP Basic, for everything but /health
 
-Keeps true: what a refused request asks for is not looked at; a secret is compared in constant time.
+Keeps true: nothing else of a rejected request is read; secrets are compared in constant time.
 """
 
 from __future__ import annotations

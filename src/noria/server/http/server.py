@@ -1,11 +1,14 @@
-"""uvicorn in the node's own event loop: started with a bound socket, stopped without signals.
+"""Runs uvicorn in the node's own event loop: started with a bound socket, stopped without signals.
 
-`Door` is uvicorn's HTTP protocol with what it lacks: TLS on the same port (a connection says by its first byte what it
-is), and an end for clients that do not go on.
+`Door` is uvicorn's HTTP protocol with two additions: TLS on the same port (the first byte of a connection decides), and
+deadlines for stalled clients.
 
-Keeps true: a connection that does not bring a head in `HTTP_HEAD_S`, a body or the reading of its answer by
-`STALL_BYTES` in `STALL_S`, ends; a refused body is thrown away for `HTTP_LINGER_S` at most; whatever is answered
-without a handler is JSON too.
+Keeps true:
+
+* A connection ends if a head takes longer than `HTTP_HEAD_S`.  It also ends if a body, or the reading of its answer,
+  moves fewer than `STALL_BYTES` in `STALL_S`.
+* A rejected body is discarded for at most `HTTP_LINGER_S`.
+* Answers without a handler are JSON, too.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ STOP_S = 5  # a request that takes longer than this after a stop is cut off
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a connection may take; see `core/limits.py` for the reasons."""
+    """The limits of a connection; see `core/limits.py` for the reasons."""
 
     connections: int = limits.HTTP_CONNECTIONS
     head_s: float = limits.HTTP_HEAD_S
@@ -46,8 +49,7 @@ class Bounds:
 
 
 class Door(H11Protocol):
-    """One connection.  `_timer` is the deadline of what is being waited for, `_stalled` that of a client that
-    does not read."""
+    """One connection.  `_timer`: the deadline of the current wait; `_stalled`: that of a client that does not read."""
 
     def __init__(self, certificates: Certificates | None, bounds: Bounds, **config: Any) -> None:
         super().__init__(**config)

@@ -1,12 +1,14 @@
-"""What Spark's source asks over HTTP (`server/source/`).
+"""The requests of Spark's source, over HTTP (`server/source/`).
 
-    POST /source/plan                 what is there to read, and how it is divided among tasks
+    POST /source/plan                 what there is to read, and its division among tasks
     POST /source/rows                 a task's piece as an Arrow stream
-    POST /source/held                 where the snapshot is, as long as the asker listens
-    POST /source/writes/NAME/parts      rows of a write, in Parquet; its name
-    POST /source/writes/NAME/commit     the parts that count: lines of JSON, the last with the number of rows
-    POST /source/writes/NAME/drop       the write is over
-    GET  /loads/NAME                  what became of the load that was named so: "under way", "done" or "nothing"
+    POST /source/held                 the path of the snapshot, which exists while the client listens
+    POST /source/writes/NAME/parts      store rows of a write, in Parquet; returns the part's name
+    POST /source/writes/NAME/commit     commit these parts: lines of JSON, the last with the number of rows
+    POST /source/writes/NAME/drop       end the write
+    GET  /loads/NAME                  the state of the load of this name: "under way", "done" or "nothing"
+
+Each path checks the request's shape and calls `Source`.
 """
 
 from __future__ import annotations

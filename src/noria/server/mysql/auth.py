@@ -1,10 +1,10 @@
-"""Who may connect: password digests, and the two exchanges by which a client proves that it knows one.
+"""Authenticates clients: password digests, and the two exchanges by which a client proves that it knows a password.
 
-`mysql_native_password` and `caching_sha2_password`, the latter's fast path and its full exchange, in which
-the client sends the password: as it is over TLS, encrypted with the server's RSA key otherwise.
+It implements `mysql_native_password` and `caching_sha2_password`, with the latter's fast path and full exchange.  In
+the full exchange the client sends the password: in the clear over TLS, otherwise encrypted with the server's RSA key.
 
-Keeps true: no clear password is kept, nor anything that could be sent in its place; who is unknown is refused
-with the same words as who gave a wrong password; digests are compared in constant time.
+Keeps true: neither the clear password nor anything that could replace it is kept.  An unknown user gets the same
+message as one with a wrong password.  Digests are compared in constant time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _PUBLIC_KEY_REQUEST = b"\x02"
 
 @dataclass(frozen=True, repr=False)
 class Account:
-    """What the server keeps of a password.
+    """The stored digests of a password.
 
-    native: SHA1(SHA1(password)).  sha2: SHA256(SHA256(password)).  salted: (salt, PBKDF2), kept instead of
-    the two by a strong account, which serves caching_sha2_password only; the server learns `sha2` at its
-    first full exchange and keeps it in memory.  None of the three: no password is asked for.
+    native: SHA1(SHA1(password)); sha2: SHA256(SHA256(password)).  A strong account has (salt, PBKDF2) in `salted`
+    instead of both, and only serves caching_sha2_password.  The server learns its `sha2` at the first full exchange
+    and keeps it in memory.  Without any of the three, no password is required.
     """
 
     native: bytes | None = None
@@ -52,7 +52,7 @@ class Account:
         return self.native is None and self.sha2 is None and self.salted is None
 
     def admits(self, password: bytes) -> bool:
-        """Is this the clear password?"""
+        """True if this is the clear password."""
         if self.salted is not None:
             salt, digest = self.salted
             return hmac.compare_digest(_pbkdf2(password, salt), digest)
@@ -71,7 +71,7 @@ def account(password: str, strong: bool = False) -> Account:
 
 
 def nonce() -> bytes:
-    """Twenty random bytes without 0, which would end them, in 7 bits, as clients expect."""
+    """Twenty random bytes of 7 bits, none of them 0, which would end them; clients expect that."""
     return bytes(1 + byte % 127 for byte in secrets.token_bytes(NONCE_BYTES))
 
 
@@ -99,7 +99,7 @@ class ServerKey:
 
 
 class Directory:
-    """The accounts, and what full exchanges have taught about them."""
+    """The accounts, and the digests that were learnt in full exchanges."""
 
     def __init__(self, accounts: Mapping[str, Account], key: ServerKey) -> None:
         self.accounts, self.key = accounts, key
@@ -187,7 +187,7 @@ class Exchange:
 
 
 def _proves(algorithm: str, token: bytes, mask: bytes, digest: bytes) -> bool:
-    """Does the token, a digest of the password under a mask, lead to the digest of that digest?"""
+    """True if the token, a digest of the password under a mask, yields the digest of that digest."""
     cover = hashlib.new(algorithm, mask).digest()
     if len(token) != len(cover):
         return False

@@ -1,11 +1,11 @@
-"""MySQL's packets: bytes from clients become frozen messages, replies become bytes.  No I/O, no state.
+"""MySQL's packets: decodes clients' bytes into frozen messages, and encodes replies.  No I/O, no state.
 
-Keeps true: `decode` of any bytes gives a message or raises `ProtocolError`, never reads past the packet and
-never takes part of a field for the whole.  Texts are UTF-8 whatever character set a client names at
-connect (as MySQL's skip-character-set-client-handshake does).
+Keeps true: decoding returns a message or raises `ProtocolError`, whatever the bytes are.  It never reads past the
+packet, and never takes a part of a field for the whole.  Texts are UTF-8, whatever character set a client names at
+connect (as with MySQL's skip-character-set-client-handshake).
 
-A packet is a three-byte length, a sequence number and a payload; a payload of 2**24 - 1 bytes or more goes
-out in several packets, the last one shorter than that.
+A packet is a three-byte length, a sequence number and a payload.  A payload of 2**24 - 1 bytes or more is sent in
+several packets, the last one shorter than that.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""The MySQL protocol on sockets: one `Connection` per client, on whatever asyncio loop runs (uvloop is meant).
+"""The MySQL protocol on sockets: one `Connection` per client, on any asyncio loop (uvloop in production).
 
-A command that the backend answers at once is read, answered and written in one call of `data_received`:
-no task, no queue, one write.  While a command waits for its answer, the client's next ones stay unread
-bytes; they are answered in order.
+A command that the backend answers at once is read, answered and written in one call of `data_received`: no task, no
+queue, one write.  While a command waits for its answer, the client's next commands stay unparsed bytes; they are
+answered in order.
 
-Keeps true: a client that reads slowly stops being read from; what is held of a client is bounded
-(`limits.MAX_PACKET_BYTES` and a read-ahead); a client that breaks the protocol, falls silent, stops within a packet,
-no longer reads or vanishes costs its own connection and nothing else; what comes after a request for TLS is TLS; a bug
-in answering is that command's error, and is logged.
+Keeps true:
+
+* Nothing more is read from a client that reads slowly.  The bytes held for a client are bounded
+  (`limits.MAX_PACKET_BYTES` and a read-ahead).
+* A client that breaks the protocol, falls silent, stops within a packet or no longer reads loses its own connection.
+* After a request for TLS all bytes are TLS.
+* A bug in answering is that command's error, and is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a connection may take; see `core/limits.py` for the reasons."""
+    """The limits of a connection; see `core/limits.py` for the reasons."""
 
     packet_bytes: int = limits.MAX_PACKET_BYTES
     connections: int = limits.MYSQL_CONNECTIONS
@@ -117,9 +120,11 @@ class MysqlServer:
 async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account], bounds: Bounds | None = None,
                  certificates: Certificates | None = None, tls_required: bool = False,
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> MysqlServer:
-    """Serve the backend to MySQL clients that connect, or have connected, to a listening socket.  `users`: name ->
-    `auth.account(password)`; the name "" is for everybody who has no account under his own name.  ids: the numbers of
-    connections; None: from 1.  guard: of the logins of several servers together."""
+    """Serve the backend to MySQL clients of a listening socket.
+
+    users: name -> `auth.account(password)`; the name "" is for users without an account of their own.  ids: the numbers
+    of connections, by default from 1.  guard: guards the logins of several servers together.
+    """
     server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids, guard)
     if any(a.salted is not None for a in users.values()):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)

@@ -25,8 +25,11 @@ def is_large(outcome: Outcome) -> bool:
 
 def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1,
               sending: AbstractContextManager[Stopped] = NEVER) -> Iterator[bytes]:
-    """The packets of an answer, numbered from `seq`, made as they are asked for.  sending: lasts until the last one is
-    made, or nobody wants more; what it tells ends the rows (`outcomes.Session.sending`)."""
+    """Yield the packets of an answer, numbered from `seq`.
+
+    sending: entered until the last piece is made or nobody wants more; an error that it yields ends the rows
+    (`outcomes.Session.sending`).
+    """
     with sending as stopped:
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0

@@ -59,8 +59,10 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
 def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
                   status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1, stopped: Stopped = never
                   ) -> Generator[bytes, None, int]:
-    """`encode_result` of many rows, made a piece at a time; returns the number of the packet that would follow.
-    stopped: where it tells an error, that ends the rows, and 0 is returned."""
+    """Yield `encode_result` of many rows in pieces; return the number of the next packet.
+
+    stopped: if it returns an error, that ends the rows, and 0 is returned.
+    """
     form = _form(fields)
     out, seq = _begun(form, deprecate_eof, status, warnings, first)
     yield b"".join(out)

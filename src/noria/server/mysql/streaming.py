@@ -1,7 +1,7 @@
-"""Large replies leave a piece at a time, and the next one is made when the client has read what it was sent.
+"""Sends large replies in pieces: the next one is made once the client has read what it was sent.
 
-Keeps true: in one turn of the event loop one piece of one connection is made, whoever else waits for pieces; a
-connection that is not read from holds one piece.
+Keeps true: each turn of the event loop makes one piece of one connection, however many wait for pieces.  A connection
+whose client does not read holds one piece.
 """
 
 from __future__ import annotations

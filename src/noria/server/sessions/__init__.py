@@ -1,10 +1,12 @@
-"""What a client has beside his statements' rows:
+"""The state of a client besides its statements' rows:
 
-    variables    system variables and what SET may do to them
-    running      what is under way, how it is stopped
-    transaction  what BEGIN … COMMIT means
+    variables    system variables, and SET
+    running      the running statement, and how it is stopped
+    transaction  BEGIN … COMMIT
     inspection   SHOW, DESCRIBE, SELECT without FROM
     explain      EXPLAIN and SHOW NORIA
-    session      one client's session: each statement on its way to an outcome
-    sessions     all of them, and texts in a session of their own
+    session      one client's session: turns each statement into an outcome
+    sessions     all sessions, and one-time sessions for single texts
+
+A text comes in; outcomes go out.
 """

@@ -1,7 +1,7 @@
-"""What every session is at, for how long, and where: SHOW PROCESSLIST, KILL, the bounds of a statement's time.
+"""What every session is running, for how long, and where: SHOW PROCESSLIST, KILL, and the limits of statements' time.
 
-Keeps true: a SELECT ends within its session's `max_execution_time` (or the hint's) with error 3024; KILL, a hint's or
-a client's end stops what runs, at the worker and on Spark too; an answer that is there at once passes here untouched.
+Keeps true: a SELECT ends within its session's `max_execution_time` (or the hint's) with error 3024.  KILL, a time limit
+and a client's disconnect stop what runs, also on the worker and on Spark.  An immediate answer passes unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A client's session: its variables, warnings, last generated id, transaction state; its statements to the executor.
+"""A client's session: its variables, warnings, last generated id and transaction state; runs its statements.
 
     text ──shape known──► compiled ─┐
       └──parsed──► command ─────────┴─► rows at once │ a write's future │ what takes its time, and can be stopped
 
-Keeps true: a statement leaves the session's warnings as its outcome, or its error, has them; one whose view was
-dropped or redefined on the way is planned again, so that no client is told of views that it does not know.
+Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
+dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
 """
 
 from __future__ import annotations
@@ -213,8 +213,10 @@ class Session:
         return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """The outcome; planned again where its view was dropped or redefined meanwhile, so that the client is told of
-        the table, or has the rows from the view as it is now."""
+        """The outcome; planned again if its view was dropped or redefined meanwhile.
+
+        So an error names the table, or the rows come from the view as it is now.
+        """
         outcome: Outcome | None = None
         try:
             for attempt in range(VIEW_BINDS):

@@ -1,5 +1,6 @@
-"""The sessions of a server: whoever asks over MySQL has one as long as he is connected, an HTTP request or a call of
-the embedded database one of its own.
+"""The sessions of a server.
+
+A MySQL client has one while it is connected; an HTTP request or a call of the embedded database has one of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What BEGIN … COMMIT means while every statement commits by itself.
+"""BEGIN … COMMIT, while every statement commits by itself.
 
-Keeps true: what cannot be undone is not said to be: BEGIN is taken with a warning; ROLLBACK after a write inside it (or
-under autocommit=0) is error 1235, because the write stands, and so is ROLLBACK TO a savepoint before one.
+Keeps true: the server never claims to undo what it cannot.  BEGIN returns a warning.  ROLLBACK after a write inside it
+(or under autocommit=0) is error 1235, because the write is committed; so is ROLLBACK TO a savepoint before a write.
 """
 
 from __future__ import annotations

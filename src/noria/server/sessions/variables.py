@@ -1,7 +1,7 @@
-"""What SET may do to a session's system variables.
+"""SET of a session's system variables.
 
-Keeps true: a value that would change what statements mean, and that Noria cannot honour, is refused with the
-reason; one that promises more than Noria does is taken with a warning; nothing is swallowed.
+Keeps true: a value that would change the meaning of statements, and that Noria cannot implement, is rejected with the
+reason.  One that promises more than Noria does is accepted with a warning.  Nothing is ignored silently.
 """
 
 from __future__ import annotations

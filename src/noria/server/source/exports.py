@@ -1,7 +1,7 @@
-"""Exports: a table's, a view's or a query's rows of one snapshot as files in a directory, written by Spark.
+"""Exports: Spark writes the rows of a table, view or query, as of one snapshot, to files in a directory.
 
-Keeps true: the directory is there with all of its files, or as it was before: files are written beside it, under a name
-that begins with a dot, and renamed when they are whole.  What no export made is not replaced.
+Keeps true: the directory has all of its files, or is as it was before.  Files are written beside it, under a name that
+begins with a dot, and renamed once they are whole.  Only the files of an earlier export are replaced.
 """
 
 from __future__ import annotations

@@ -167,8 +167,10 @@ class Follows:
                 await self._run(statement)
 
     async def apply(self, name: str, run: str, position: int, changes: Sequence[tuple[str, str, pa.Table]]) -> bool:
-        """Do what is there to do, (table, "delete" or "replace", rows) one after the other, and remember the position;
-        0: there is none yet, because more of the same transaction comes.  False: it had been done before."""
+        """Apply changes, (table, "delete" or "replace", rows) one after the other, and remember the position.
+
+        Position 0: none yet, because the transaction continues.  Returns False if they had been applied before.
+        """
         follow = self._of(name, run)
         with self._heard(name):
             return await self._in_turn(name, run, follow, position, changes)
@@ -218,8 +220,11 @@ class Follows:
 
     # ------------------------------------------------------------ how far it is
     def tell(self, name: str, run: str, told: dict[str, Any]) -> int:
-        """For SHOW and /metrics; returns how many rows of the first load have been read.  current_s: how old the moment
-        of the source is that the tables are at; loaded: rows of the first load that were read since the last report."""
+        """Record a report for SHOW and /metrics; return how many rows of the first load have been read.
+
+        current_s: the age of the source's moment that the tables have; loaded: rows of the first load since the last
+        report.
+        """
         self._of(name, run)
         with self._heard(name) as status:
             if told.get("state", status.state) == STOPPED != status.state:

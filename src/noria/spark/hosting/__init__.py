@@ -1,6 +1,6 @@
-"""Spark's driver and what it hosts.
+"""Spark's driver and the workers that it hosts.
 
-    session   a Spark session as noria wants it, and clear words when there can be none
-    driver    the driver process: takes jobs from the front end, tells of their progress
+    session   makes a Spark session with noria's settings, and explains why there can be none
+    driver    the driver process: runs jobs of the front end, and reports their progress
     workers   the jobs whose tasks are the workers
 """

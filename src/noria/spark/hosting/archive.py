@@ -1,10 +1,10 @@
-"""A class archive for Spark's JVMs (AppCDS): a JVM that has one starts with half the processor time.
+"""A class archive for Spark's JVMs (AppCDS), with which a JVM starts in half the processor time.
 
-    python -m noria.spark.hosting.archive        makes it, once for a Java and a Spark; quick when it is there
+    python -m noria.spark.hosting.archive        makes it once for a Java and a Spark; quick if it exists
 
-The JVM checks an archive against its own build and against the jars' sizes and times, and starts without one that
-does not fit.  Keeps true: an archive appears whole or not at all; it is named after the Java and the jars that it is
-made of; a start never waits for one that is being made.
+The JVM checks an archive against its own build and against the jars' sizes and times, and starts without one that does
+not match.  Keeps true: an archive is whole or absent.  It is named after its Java and its jars.  A start never waits
+for one that is being made.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Spark's Python daemon for workers, in a process that has loaded their code while the JVM was starting.
+"""Spark's Python daemon for workers, in a process that loads their code while the JVM starts.
 
-    driver ──► reserve      imports, loads kernels, listens; becomes the daemon when it is asked to
-    JVM ─────► this module  hands its standard streams, arguments and environment to the reserve, and waits for its end
+    driver ──► reserve      imports, loads kernels, listens; becomes the daemon on request
+    JVM ─────► this module  passes its standard streams, arguments and environment to the reserve, and waits for its end
 
-Where there is no reserve (on another host, or for a second daemon) this process loads the code, and is the daemon.
+Without a reserve (on another host, or for a second daemon) this process loads the code, and is the daemon.
 
-Keeps true: the reserve listens under a name that cannot be guessed, and only to its own user; it ends with the driver;
-nothing in it runs beside the one thread that forks, but what numpy and pyarrow start and prepare for a fork.
+Keeps true: the reserve listens under a name that cannot be guessed, and only to its own user.  It ends with the driver.
+Beside its one thread, which forks, it runs only threads of numpy and pyarrow, which are prepared for a fork.
 """
 
 from __future__ import annotations

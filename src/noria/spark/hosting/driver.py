@@ -1,15 +1,15 @@
 """The Spark driver: a child process of the front end with the session, the workers' jobs and batch jobs.
 
 The two exchange messages (`core/codec.py`) over a socket pair that the child inherits.  If one dies, the other sees the
-end of the stream at once: an orphaned driver kills its JVM (and with it the workers) and exits; a driver whose JVM
+end of the stream at once.  An orphaned driver kills its JVM (and with it the workers) and exits.  A driver whose JVM
 died exits, because the same process cannot get another session.
 
 A job is a function named "module:function" that takes the session first, then keyword arguments, and `progress`
-if it has such a parameter: a callable whose arguments arrive at the front end's callback, in order.
+if it has such a parameter: a callable whose arguments reach the front end's callback, in order.
 
-Keeps true: nothing of Spark is left running when this process is gone; a job's failure is its own; a job that was
-cancelled starts nothing more on Spark, whenever that reached it; files of Spark's are its user's only; a `Ping` is
-answered at once, whatever the session does, and says whether the JVM answers too.
+Keeps true: when this process has ended, nothing of Spark is running.  A job's failure affects no other job.  A
+cancelled job starts nothing more on Spark.  Only its user can read Spark's files.  A `Ping` is answered at once,
+whatever the session does, with whether the JVM answers too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A Spark session as noria wants it, and clear words when there can be none.
+"""Makes a Spark session with noria's settings, and explains why there can be none.
 
-Keeps true: everything of Spark listens on loopback only, and answers nobody who does not know the session's secret,
-which is on no command line; Python's processes are reached through sockets in a directory of our own; there are slots
-for all workers and for batch jobs, or there is no session; a Java that Spark cannot run on is told before Spark trips
-over it.
+Keeps true: everything of Spark listens on loopback only, and only answers processes that know the session's secret,
+which is on no command line.  Python's processes are reached through sockets in a directory of our own.  A session has
+slots for all workers and for batch jobs.  A Java that Spark cannot run on is reported before Spark starts.
 """
 
 from __future__ import annotations

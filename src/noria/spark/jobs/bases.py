@@ -1,7 +1,7 @@
-"""The base tables under the views that one job looks at, and the work on several views at a time.
+"""The base tables under the views of one job, and the work on several views at a time.
 
-Keeps true: a table is read once for all views of the job; a view whose tables and state are small is worked on by rows
-that the driver has read (`local.py`); the callback for progress runs in the job's own thread.
+Keeps true: a table is read once for all views of the job.  For a view with small tables and a small state, the driver
+itself reads the rows (`local.py`).  The callback for progress runs in the job's own thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A query that the data-flow does not maintain, answered over a snapshot; and what EXPLAIN says of it.
+"""Answers a query that no view maintains over a snapshot; EXPLAIN describes it.
 
-Keeps true: the answer is the plan's rows at the snapshot's watermark, in the plan's order if it has one, whole
-or refused: more than `max_rows` rows or SPARK_RESULT_BYTES, or a row with an evaluation error, is an SqlError.
+Keeps true: the answer is the plan's rows at the snapshot's watermark, in the plan's order if it has one, whole or
+rejected.  More than `max_rows` rows or SPARK_RESULT_BYTES, or a row with an evaluation error, is an SqlError.
 """
 
 from __future__ import annotations

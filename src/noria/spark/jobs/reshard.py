@@ -1,11 +1,11 @@
-"""A table's rows for another number of workers, as sorted files for each: the table's own, and those of its indexes.
+"""Writes a table's rows for another number of workers, as sorted files for each: of the table and of its indexes.
 
-Every task reads a range of the table in the checkpoints of all old workers, and writes the rows of each new one to a
-file: the rows of a range are in order already, or nearly.  The entries of indexes are brought together by Spark, those
-of a worker and a range to the task that sorts them and writes a file (the second half of a bulk load,
-`loading/tasks.py`).  What is little is made without Spark.
+Every task reads a range of the table in the checkpoints of all old workers, and writes the rows of each new worker to a
+file; the rows of a range are already in order, or nearly.  Spark exchanges the entries of indexes by worker and range;
+a task sorts them and writes a file (the second half of a bulk load, `loading/tasks.py`).  Small tables are converted
+without Spark.
 
-Keeps true: the files of a family and worker are disjoint; memory is bounded by a range, whatever the table's size.
+Keeps true: the files of a family and worker are disjoint.  Memory is bounded by a range, whatever the table's size.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""UPDATE and DELETE of a large share of a table: which rows it concerns, and all rows as they will be, as sorted files
-for another table that takes its place (`control/ddl/rewriting.py`).
+"""UPDATE and DELETE of a large share of a table, by Spark.
+
+It finds the matching rows, and writes all rows as they will be to sorted files for another table that replaces the
+first one (`control/ddl/rewriting.py`).
 
     checkpoint ─ranges─► tasks: condition, assignments, as the worker evaluates them ─► files, as of a bulk load
 
-Keeps true: a row is in the files as the statement leaves it, once; the first row that a value does not fit, or whose
-key another one has, ends the job with the error that the worker would have given.
+Keeps true: each row is in the files once, as the statement leaves it.  The first row with a value that does not fit, or
+with a repeated key, ends the job with the error that the worker would have raised.
 """
 
 from __future__ import annotations

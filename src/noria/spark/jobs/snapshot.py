@@ -1,8 +1,9 @@
-"""A snapshot of the base tables as DataFrames, read by Spark's tasks in ranges of the key: the checkpoints of all
-workers, of which worker 0's tells the tables.
+"""A snapshot of the base tables as DataFrames, which Spark's tasks read in ranges of the key.
 
-Keeps true: a table's DataFrame has its rows at the checkpoint's watermark, as a bag, in shown columns c0, c1, …
-in the order of the table's columns; columns that old rows lack have their defaults.
+A snapshot consists of the checkpoints of all workers; worker 0's has the catalog.
+
+Keeps true: a table's DataFrame has its rows at the checkpoint's watermark, as a bag, in shown columns c0, c1, … in the
+order of the table's columns.  Columns that old rows lack have their defaults.
 """
 
 from __future__ import annotations

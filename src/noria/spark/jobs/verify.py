@@ -1,10 +1,10 @@
-"""`noria verify`: every view recomputed by Spark over a snapshot and compared with what is maintained.
+"""`noria verify`: Spark recomputes every view over a snapshot and compares it with the maintained state.
 
-Keeps true: LOWERINGS-AGREE and READER-CONVERGES, made checkable: at the snapshot's watermark a view's state is
-the bag of rows that the second lowering gives, for every row of a full view and for the present keys of a
-partial one, of which the caller has some derived first (`sample`).  Rows are compared by value and spelling, with
-multiplicities; doubles up to the rounding that a
-sum's order makes (`DOUBLE_TOLERANCE`).  Rows whose key holds a NULL are not looked at: no lookup finds them.
+Keeps true: LOWERINGS-AGREE and READER-CONVERGES, made checkable.  At the snapshot's watermark a view's state is the bag
+of rows that the second lowering computes: all rows of a full view, and the rows of a partial view's present keys.  The
+caller has some keys derived first (`sample`).  Rows are compared by value and spelling, with multiplicities; doubles up
+to the rounding of a sum in another order (`DOUBLE_TOLERANCE`).  Rows whose key has a NULL are ignored: no lookup finds
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows of files as rows of a table: MySQL's strict conversion, column by column, bad rows set aside.
+"""Converts rows of files to rows of a table, by MySQL's strict rules, column by column; sets bad rows aside.
 
-Keeps true: a row comes out with every column of `values.arrow_type` and within its declaration, or is a reject
-with the first reason found; whole columns are checked at once, single values only where a column has a bad one.
+Keeps true: a row has every column with its `values.arrow_type` and within its declaration, or is a reject with the
+first reason found.  Whole columns are checked at once; single values only in a column with a bad one.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     files ─split─► tasks: read, check, encode ─by key range─► tasks: sort, write SST files ─► worker: Ingest
                              └ bad rows ─► reject file (JSON lines: file, row, text, reason)
 
-A table with a primary key is exchanged by Spark into ranges of the encoded key and sorted there; a table without
-one needs no order and is written where it is read.  Indexes are families like the table's own, so their entries
-go the same way.
+Spark exchanges the rows of a table with a primary key into ranges of the encoded key, and sorts them there.  A table
+without one needs no order and is written where it is read.  Indexes are families like the table's own, so their entries
+are treated alike.
 
-Keeps true: every row of every file is in the SST files or in the reject file, once; of two rows with one
-primary key the first in the files is kept; files of a family are disjoint and hold its keys ascending.
+Keeps true: every row of every file is in the SST files or in the reject file, once.  Of two rows with one primary key
+the first in the files is kept.  The files of a family are disjoint and have its keys in ascending order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Expression trees (`core/expressions/expr.py`) as Spark columns, with the values that `evaluate.py` gives.
+"""Lowers expression trees (`core/expressions/expr.py`) to Spark columns, with the values of `evaluate.py`.
 
-An input and a result are coded columns (`coding.py`).  Where Spark has an expression that is equal for
-every value, it is used; where it has none (MySQL's reading of numbers in text, accents), an Arrow UDF runs the
-kernels' own evaluator, so that a rare function costs speed and never exactness.
+Inputs and results are coded columns (`coding.py`).  If Spark has an expression that is equal for every value, it is
+used.  If not (MySQL's reading of numbers in text, accents), an Arrow UDF runs the kernels' own evaluator.  So a rare
+function is slower, but never inexact.
 
-Keeps true: three-valued logic; an error in gives an error out, unless a short-cut makes it irrelevant; integer
-results beyond int64 are errors; division is exact, rounded half away from zero, NULL for a zero divisor.
+Keeps true: three-valued logic.  An error in an argument is an error of the result, unless a short-cut ignores it.
+Integer results beyond int64 are errors.  Division is exact, rounded half away from zero, NULL for a zero divisor.
 """
 
 from __future__ import annotations

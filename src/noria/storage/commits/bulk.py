@@ -1,9 +1,10 @@
-"""Taking over files that Spark's tasks wrote: checked first, then all or none, also across a crash.
+"""Ingests the SST files that Spark's tasks wrote: all of them or none, even if the worker crashes.
 
-The files are linked into the data directory, the intent is committed, every family takes its files (RocksDB
-moves them), the counters and (epoch, seq) are committed with the intent's removal.  A crash before the intent
-leaves nothing; after it the next start goes on with the files that are still there.  Of several workers each keeps its
-files in a directory of the group until that is decided (`loading.py`).
+`stage` checks the files and links them into the data directory.  `take` commits an intent, lets RocksDB move the
+files into their families, and commits the counters and (epoch, seq) together with the removal of the intent.  A crash
+before the intent leaves nothing behind.  After a crash past the intent, the next start ingests the remaining files.
+In a group of several workers, each worker keeps its files in a directory of the group until the group is decided
+(`loading.py`).
 """
 
 from __future__ import annotations
@@ -31,37 +32,42 @@ from noria.storage.tables.table import Counters, Index, Table
 _INTENT = b"ingest"
 _DIRECTORY = "ingest"  # under the data directory
 _PROBE_ROWS = 10_000
-_PROBE, _OTHER = "probe", "probe.other"  # families in which files are looked at before they count
+_PROBE, _OTHER = "probe", "probe.other"  # temporary families in which files are checked before they are ingested
 
 
-More = Callable[[WriteBatch], object]  # what else is in a commit
+More = Callable[[WriteBatch], object]  # adds further entries to a commit
 
 
 def nothing(batch: WriteBatch) -> None:
-    """Nothing else."""
+    """Add nothing to the commit."""
 
 
 def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str, list[str]]:
-    """Check the files, and link (or copy) them into the data directory, durably; their names there by family.  group:
-    for which they stay there; without one they are to be taken at once."""
+    """Check the files and link (or copy) them durably into the data directory; return their names by family.
+
+    group: the group whose directory holds them; without one they are to be ingested at once.
+    """
     described = check(engine, table, {family: list(paths) for family, paths in load.files}, load.rows)
     return _stage(engine, described, _directory(engine, group))
 
 
 def missing(engine: Engine, load: Load, group: str) -> str | None:
-    """A file of what was staged for the group that is not there."""
+    """The path of a file that was staged for the group and no longer exists, or None."""
     names = (os.path.join(_directory(engine, group), name) for _, some in load.files for name in some)
     return next((path for path in names if not os.path.exists(path)), None)
 
 
 def unstage(engine: Engine, group: str) -> None:
-    """Nobody wants the group's files any more."""
+    """Delete the files that were staged for the group."""
     shutil.rmtree(_directory(engine, group), ignore_errors=True)
 
 
 def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]], done: Done, group: str, more: More
          ) -> None:
-    """Take staged files over.  It is done from its first commit on, which has `more` in it; SqlError: it was not."""
+    """Ingest staged files.  The first commit, which also holds what `more` adds, makes the load durable.
+
+    Raises SqlError if nothing was loaded, StoreError if the load was interrupted after its first commit.
+    """
     counters = table.counters
     after = Counters(counters.rows + load.rows, max(counters.auto_increment, load.auto_increment), counters.row_number)
     intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq,
@@ -69,7 +75,7 @@ def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]],
     batch = WriteBatch(raw_mode=True)
     meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
     more(batch)
-    engine.commit(batch, ballast=bool(group))  # then it is decided
+    engine.commit(batch, ballast=bool(group))  # from here on the load is decided
     try:
         _take(engine, table, intent)
     except SqlError as e:
@@ -79,14 +85,16 @@ def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]],
 
 def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
           others: dict[str, list[str]] | None = None) -> dict[str, list[SstFile]]:
-    """The files by family, found to be what they should be.  SqlError: why they cannot be taken.  others: what other
-    workers take of families whose keys are to be there once among all workers."""
+    """Check the files and describe them by family.  Raises SqlError with the reason if they cannot be ingested.
+
+    others: the files of other workers, for families whose keys must be unique among all workers.
+    """
     try:
         described = _checked(engine, table, files, rows)
         for family, paths in (others or {}).items():
             _check_apart(engine, table, family, described.get(family, []), [describe(p) for p in paths])
         return described
-    except StoreError as bad:  # the load is, the store is not: nothing was changed
+    except StoreError as bad:  # the load is at fault; the store is unchanged
         raise SqlError(1105, "HY000", str(bad)) from bad
 
 
@@ -101,8 +109,10 @@ def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: in
 
 
 def finish_interrupted(engine: Engine, tables: dict[str, Table], groups: Collection[str] = ()) -> Done | None:
-    """At a start: go on with a load that a crash interrupted after its intent was committed; what is staged for nobody
-    goes.  groups: those that are prepared."""
+    """At a start, finish a load that a crash interrupted after its intent; delete other staged files.
+
+    groups: the prepared groups, whose staged files are kept.
+    """
     stored = meta.get(engine, _INTENT)
     if stored is None:
         kept = {_directory(engine, group) for group in groups}
@@ -156,7 +166,7 @@ def _stage(engine: Engine, files: dict[str, list[SstFile]], directory: str) -> d
     return staged
 
 
-# ------------------------------------------------------------------ checks: nothing is changed before all hold
+# ------------------------------------------------------------------ checks: nothing changes before all of them hold
 def _check_families(table: Table, files: dict[str, list[SstFile]]) -> None:
     wanted = {table.family, *(i.family for i in table.indexes)}
     if files and set(files) != wanted:
@@ -173,7 +183,7 @@ def _check_counts(table: Table, files: dict[str, list[SstFile]], rows: int) -> N
 
 
 def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFile]) -> None:
-    """No key twice within the load, none that is there already."""
+    """Raise an error if a key occurs twice within the load or is already stored."""
     ordered = sorted(files, key=lambda f: f.first)
     for before, file in pairwise(ordered):
         if file.first <= before.last:
@@ -186,14 +196,14 @@ def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFi
 
 
 def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> None:
-    """The file's range holds stored keys: look at each of its keys."""
+    """Look up each key of a file whose range contains stored keys."""
     with _probing(engine, _PROBE, [file]):
         for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
             _check_absent(engine, table, family, some)
 
 
 def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile], others: list[SstFile]) -> None:
-    """No key of the others is stored here, or in files that are taken here."""
+    """Raise an error if a key of the other workers' files is stored here or is in this worker's files."""
     for file in others:
         if engine.any_between(family, file.first, file.last):
             _check_keys(engine, table, family, file)
@@ -217,7 +227,7 @@ def _repeated(table: Table, family: str) -> SqlError:
 
 @contextmanager
 def _probing(engine: Engine, family: str, files: list[SstFile]) -> Iterator[None]:
-    """Copies of disjoint files in a family that is dropped again."""
+    """Ingest copies of disjoint files into a temporary family, which is dropped afterwards."""
     copies = [os.path.join(engine.path, f"{family}.{n}.sst") for n in range(len(files))]
     engine.create_family(family)
     try:

@@ -1,7 +1,7 @@
-"""One commit of a store: exactly once by (epoch, seq), and what to do when the disk is full.
+"""One commit of a store: exactly once by (epoch, seq), and the handling of a full disk.
 
-Keeps true: a change that comes again gets its first results; a commit that failed is not there, or the store says that
-only a new start tells.
+Keeps true: a resent change gets its first results.  A failed commit is not stored, or the store reports that only a
+restart can decide whether it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from noria.storage.tables import meta
 
 
 class Committing:
-    """last_epoch, last_seq: of the last commit.  _done: recent results, by slot; _refused: what a full disk refused."""
+    """Commits batches and remembers their results.
+
+    last_epoch, last_seq: those of the last commit.  _done: recent results, by slot.  _refused: the write that failed
+    because the disk was full.
+    """
 
     deltas: DeltaLog
     _engine: Engine
@@ -31,7 +35,7 @@ class Committing:
     last_seq: int
 
     def _repeated(self, epoch: int, seq: int) -> Done | None:
-        """What (epoch, seq) did if it was committed before.  StoreFenced for an epoch that is over."""
+        """The result of (epoch, seq) if it was committed before, else None.  Raises StoreFenced for an old epoch."""
         if (epoch, seq) > (self.last_epoch, self.last_seq):
             return None
         if epoch < self.last_epoch:
@@ -44,7 +48,7 @@ class Committing:
 
     def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False,
                 stages: Collection[Stage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
-        """Commit what `fill` puts into a batch, as (epoch, seq).  stages, deltas: the rows that it changes."""
+        """Commit what `fill` adds to a batch, as (epoch, seq).  stages, deltas: the rows that it changes."""
         engine, batch = self._engine, self._batch(fill, done)
         self.deltas.record(batch, stages, deltas or {})
         try:
@@ -63,7 +67,10 @@ class Committing:
         return batch
 
     def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, ballast: bool) -> None:
-        """The disk was full.  If it is no longer, or the ballast may go: see whether it is there, else write it."""
+        """Retry a commit that a full disk refused, if there is room now or the ballast may be used.
+
+        The commit is written again only if it is not on disk already.
+        """
         engine = self._engine
         try:
             if not ballast:
@@ -76,8 +83,10 @@ class Committing:
             raise
 
     def _settle(self) -> None:
-        """The database was opened again after a failed write.  If what was refused is there after all, only
-        a new start brings memory in line with the disk."""
+        """Handle the write that a full disk refused, after the database was opened again.
+
+        If the write is on disk after all, only a restart brings memory in line with the disk: raises StoreError.
+        """
         refused, self._refused = self._refused, None
         if refused is not None and refused in meta.read_done(self._engine).values():
             raise StoreError(f"write {refused.epoch}.{refused.seq} was refused for a full disk but is on it: "

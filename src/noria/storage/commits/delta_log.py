@@ -1,12 +1,12 @@
-"""The delta log: the rows written since a worker last saved its states, for the tick that brings them up to date.
+"""The delta log: the rows written since a worker last saved its states, with which a restart brings them up to date.
 
-    family `deltas`:  sequence number before a commit  →  sequence number after it | the rows that came and went
+    family `deltas`:  sequence number before a commit  →  sequence number after it | the rows it added and removed
 
 A record is part of the commit whose rows it has, so a crash keeps both or neither.  RocksDB counts every write of every
-tool in its sequence number.  Hence the log is complete exactly where each record begins at the number at which the one
-before ended: a load, a new index or an offline tool writes without a record and so leaves a gap.
+tool in its sequence number.  Hence the log is complete exactly where each record begins at the number at which the
+previous one ended.  A load, a new index or an offline tool writes without a record and so leaves a gap.
 
-Keeps true: `since` returns the net rows of every commit after a moment, or None where one of them has no record.
+Keeps true: `since` returns the net rows of every commit after a moment, or None if one of them has no record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noria.storage.rocks.stand import Stand
 from noria.storage.statements.stage import Stage, net
 from noria.storage.tables.table import Table
 
-_Rows = list[tuple[int, list[bytes], list[bytes]]]  # of each table, by number: packed rows that came, and that went
+_Rows = list[tuple[int, list[bytes], list[bytes]]]  # for each table, by number: packed rows added, and removed
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Rows).decode
 _NUMBER = 8  # bytes of a sequence number
@@ -34,7 +34,10 @@ _ROWS_READ = 1_000
 
 
 class DeltaLog:
-    """nbytes: of the records since the last `trim`.  Nothing is recorded before `resume` or `begin`."""
+    """Records the rows of commits.  Nothing is recorded before `resume` or `begin`.
+
+    nbytes: the size of the records since the last `trim`.
+    """
 
     def __init__(self, engine: Engine):
         self._engine = engine
@@ -43,7 +46,7 @@ class DeltaLog:
 
     @property
     def recording(self) -> bool:
-        """Is the log complete up to now?"""
+        """True if the log has a record of every commit up to now."""
         return self._end is not None and not self._engine.in_doubt and self._end == self._engine.sequence()
 
     def begin(self) -> None:
@@ -60,8 +63,10 @@ class DeltaLog:
 
     # ---------------------------------------------------------------- recording
     def record(self, batch: WriteBatch, stages: Iterable[Stage], deltas: Mapping[str, Batch]) -> None:
-        """Add the record of a commit to its batch, which is otherwise complete.  deltas: what the stages did, net, by
-        table.  A commit of very many rows has none: then the log has a gap, until states are saved again."""
+        """Add the record of a commit to its batch, which is otherwise complete.  deltas: the net rows by table.
+
+        A commit of very many rows gets no record.  The log then has a gap until states are saved again.
+        """
         if self._end is None:
             return
         before = self._engine.sequence()
@@ -82,7 +87,7 @@ class DeltaLog:
         batch.put(before.to_bytes(_NUMBER, "big"), value, self._engine.handle(DELTAS))
 
     def trim(self, stand: Stand) -> None:
-        """Drop the records before a moment, of which states are saved now."""
+        """Drop the records before a moment as of which all states are saved."""
         if not self.recording:
             return
         batch, before = WriteBatch(raw_mode=True), self._engine.sequence()
@@ -93,8 +98,10 @@ class DeltaLog:
 
     # ---------------------------------------------------------------- reading
     def since(self, stand: Stand, tables: Iterable[Table]) -> dict[str, Batch] | None:
-        """By table the net rows of all commits after `stand`, until the store was opened; None where they are not
-        known.  A table that was dropped since has none."""
+        """By table, the net rows of all commits after `stand` until the store was opened; None if they are unknown.
+
+        Tables dropped since then are left out.
+        """
         if self._engine.stood.identity != stand.identity:
             return None
         found = self._records(stand.sequence) if stand.sequence < self._engine.stood.sequence else []
@@ -109,7 +116,7 @@ class DeltaLog:
         return {name: rows for name, rows in netted.items() if len(rows)}
 
     def _records(self, sequence: int) -> list[_Rows] | None:
-        """From a sequence number until the store was opened; None where one is missing."""
+        """The records from a sequence number until the store was opened; None if one is missing."""
         found: list[_Rows] = []
         self.nbytes = 0
         if DELTAS not in self._engine.families():
@@ -129,8 +136,10 @@ class DeltaLog:
         return found if sequence == self._engine.stood.sequence else None
 
     def resume(self) -> None:
-        """Go on recording after `since` has returned rows: what was written while the store was opened (its fence, for
-        one) is known to have changed no row."""
+        """Continue recording after `since` has returned rows.
+
+        The writes made while the store was opened, such as its fence, change no row.
+        """
         if DELTAS not in self._engine.families():
             self._engine.create_family(DELTAS)
         batch, before = WriteBatch(raw_mode=True), self._engine.stood.sequence
@@ -141,7 +150,7 @@ class DeltaLog:
 
 def _packed(stage: Stage, delta: Batch) -> tuple[int, list[bytes], list[bytes]]:
     number = stage.table.definition.table_id
-    if all(not effect.old.shape[1] for effect in stage.effects):  # rows that came only: they are packed already
+    if all(not effect.old.shape[1] for effect in stage.effects):  # only added rows: they are packed already
         return number, [row for effect in stage.effects for row in effect.changes[0].values], []
     came, gone = (np.repeat(delta.columns[:, which], np.abs(delta.weights[which]), axis=1)
                   for which in (delta.weights > 0, delta.weights < 0))

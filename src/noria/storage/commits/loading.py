@@ -1,7 +1,7 @@
-"""A store's part of bulk loads: taken in at once, or staged here until it is decided for several workers.
+"""A store's part of bulk loads: ingested at once, or staged here until the group of workers is decided.
 
-Keeps true: a load is there whole or not at all, and of several workers at all or at none: what is staged stays until
-the coordinator's store tells what is decided, whoever dies meanwhile.
+Keeps true: a load is stored whole or not at all, and on all workers or on none.  Staged files stay until the
+coordinator's store reports the decision, whichever process dies meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noria.storage.tables.table import Table
 
 
 class Loading(Committing):
-    """See the module."""
+    """Commits that ingest files."""
 
     _groups: prepared.Groups
 
@@ -33,16 +33,20 @@ class Loading(Committing):
 
     def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
                      others: dict[str, list[str]] | None = None) -> None:
-        """SqlError where `ingest` would have one; nothing is changed.  others: files of other workers with entries of
-        UNIQUE indexes, which must not be here, either."""
+        """Raise the SqlError that `ingest` would raise; change nothing.
+
+        others: files of other workers with entries of UNIQUE indexes, whose keys must not be stored here either.
+        """
         bulk.check(self._engine, self._readable(table), files, rows, others)
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
         once: str = ""
     ) -> None:
-        """Take files of `storage.sst` over, whole or not at all.  files: family -> paths.  SqlError 1062 if
-        they bring a key that is there already.  once: a name under which it is remembered."""
+        """Ingest files of `storage.tables.sst`, all or none.  files: family -> paths.
+
+        Raises SqlError 1062 if they repeat a stored key.  once: a name under which the load is remembered.
+        """
         if self._repeated(epoch, seq) is None:
             self._refuse_undecided()
             load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
@@ -61,12 +65,15 @@ class Loading(Committing):
 
     # ---------------------------------------------------------------- parts of a group
     def _staged(self, load: Load, group: str) -> Load:
-        """The load with its files in a directory of the group; SqlError where it cannot be taken."""
+        """The load with its files in a directory of the group.  Raises SqlError if it cannot be ingested."""
         files = bulk.stage(self._engine, self._readable(load.table), load, group)
         return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
 
     def _load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
-        """As the coordinator, or once: that this is committed is the decision, remembered under these names."""
+        """Ingest a load as the coordinator, or a load of one worker.
+
+        Its commit is the decision, which is remembered under these names.
+        """
         def decided(batch: WriteBatch) -> None:
             prepared.put_decided(self._engine, batch, names, forget)
 
@@ -75,7 +82,7 @@ class Loading(Committing):
         self._groups.decided |= {name for name in names if name}
 
     def _load_staged(self, load: Load, done: Done, group: str) -> None:
-        """What was staged for the group; StoreDamaged where its files are gone."""
+        """Ingest what was staged for the group.  Raises StoreDamaged if one of its files is gone."""
         if missing := bulk.missing(self._engine, load, group):
             raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
         def forgotten(batch: WriteBatch) -> None:

@@ -1,11 +1,11 @@
-"""What was prepared here and is not decided, and what was decided here for others (DESIGN section 7).
+"""Groups that are prepared here and not decided, and groups that were decided here (DESIGN section 7).
 
     prepared:<group>    the CRC of what follows; then a `Group`: the bound statements and the worker that decides
-    decided:<group>     this worker has committed its part: so will the others; also what is done once (`Write.once`)
+    decided:<group>     this worker has committed its part, so the others will; also statements done once (`Write.once`)
 
-Keeps true: both are there as long as somebody may ask; `prepared` goes in the commit that does the statements,
-`decided` comes in it.  The statements are run again then: as nothing was written since, they do what they did when they
-were tried.
+Keeps true: an entry stays as long as a worker may ask for it.  The commit that executes the statements deletes
+`prepared` and adds `decided`.  At that commit the statements run again: nothing was written since they were tried, so
+they have the same effects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PREPARED, _DECIDED = b"prepared:", b"decided:"
 
 @dataclass(frozen=True)
 class Group:
-    """coordinator: the worker that decides; results: what the statements did when they were tried."""
+    """A prepared group.  coordinator: the worker that decides; results: those of the trial of its statements."""
 
     coordinator: int
     statements: tuple[Statement, ...]
@@ -43,7 +43,7 @@ GROUPS = Codec(Group)
 
 @dataclass
 class Groups:
-    """Of one store, by name."""
+    """The prepared and the decided groups of one store, by name."""
 
     prepared: dict[str, Group] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Groups:
 
 
 def undecided(group: str) -> SqlError:
-    """Why nothing else may be changed here."""
+    """The error for any other change while a group is undecided."""
     return SqlError(1105, "HY000", f"the group {group} is prepared and not decided: until then nothing else is changed "
                                    "here")
 
@@ -66,7 +66,7 @@ def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> 
 
 
 def _read(value: bytes) -> Group:
-    """ValueError where it is not what was written."""
+    """Decode a stored group.  Raises ValueError if the bytes are damaged."""
     return _group(GROUPS.decode(_checked(value)))
 
 
@@ -84,12 +84,12 @@ def _group(found: object) -> Group:
 
 
 def _read_older(value: bytes) -> Group:
-    """As formats before `catalog.FIRST_WITHOUT_PICKLE` have it."""
+    """Decode a group of a format before `catalog.FIRST_WITHOUT_PICKLE`."""
     return _group(GROUPS.decode(GROUPS.encode(Group(*older_groups.read(_checked(value))))))
 
 
 def renew(engine: Engine, batch: WriteBatch) -> None:
-    """Groups of an older format are encoded anew.  `StoreError` for one that this version does not read."""
+    """Encode groups of an older format anew.  Raises StoreError for one that this version cannot read."""
     for key, value in engine.items_with_prefix(META, _PREPARED):
         try:
             group = _read_older(value)
@@ -100,7 +100,7 @@ def renew(engine: Engine, batch: WriteBatch) -> None:
 
 
 def damage_in(items: Mapping[bytes, bytes], older: bool) -> list[str]:
-    """What is wrong with the prepared groups among the entries of the family `meta`."""
+    """Describe each unreadable prepared group among the entries of the family `meta`."""
     read = _read_older if older else _read
     found = []
     for key, value in items.items():
@@ -113,7 +113,7 @@ def damage_in(items: Mapping[bytes, bytes], older: bool) -> list[str]:
 
 
 def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget: Sequence[str]) -> None:
-    """forget: groups that nobody will ask for any more."""
+    """Record decided groups by name.  forget: older groups for which no worker will ask any more."""
     for old in forget:
         batch.delete(_DECIDED + old.encode(), engine.handle(META))
     for name in filter(None, names):
@@ -121,7 +121,7 @@ def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget:
 
 
 def done_once(engine: Engine) -> list[bytes]:
-    """The keys of what was done once, by its own name and not a group's."""
+    """The keys of the statements done once (`Write.once`), which have names of their own."""
     return [key for key, _ in engine.items_with_prefix(META, _DECIDED) if b":" in key[len(_DECIDED) :]]
 
 

@@ -1,10 +1,10 @@
-"""A checkpoint of a worker's full states: one file beside its store, read when the worker starts again.
+"""A checkpoint of a worker's full states: one file beside its store, which the next start reads.
 
     magic | arrays, each aligned to 8 bytes | index (JSON) | its length and checksum | magic
 
-Keeps true: the file says as of which commit it is (`Stand`).  A start takes it away and puts it back when its states
-serve, so a start that dies of it finds none the next time.  An array is returned only if its checksum is right.  A file
-that is cut or damaged is no error: states are then built from the tables.
+Keeps true: the file names the commit as of which it is valid (`Stand`).  A start renames the file and renames it back
+once its states serve, so a start that dies because of the file does not meet it again.  An array is returned only if
+its checksum is right.  A truncated or damaged file is no error: states are then built from the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noria.core.batch import Batch
 from noria.storage.rocks.stand import Stand
 
 Array = npt.NDArray[Any]
-FILE, NEXT, TAKEN = "states", "states.next", "states.taken"  # the last one; being written; of a start under way
+FILE, NEXT, TAKEN = "states", "states.next", "states.taken"  # complete; being written; in use by a start
 SYMBOLS = "symbols"
 _MAGIC = b"noria states 1\n\0"
 _TAIL = struct.Struct("<QI")
@@ -37,8 +37,11 @@ _SLICE = 2**22  # bytes written and summed at a time
 
 def save(directory: Path, stand: Stand, symbols: Sequence[Array],
          states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE) -> int:
-    """Write the strings and those states, each under its name, that fit: asked with the bytes that there would be, by
-    about how many a state has.  name: of the file.  Returns how many states; OSError: nothing was saved."""
+    """Write the symbol table and the states, each under its name, and return how many states were saved.
+
+    A state is saved if `fits` accepts the bytes that the file would have with it.  name: of the file.  After an
+    OSError nothing is saved.
+    """
     path, saved = directory / name, 0
     beside = directory / f"{FILE}.new"
     index: dict[str, list[tuple[str, list[int], int, int]]] = {}
@@ -55,7 +58,7 @@ def save(directory: Path, stand: Stand, symbols: Sequence[Array],
             tail = json.dumps({"version": __version__, "identity": stand.identity, "sequence": stand.sequence,
                                "arrays": index}).encode()
             file.write(tail + _TAIL.pack(len(tail), zlib.crc32(tail)) + _MAGIC)
-            if name == NEXT:  # a worker that ends does not wait for the disk
+            if name == NEXT:  # a worker that is shutting down does not wait for the disk
                 file.flush()
                 os.fdatasync(file.fileno())
         os.replace(beside, path)
@@ -66,19 +69,19 @@ def save(directory: Path, stand: Stand, symbols: Sequence[Array],
 
 
 def put_in_place(directory: Path) -> int:
-    """The file that was written as NEXT is the last one from now on; its bytes.  OSError where there is none."""
+    """Make the file NEXT the current one; return its bytes.  Raises OSError if there is none."""
     os.replace(directory / NEXT, directory / FILE)
     return (directory / FILE).stat().st_size
 
 
 def remove(directory: Path) -> None:
-    """No states are saved, nor being saved by a life that has ended."""
+    """Delete all saved states, including those that an earlier process was writing."""
     for name in (FILE, NEXT, TAKEN, f"{FILE}.new"):
         (directory / name).unlink(missing_ok=True)
 
 
 def _put(file: Any, array: Array) -> tuple[str, list[int], int, int]:
-    """Type, shape, place and checksum."""
+    """Write an array; return its type, shape, offset and checksum."""
     file.write(bytes(-file.tell() % 8))
     place, data, check = file.tell(), _bytes(array), 0
     for at in range(0, len(data), _SLICE):
@@ -92,17 +95,17 @@ def _bytes(array: Array) -> Any:
 
 
 class SavedStates:
-    """The file of an earlier life.  SavedUnusable: it is damaged, or of another version."""
+    """Reads the file that an earlier process saved.  Raises SavedUnusable if it is damaged or of another version."""
 
     def __init__(self, directory: Path):
         self._directory = directory
-        (directory / TAKEN).unlink(missing_ok=True)  # the start that had taken it did not come to serve
+        (directory / TAKEN).unlink(missing_ok=True)  # the start that used it died before it served
         os.replace(directory / FILE, directory / TAKEN)
         with (directory / TAKEN).open("rb") as file:
             self.nbytes = os.fstat(file.fileno()).st_size
             if not self.nbytes:
                 raise SavedUnusable("it is empty")
-            # A copy, for kernels are compiled for arrays that can be written.
+            # A private copy, because kernels are compiled for writable arrays.
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         try:
             about = self._read_index()
@@ -124,7 +127,7 @@ class SavedStates:
         return json.loads(tail)
 
     def put_back(self) -> None:
-        """The next start can use it, too."""
+        """Make the file available to the next start."""
         if not (self._directory / FILE).exists():
             os.replace(self._directory / TAKEN, self._directory / FILE)
 
@@ -133,7 +136,7 @@ class SavedStates:
         return heap, starts, folds
 
     def states(self) -> Mapping[str, Callable[[], Batch | None]]:
-        """By name; each gives its rows, None where they are damaged."""
+        """By name, a function that returns the state's rows, or None if they are damaged."""
         return {name: partial(self._batch, name) for name in self._arrays if name != SYMBOLS}
 
     def _batch(self, name: str) -> Batch | None:
@@ -157,11 +160,11 @@ class SavedStates:
 
 
 class SavedUnusable(Exception):
-    """What was saved is damaged, or of another version."""
+    """Saved states are damaged or of another version."""
 
 
 def saved_states(directory: Path, note: Callable[[str], object]) -> SavedStates | None:
-    """What the last life has saved; None where there is nothing, or nothing that can be used."""
+    """The states that the last process saved; None if there are none or they cannot be used."""
     try:
         return SavedStates(directory)
     except FileNotFoundError:

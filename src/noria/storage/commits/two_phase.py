@@ -1,7 +1,7 @@
-"""A store's part of statements over several shards: tried and kept until it is decided, or worked out only.
+"""A store's part of statements over several shards: tried and kept until the group is decided, or only evaluated.
 
-Keeps true: what is prepared is done as it was tried, because nothing else is written to its tables before it is
-decided; it is prepared where there is room for what it will write, and done with the ballast's where others took that.
+Keeps true: a decided group has the effects of its trial, because nothing else writes its tables in between.  A group
+is prepared only if the disk has room for its writes; its commit may use the ballast if others took that room.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from noria.storage.tables.table import Table
 
 
 def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
-    """Of statements that are done together or not at all, and are not: the others did nothing."""
+    """The results of a failed all-or-nothing group: its errors; the other statements did nothing."""
     return [r if r.error is not None else WriteResult() for r in results]
 
 
 def _does(result: WriteResult) -> WriteResult:
-    """But for the ids, of which an earlier version that prepared it knew less."""
+    """A result without ids, which an earlier version did not record when it prepared the group."""
     return result._replace(last_insert_id=0, row_id=0)
 
 
 class Deciding(Loading):
-    """See the module."""
+    """Prepares, decides and evaluates statements that concern several workers."""
 
     _groups: prepared.Groups
     _symbols: Symbols
@@ -87,7 +87,7 @@ class Deciding(Loading):
 
     def _tried(self, statements: Sequence[Statement], group: str, work: Work | None
                ) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
-        """What the statements would do, what is to be kept of them, and how many bytes they would write."""
+        """Try the statements: their results, the statements to keep, and how many bytes they would write."""
         if not isinstance(load := statements[0], Load):
             stages: dict[str, Stage] = {}
             results = self._run_all(statements, stages, work)
@@ -112,7 +112,7 @@ class Deciding(Loading):
             return [result_of(load)], {}
         if tried is not None and commit:
             results = self._run_all(tried.statements, stages, None)
-            if any(r.error is not None for r in results):  # a file that cannot be read any more
+            if any(r.error is not None for r in results):  # a file has become unreadable
                 return results, {}
             if list(map(_does, results)) != list(map(_does, tried.results)):
                 raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
@@ -138,14 +138,17 @@ class Deciding(Loading):
         moving.check_unique(self._looking(table), gone, came)
 
     def _looking(self, table: str, work: Work | None = None) -> Stage:
-        """A stage of which nothing is committed, for rows of any worker."""
+        """A stage for rows of any worker, which is never committed."""
         self._refuse_undecided()
         found = self._readable(table)
         return Stage(self._engine, found, found.counters, work)
 
     def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
-        """tables: that are to be written; None: whatever it is.  What a damaged file keeps from being done keeps
-        nothing else: its table is not written anyway."""
+        """Raise an error if a prepared group concerns the tables.
+
+        tables: those to be written; None: all.  A group that a damaged file blocks is ignored: nothing can write its
+        table anyway.
+        """
         for name, group in self._groups.prepared.items():
             if tables is not None and all(s.table not in tables for s in group.statements):
                 continue
@@ -153,7 +156,7 @@ class Deciding(Loading):
                 raise prepared.undecided(name)
 
     def _put_dropped(self, batch: WriteBatch, tables: Collection[str]) -> list[str]:
-        """Groups of these tables, which are dropped, are forgotten with them; their names."""
+        """Forget the groups that concern only these dropped tables; return their names."""
         gone = [n for n, g in self._groups.prepared.items() if all(s.table in tables for s in g.statements)]
         for name in gone:
             prepared.forget_prepared(self._engine, batch, name)

@@ -1,5 +1,5 @@
-"""Rows, keys, the catalog and checksums as bytes.  Pure.
+"""Encodes rows, keys, the catalog and checksums as bytes.  Pure.
 
-Codes come in; bytes go out, and back.
+Codes come in and bytes go out, and the reverse.
 No file is opened here.
 """

@@ -1,7 +1,7 @@
 """The catalog as JSON: tables, indexes, the program's statements, results of recent writes.
 
-What is on disk must be readable by later versions, so it is spelled out here and does not follow the Python
-classes by itself.  `FORMAT` grows when an older version could misread what a newer one wrote.
+Later versions must read what is on disk.  Hence each field is written out here, whatever the Python classes are.
+`FORMAT` grows when an older version could misread what a newer one wrote.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
 def family_of(table: TableDef) -> str:
-    """The column family of a table's rows, under the primary key that it has."""
+    """The name of the column family that holds the table's rows under its current primary key."""
     return f"t{table.table_id}" + (f"k{table.keyed}" if table.keyed else "")
 
 
 def index_family_of(table: TableDef, columns: tuple[int, ...], unique: bool) -> str:
-    """The column family of an index."""
+    """The name of an index's column family."""
     return f"{family_of(table)}.{'u' if unique else 'i'}{'-'.join(map(str, columns))}"
 
 
@@ -81,7 +81,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
 
 def _column_from_json(data: dict[str, Any]) -> Column:
     kind, bits, unsigned, precision, scale, length, collation, timestamp, boolean, *more = data["type"]
-    declared, members = more or ("", ())  # the first catalogs had neither
+    declared, members = more or ("", ())  # the first catalogs lack both
     type = SqlType(Kind(kind), bits, unsigned, precision, scale, length, Collation(collation), timestamp, boolean,
                    declared, tuple(members))
     default = data["default"]
@@ -93,7 +93,7 @@ def _column_from_json(data: dict[str, Any]) -> Column:
 
 
 def _value_to_json(value: Any) -> list[Any]:
-    """A default as [how to read it, text]."""
+    """A default as [the name of its reader, text]."""
     if value is None or isinstance(value, (bool, int, str)):
         return ["plain", value]
     if isinstance(value, float):
@@ -124,7 +124,7 @@ def _value_from_json(data: list[Any]) -> Any:
 # ------------------------------------------------------------------ results of writes
 @dataclass(frozen=True)
 class Done:
-    """A write that is committed: what a resend of (epoch, seq) gets."""
+    """A committed write, with the results that a resend of (epoch, seq) gets."""
 
     epoch: int
     seq: int

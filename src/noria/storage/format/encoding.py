@@ -1,16 +1,16 @@
-"""Rows as bytes for RocksDB, in bulk and pure: `pack_keys`, `pack_rows`, `unpack_rows`.
+"""Encodes rows as bytes for RocksDB, in bulk and pure: `pack_keys`, `pack_rows`, `unpack_rows`.
 
 A *part* is one column ready to be packed: int64 codes, or for text an Arrow large_string array.  Parts come
 from codes and a symbol table (the worker) or from Arrow columns (Spark's tasks that build files).
 
-Keys keep SQL's order as the order of their bytes, column by column, NULL first: int64 big-endian with the
-sign flipped; text as its folded UTF-8 (itself, where the collation is binary), each byte moved up by two,
-ended by a 1; a NULL text is a single 0.  So the key of some leading columns is a prefix of all keys with them.
+The bytes of keys sort as SQL sorts their values, column by column, NULL first.  An int64 is big-endian with the sign
+flipped.  Text is its folded UTF-8 (unfolded if the collation is binary), each byte increased by two, ended by a 1.
+A NULL text is a single 0.  So the key of some leading columns is a prefix of all keys with them.
 
-Rows: the number of columns (2 bytes), 8 bytes for each column (the code; for text the length in bytes, -1
-for NULL), then the texts one after the other, unfolded.  A row written before a column was added has fewer
-columns and gets that one's initial value when read; of one written after it was added a reader that does not know it
-yet reads the others.  All integers of rows are little-endian.
+A row is the number of columns (2 bytes), 8 bytes for each column, then the unfolded texts one after the other.  The
+8 bytes are the code, or for text its length in bytes (-1 for NULL).  All integers of rows are little-endian.
+A row written before a column was added has fewer columns; a reader fills in that column's initial value.  A reader
+that does not know an added column reads the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from noria.core.values import from_arrow, texts_of
 from noria.storage.format import kernels
 
 Part: TypeAlias = Any  # Codes | pa.Array
-FEW = 12  # up to so many rows plain Python is faster than setting up arrays
+FEW = 12  # up to this many rows plain Python is faster than setting up arrays
 NULL_TEXT = -1
 _HEAD = 2
 _FLIP = 1 << 63
@@ -43,24 +43,24 @@ _NULL_KEY, _END_KEY = bytes([kernels.KEY_NULL]), bytes([kernels.KEY_END])
 
 # ------------------------------------------------------------------ parts
 def parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[Part]:
-    """Parts of columns of codes, as rows store them."""
+    """Parts of code columns as rows store them."""
     return [symbols.texts(c) if t.is_text else c for c, t in zip(columns, types, strict=True)]
 
 
 def key_parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[Part]:
-    """Parts of columns of codes, as keys store them: text folded."""
+    """Parts of code columns as keys store them: text folded."""
     return parts_of([symbols.folded(c) if t.folds else c for c, t in zip(columns, types, strict=True)],
                     types, symbols)
 
 
 def parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
-    """Parts of Arrow columns of `values.arrow_type`, as rows store them."""
+    """Parts of Arrow columns (types as `values.arrow_type` has them) as rows store them."""
     return [_clean(texts_of(c) if t.is_bytes else c) if t.is_text else from_arrow(c, t, _NO_SYMBOLS)
             for c, t in zip(columns, types, strict=True)]
 
 
 def _clean(texts: pa.Array) -> pa.Array:
-    """As large_string in which nulls have no bytes, which Arrow allows them to have."""
+    """The texts as large_string with no bytes in nulls, which Arrow would allow."""
     texts = texts.cast(pa.large_string())
     if texts.null_count and bool((_sizes(texts)[_nulls(texts)] > 0).any()):
         texts = pa.array(texts.to_pylist(), pa.large_string())
@@ -77,7 +77,7 @@ _NO_SYMBOLS: Symbols = None  # type: ignore[assignment]  # numbers and dates nee
 
 # ------------------------------------------------------------------ keys
 def pack_keys(parts: Sequence[Part]) -> list[bytes]:
-    """One key of all parts for each row."""
+    """Pack one key of all parts for each row."""
     rows = len(parts[0])
     if all(isinstance(p, np.ndarray) for p in parts):
         flipped = (np.stack(parts, axis=1).view(np.uint64) ^ np.uint64(_FLIP)).astype(">u8")
@@ -97,7 +97,7 @@ def pack_keys(parts: Sequence[Part]) -> list[bytes]:
 
 
 def _sizes(texts: pa.Array) -> Codes:
-    """Bytes of each text."""
+    """The size of each text in bytes."""
     sizes: Codes = np.diff(text_offsets(texts))
     return sizes
 
@@ -108,7 +108,7 @@ def _nulls(part: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def pack_few_keys(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[bytes]:
-    """`pack_keys(key_parts_of(...))` for a handful of rows."""
+    """Return `pack_keys(key_parts_of(...))`, faster for a handful of rows."""
     keys = [b""] * len(columns[0])
     for column, type in zip(columns, types, strict=True):
         for row, code in enumerate(column.tolist()):
@@ -124,14 +124,14 @@ def pack_few_keys(columns: Sequence[Codes], types: Sequence[SqlType], symbols: S
 
 
 def keys_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[bytes]:
-    """Keys of columns of codes."""
+    """Pack one key for each row of code columns."""
     if len(columns[0]) <= FEW:
         return pack_few_keys(columns, types, symbols)
     return pack_keys(key_parts_of(columns, types, symbols))
 
 
 def first_codes(keys: Sequence[bytes]) -> Codes:
-    """The distinct codes of the first column (no text) of sorted keys."""
+    """The distinct codes of the first column of sorted keys; that column is no text."""
     raw = np.frombuffer(b"".join([k[:8] for k in keys]), ">u8")
     codes = (raw.astype(np.uint64) ^ np.uint64(_FLIP)).view(np.int64)
     return codes[np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))] if len(codes) else codes
@@ -145,7 +145,7 @@ def successor(prefix: bytes) -> bytes:
 
 # ------------------------------------------------------------------ rows
 def pack_rows(parts: Sequence[Part]) -> list[bytes]:
-    """One packed row for each row of the parts."""
+    """Pack each row of the parts."""
     rows, width = len(parts[0]), len(parts)
     texts = [p for p in parts if not isinstance(p, np.ndarray)]
     if not texts:
@@ -177,7 +177,7 @@ def _lengths(texts: pa.Array) -> Codes:
 
 
 def pack_few_rows(columns: Codes, types: Sequence[SqlType], symbols: Symbols) -> list[bytes]:
-    """`pack_rows(parts_of(...))` for a handful of rows."""
+    """Return `pack_rows(parts_of(...))`, faster for a handful of rows."""
     packer = struct.Struct(f"<H{len(types)}q")
     texts = _text_positions(types)
     packed = []
@@ -199,7 +199,7 @@ def _text_positions(types: Sequence[SqlType]) -> list[int]:
 
 
 def rows_of(columns: Codes, types: Sequence[SqlType], symbols: Symbols) -> list[bytes]:
-    """Packed rows of a (width, rows) array of codes."""
+    """Pack the rows of a (width, rows) array of codes."""
     if columns.shape[1] <= FEW:
         return pack_few_rows(columns, types, symbols)
     return pack_rows(parts_of(list(columns), types, symbols))
@@ -209,8 +209,10 @@ def unpack_rows(
     values: Sequence[bytes], types: Sequence[SqlType], defaults: Callable[[], Codes], symbols: Symbols,
     texts: Collection[int] | None = None
 ) -> Codes:
-    """(width, rows) codes of packed rows; `defaults` gives the codes that columns added later have.  texts: columns
-    whose texts are looked at, None: all; others may have NULL in their place."""
+    """(width, rows) codes of packed rows.  defaults: returns the codes of columns that were added later.
+
+    texts: the text columns whose values are needed, None: all; the others may be returned as NULL.
+    """
     if len(values) <= FEW:
         return _unpack_few(values, types, defaults, symbols)
     columns = np.empty((len(types), len(values)), np.int64)
@@ -251,8 +253,10 @@ Rows = slice | npt.NDArray[np.intp]
 
 def unpack_parts(values: Sequence[bytes], types: Sequence[SqlType], texts: Collection[int] | None = None
                  ) -> Iterator[tuple[Rows, list[Any]]]:
-    """Parts of packed rows, for each group of rows that have the same number of columns (mostly all).  texts: None for
-    the texts of other columns."""
+    """Parts of packed rows, for each group of rows with the same number of columns (mostly one group).
+
+    texts: the text columns to read; the part of any other text column may be None.
+    """
     data = np.frombuffer(b"".join(values), np.uint8)
     sizes: Codes = np.fromiter(map(len, values), np.int64, len(values))
     starts: Codes = np.cumsum(sizes) - sizes
@@ -268,7 +272,7 @@ def unpack_parts(values: Sequence[bytes], types: Sequence[SqlType], texts: Colle
 
 def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[SqlType], count: int,
                   texts: Collection[int] | None) -> list[Any]:
-    """The first columns of rows that have `count` of them."""
+    """Unpack the first columns of rows that have `count` columns."""
     rows, size = len(starts), _HEAD + 8 * count
     if not any(t.is_text for t in types) and len(data) == size * rows:
         fixed = data.view([("n", "<u2"), ("c", "<i8", (count,))])["c"]
@@ -279,14 +283,14 @@ def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[Sq
         codes = np.empty(rows, np.int64)
         kernels.take_codes(data, at, codes)
         parts.append(codes)
-    at = starts + size  # behind the columns that are not asked for
+    at = starts + size  # behind the columns that are not needed
     last = max((i for i, t in enumerate(types) if t.is_text and (texts is None or i in texts)), default=-1)
     return [part if not t.is_text else None if i > last else _texts_at(data, at, part, texts is None or i in texts)
             for i, (t, part) in enumerate(zip(types, parts, strict=True))]
 
 
 def _texts_at(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes, wanted: bool) -> pa.Array | None:
-    """The texts that start at `at`, which is moved behind them; None where they are not wanted."""
+    """Read the texts that start at `at`, or None if they are not wanted; move `at` behind them."""
     if wanted:
         return _texts_from(data, at, lengths)
     at += np.maximum(lengths, 0)
@@ -294,7 +298,7 @@ def _texts_at(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes, wanted: bo
 
 
 def _texts_from(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes) -> pa.Array:
-    """The texts that start at `at`, which is moved behind them."""
+    """Read the texts that start at `at`; move `at` behind them."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
     packed = np.empty(int(offsets[-1]), np.uint8)
@@ -307,14 +311,14 @@ def _texts_from(data: npt.NDArray[np.uint8], at: Codes, lengths: Codes) -> pa.Ar
 
 # ------------------------------------------------------------------ one buffer, many values
 def _buffer(sizes: Codes) -> tuple[npt.NDArray[np.uint8], Codes, Codes]:
-    """A buffer for values of these sizes, where each starts, and the offsets of all."""
+    """A buffer for values of these sizes, the start of each, and all offsets."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     return np.empty(int(ends[-1]), np.uint8), ends[:-1].copy(), ends
 
 
 def _split(out: npt.NDArray[np.uint8], ends: Codes) -> list[bytes]:
-    """Python bytes of every value; Arrow makes them faster than slicing does."""
+    """Split a buffer into Python bytes; Arrow does it faster than slicing."""
     array = pa.Array.from_buffers(
         pa.large_binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(out)])
     values: list[bytes] = array.to_pylist()

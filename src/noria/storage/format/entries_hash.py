@@ -1,7 +1,7 @@
-"""A multiset of (index entry, row key) as two sums of hashes: equal sums and counts mean equal multisets.
+"""Compares multisets of (index entry, row key) by count and two sums of hashes: equal sums mean equal multisets.
 
-Order does not matter and nothing is kept, so an index is compared with its table in one pass over each, whatever
-their size.  Two different multisets agree by chance once in 2**128; the hashes are not made against an adversary.
+Order does not matter and no entry is kept.  So an index is compared with its table in one pass over each, whatever
+their size.  Two different multisets agree by chance once in 2**128; the hashes do not resist an adversary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass
 class Sums:
-    """count: of what was added; the others modulo 2**64."""
+    """The sums of a multiset.  count: the number of entries; first and second: modulo 2**64."""
 
     count: int = 0
     first: int = 0
@@ -35,7 +35,7 @@ class Sums:
         self.second = self.second + int(b) & _WORD
 
     def plus(self, other: Sums) -> Sums:
-        """Of both multisets together."""
+        """The sums of both multisets together."""
         return Sums(self.count + other.count, self.first + other.first & _WORD, self.second + other.second & _WORD)
 
 

@@ -1,4 +1,4 @@
-"""Copying columns into and out of packed rows, compiled: what numpy cannot do without a pass per row.
+"""Copies columns into and out of packed rows, compiled: numpy would need a pass for each row.
 
 Every `put_*` writes one column of all rows at `at[row]` of `out` and moves `at[row]` behind what it wrote;
 every `take_*` reads the same way.  Text columns are Arrow's: bytes and int64 offsets.
@@ -16,13 +16,13 @@ from noria.core.batch import Codes
 from noria.kernels import njit
 
 Bytes = npt.NDArray[np.uint8]
-KEY_SHIFT = 2  # text bytes in keys are moved up by two (UTF-8 never has a byte above 0xF4) ...
+KEY_SHIFT = 2  # text bytes in keys are increased by two (UTF-8 never has a byte above 0xF4) ...
 KEY_END = 1  # ... so that 1 ends a text before every longer one, and 0 alone is NULL, before every text
 KEY_NULL = 0
 
 
 def _put_codes(out: Bytes, at: Codes, codes: Codes) -> None:
-    """Little-endian int64."""
+    """Write codes as little-endian int64."""
     for row in range(len(codes)):
         code, pos = np.uint64(codes[row]), at[row]
         for i in range(8):
@@ -31,7 +31,7 @@ def _put_codes(out: Bytes, at: Codes, codes: Codes) -> None:
 
 
 def _put_key_codes(out: Bytes, at: Codes, codes: Codes) -> None:
-    """Big-endian with the sign flipped: bytes order as the codes do, NULL_CODE first."""
+    """Write codes big-endian with the sign flipped: bytes sort as the codes do, NULL_CODE first."""
     for row in range(len(codes)):
         code, pos = np.uint64(codes[row]) ^ np.uint64(1 << 63), at[row]
         for i in range(8):
@@ -70,7 +70,7 @@ def _take_codes(data: Bytes, at: Codes, out: Codes) -> None:
 
 
 def _take_texts(data: Bytes, at: Codes, out: Bytes, offsets: Codes) -> None:
-    """Text of sizes offsets[row + 1] - offsets[row] from `at[row]` on, packed into `out`."""
+    """Copy texts of size offsets[row + 1] - offsets[row] from `at[row]` on into `out`, packed."""
     for row in range(len(at)):
         start, size, pos = offsets[row], offsets[row + 1] - offsets[row], at[row]
         for i in range(size):

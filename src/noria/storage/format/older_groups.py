@@ -1,11 +1,11 @@
-"""Prepared groups of formats 1 to 3, which were pickles: read without unpickling, once, when the format is raised.
+"""Reads prepared groups of formats 1 to 3, which were pickles, without unpickling; once, when the format is raised.
 
-A pickle is a program for a stack machine.  This one runs only the instructions that build plain values and objects of
-the classes below.  It imports nothing, and calls nothing but what the table `_MADE` names.  What comes out is
-checked like any message, by encoding and decoding it (`prepared.GROUPS`).
+A pickle is a program for a stack machine.  This machine runs only the instructions that build plain values and objects
+of the classes below.  It imports nothing, and calls only what the table `_MADE` names.  The result is checked like
+any message, by encoding and decoding it (`prepared.GROUPS`).
 
-Taken: groups of Insert, Update, Delete, Clear, Move and Load with plain values, decimals, dates and expressions.
-Refused: everything else, Arrow rows among it; the version that wrote such a group must decide it first.
+Accepted: groups of Insert, Update, Delete, Clear, Move and Load with plain values, decimals, dates and expressions.
+Rejected: everything else, including Arrow rows; the version that wrote such a group must decide it first.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _MADE: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class OlderGroup(ValueError):
-    """A pickle that is none of a prepared group: why."""
+    """The pickle is not a prepared group; the message is the reason."""
 
 
 def _from_state(kind: Any, packed: bytes) -> Any:
-    """A date or time from the bytes that it pickles as."""
+    """Build a date or time from its pickled bytes."""
     if type(packed) is not bytes or len(packed) not in (4, 6, 10):
         raise OlderGroup(f"no {kind.__name__}")
     return kind(packed)
 
 
 def read(data: bytes) -> Any:
-    """The value.  `OlderGroup` for anything else than what is taken."""
+    """Read the pickled value.  Raises `OlderGroup` for anything that is not accepted."""
     try:
         return _Machine().run(data)
     except OlderGroup:
         raise
-    except Exception as e:  # instructions that do not fit each other
+    except Exception as e:  # the instructions do not fit together
         raise OlderGroup(f"{type(e).__name__}: {e}") from e
 
 

@@ -1,11 +1,11 @@
-"""Backups: a checkpoint copied with checksums, and a data directory made of one.
+"""Makes backups, which are checkpoints copied with checksums, and restores a data directory from one.
 
-    BACKUP/backup.json      what it is: format, time, version, tables and their rows, every file with its SHA-256
-    BACKUP/base/…           the files of RocksDB's checkpoint: one cut between two commits; of several workers
-                            BACKUP/base/worker-<w>/…, all at one moment
+    BACKUP/backup.json      format, time, version, tables and their rows, every file with its SHA-256
+    BACKUP/base/…           the files of RocksDB's checkpoint, taken between two commits; with several workers
+                            BACKUP/base/worker-<w>/…, all as of one moment
 
-Keeps true: a directory with a `backup.json` is whole, since it gets its name only when everything in it is on disk; a
-restore puts nothing in place before every checksum holds, and never into a directory that has anything in it.
+Keeps true: a directory with a `backup.json` is whole, because it is renamed only when all its files are on disk.  A
+restore moves nothing into place before every checksum holds, and rejects a directory that is not empty.
 """
 
 from __future__ import annotations
@@ -40,14 +40,19 @@ Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
 class BackupError(StoreError):
-    """A backup cannot be made or restored: why, and what to do."""
+    """A backup cannot be made or restored; the message has the reason and a remedy."""
 
 
 @dataclass(frozen=True)
 class About:
-    """backup.json.  applied: (epoch, seq) of the last write in it; fence: the last owner's number; sequence:
-    RocksDB's; files: name -> [bytes, SHA-256].  shards: of several workers [fence, sequence] of each, none of one;
-    tables and applied are then of all."""
+    """The content of backup.json.
+
+    applied: (epoch, seq) of the last write in the backup; fence: the last owner's number; sequence: RocksDB's;
+    files: name -> [bytes, SHA-256].
+
+    shards: [fence, sequence] of each worker, empty for a single worker.  With
+    several workers, tables and applied are those of all of them.
+    """
 
     format: int
     noria: str
@@ -66,7 +71,7 @@ class About:
 
 # ------------------------------------------------------------------ making one
 def make(checkpoint: Path, target: Path, made: str, version: str, progress: Progress) -> About:
-    """Copy a checkpoint to a backup.  made: the time, as it is to be shown."""
+    """Copy a checkpoint to a new backup.  made: the time to record, as text."""
     target = target.absolute()
     if target.exists():
         raise BackupError(f"{target} exists: a backup is a new directory, give another name")
@@ -89,7 +94,7 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
         about = _of_all([_describe(base, made, version, copied) for base in bases])
         for left in (p for base in bases for p in base.iterdir() if p.is_file()):
             if str(left.relative_to(building / BASE)) not in copied:
-                left.unlink()  # RocksDB's notes of the look into it
+                left.unlink()  # files that RocksDB wrote when `_describe` opened the copy
         for base in bases:
             sync(base)
         _write(building / NAME, json.dumps(asdict(about), indent=1).encode())
@@ -106,7 +111,7 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
 
 
 def _of_all(shards: list[About]) -> About:
-    """What the checkpoints of all workers say together."""
+    """Merge the descriptions of all workers' checkpoints."""
     if len(shards) == 1:
         return shards[0]
     tables = {name: sum(s.tables.get(name, 0) for s in shards) for name in shards[0].tables}
@@ -115,7 +120,7 @@ def _of_all(shards: list[About]) -> About:
 
 
 def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) -> About:
-    """What the copied checkpoint says of itself."""
+    """Describe a copied checkpoint from its own catalog."""
     db = open_read_only(str(base), [META])
     try:
         family = db.get_column_family(META)
@@ -138,9 +143,9 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
     return About(FORMAT, version, made, rows, last, fence, sequence, files)
 
 
-# ------------------------------------------------------------------ taking one
+# ------------------------------------------------------------------ restoring one
 def read(source: Path) -> About:
-    """What a backup says of itself.  BackupError if it is none, or of a newer version."""
+    """Read backup.json.  Raises BackupError if there is none, or if a newer version made it."""
     try:
         data = json.loads((source / NAME).read_bytes())
         if (found := int(data["format"])) > FORMAT:
@@ -154,7 +159,7 @@ def read(source: Path) -> About:
 
 
 def restore(source: Path, data_dir: Path, progress: Progress) -> About:
-    """Make a data directory of a backup.  Its bytes are read twice: all are checked before any is put in place."""
+    """Restore a backup to a data directory.  Every file is read twice: all are checked before the first is copied."""
     data_dir = data_dir.absolute()
     if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
         raise BackupError(f"{data_dir} is not empty: a backup is restored into a new directory, give another name")
@@ -198,7 +203,7 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
 
 
 def _owned(building: Path, about: About) -> None:
-    """The small files around the store: epochs and incarnations go on above those in the backup."""
+    """Write the small files around the store: epochs and incarnations continue above those in the backup."""
     _write(building / "epoch", str(about.applied[0]).encode())
     for w, (fence, sequence) in enumerate(about.shards or [[about.fence, about.sequence]]):
         _write(building / f"worker-{w}" / "fence", _FENCE.pack(about.applied[0], fence))
@@ -206,7 +211,7 @@ def _owned(building: Path, about: About) -> None:
 
 
 def _worker_of(name: str, count: int) -> int:
-    """Whose file of a backup it is."""
+    """The worker that owns a file of a backup."""
     worker = next((w for w in range(count) if name.startswith(f"worker-{w}/")), None) if count > 1 else 0
     if worker is None:
         raise BackupError(f"{name} is of no worker of the backup; take another backup")
@@ -230,7 +235,7 @@ def _expect(path: Path, wanted: list[Any], digest: str) -> None:
 
 # ------------------------------------------------------------------ files
 def _after(progress: Progress, before: int, total: int) -> Callable[[int], object]:
-    """Progress within one file, when so many bytes were done before it."""
+    """Report progress within one file, after `before` bytes of earlier files."""
     return lambda done: progress(before + done, total)
 
 
@@ -245,7 +250,7 @@ def _hashed(path: Path, progress: Callable[[int], object]) -> str:
 
 
 def _copied(path: Path, to: Path, progress: Callable[[int], object]) -> str:
-    """Copy a file, durably; the SHA-256 of what was copied."""
+    """Copy a file durably; return the SHA-256 of its bytes."""
     digest, done = hashlib.sha256(), 0
     with open(path, "rb") as file, open(to, "xb") as out:
         while some := file.read(_COPY_BYTES):

@@ -1,14 +1,14 @@
-"""Is a stopped store whole?  Every block is read with its checksum, every index is compared with its table.
+"""Checks whether a stopped store is whole: reads every block with its checksum, compares every index with its table.
 
-Method: one pass over each family, in slices.  Of a table's rows the entries of each index are made anew, and their
-multiset is compared with the one that the index holds by count and sums of hashes (`entries_hash`), so memory is
-bounded by a slice, whatever the size.  Only where they differ are entries looked up one by one, for examples.  Filter
-blocks are not read: a damaged one costs time, never rows.
+The check makes one pass over each family, in slices.  It computes the entries that a table's rows make in each index
+and compares them with the stored entries, by count and sums of hashes (`entries_hash`).  So memory is bounded by a
+slice, whatever the size.  Only if they differ does it look up single entries, for examples.  Filter blocks are not
+read: a damaged one costs time, never rows.
 
-A store of a newer format is refused (`StoreNewer`).
+A store of a newer format is rejected (`StoreNewer`).
 
-Keeps true: nothing is changed but the record of damaged tables (`damage`), which the next start goes by; counters
-only where `mend` is asked for, and only to what the rows say.
+Keeps true: the check changes only the record of damaged tables (`damage`), which the next start obeys.  With `mend` it
+also sets counters, and only to what the rows say.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ from noria.storage.tables.table import Counters, Index
 
 _TABLE = re.compile(r"t\d+(k\d+)?")  # a family of rows (`catalog.family_of`)
 SLICE_ROWS = 50_000
-EXAMPLES = 3  # of what differs, for each index
+EXAMPLES = 3  # entries that are reported of each index that differs
 LOADED = 1 << 62  # row numbers of a bulk load (`sst.bag_rows`) are above those of INSERT
-Progress = Callable[[str, int, int], object]  # what is read, entries done, entries in all (an estimate)
+Progress = Callable[[str, int, int], object]  # what is being read, entries done, entries in all (an estimate)
 
 
 @dataclass
 class Report:
-    """findings: a sentence each, with table, index or file; tables: name -> rows read; sums: of them (`add_rows`);
-    misplaced: tables of which other workers own some rows."""
+    """The result of a check.
+
+    findings: one sentence each, with the table, index or file; tables: name -> rows read; sums: of those rows
+    (`add_rows`); misplaced: the tables with rows that other workers own.
+    """
 
     findings: list[str] = field(default_factory=list)
     tables: dict[str, int] = field(default_factory=dict)
@@ -61,8 +64,10 @@ class Report:
 
 
 class Check:
-    """mend: after an accepted loss, set counters to what the rows say, so that no value is given out twice.  worker:
-    whose store it is, of how many."""
+    """Checks one worker's store.  worker, workers: whose store it is, and how many there are.
+
+    mend: after an accepted loss, set counters to what the rows say, so that no value is generated twice.
+    """
 
     def __init__(self, path: str, progress: Progress, mend: bool = False, worker: int = 0, workers: int = 1):
         self.path, self.report = path, Report()
@@ -71,7 +76,7 @@ class Check:
         self._counted: dict[bytes, Counters] = {}  # to be written
         self._progress = progress
         self._entries = self._done = 0
-        self._mislaid: set[str] = set()  # tables with rows under keys that are not theirs
+        self._mislaid: set[str] = set()  # tables with a row under a wrong key
 
     def run(self) -> Report:
         try:
@@ -136,7 +141,7 @@ class Check:
             self._table(table, own, Counters.from_bytes(counters) if counters else Counters())
 
     def _unnamed(self, last_table_id: int) -> None:
-        """Rows of tables that are newer than the catalog: their CREATE was lost with the log."""
+        """Report rows of tables newer than the catalog: their CREATE TABLE was lost with the log."""
         for name in self._families:
             unknown = _TABLE.fullmatch(name) is not None and int(name[1:].partition("k")[0]) > last_table_id
             if unknown and next(self._slices(name, f"column family {name}", "keys"), None):
@@ -153,7 +158,7 @@ class Check:
             yield from some
 
     def _slices(self, family: str, what: str, kind: str = "items") -> Iterator[list[Any]]:
-        """All of a family; what cannot be read is a finding, and is remembered."""
+        """All entries of a family in slices; report and remember what cannot be read."""
         if family not in self._families:
             self._find(f"{what} has no column family {family}: restore a backup")
             return
@@ -219,7 +224,7 @@ class Check:
                 max(found.row_number, counters.row_number))
 
     def _keys(self, table: TableDef, parts: list[Part], keys: list[bytes]) -> None:
-        """Rows lie under the key that their columns say."""
+        """Report a row that is stored under another key than its columns say."""
         if not table.primary_key or max(table.primary_key) >= len(parts):
             return
         wanted = pack_keys(_key_parts(table, table.primary_key, parts, len(keys)))
@@ -229,7 +234,7 @@ class Check:
             self._find(f"table {table.name}: a row lies under the key {bad.hex()}, which is not that of its columns")
 
     def _places(self, table: TableDef, parts: list[Part], rows: int, elsewhere: dict[int, tuple[int, str]]) -> None:
-        """Count rows that are another worker's: by it, with the values of one that say so."""
+        """Count the rows that other workers own, by worker, with the values of one such row."""
         whose = owners_of(table, parts, rows, self._workers) if self._workers > 1 else None
         if whose is None or (whose == self._worker).all():
             return
@@ -276,18 +281,18 @@ class Check:
 
 
 def _makes(table: TableDef, index: Index, entry: bytes, key: bytes, row: bytes) -> bool:
-    """Does the row make this entry?"""
+    """True if the row makes this entry."""
     (_, parts), = unpack_parts([row], [c.type for c in table.columns])
     return entries_of(table, index, parts, [key]) == [entry]
 
 
 def add_rows(sums: Sums, table: TableDef, keys: list[bytes], values: list[bytes]) -> None:
-    """Rows to compare: of a table without a key without the numbers that they lie under."""
+    """Add rows to the sums; for a table without a primary key, leave out their row numbers."""
     sums.add(values, keys if table.primary_key else [b""] * len(values))
 
 
 def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[bytes]) -> list[bytes]:
-    """The entries that rows make in an index, from their packed columns."""
+    """The entries that rows make in an index, computed from their packed columns."""
     columns = _key_parts(table, index.columns, parts, len(keys))
     prefixes = pack_keys(columns)
     if not index.unique:
@@ -301,20 +306,20 @@ def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[
 
 
 def owners_of(table: TableDef, parts: Sequence[Part], rows: int, workers: int) -> Codes | None:
-    """The worker of each of some packed rows; None: they may be anywhere."""
+    """The worker that owns each packed row; None if any worker may store them."""
     columns = {c: _whole(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
     return owners(table, columns, rows, workers)
 
 
 def _shown(table: TableDef, parts: Sequence[Part], rows: int, at: int) -> str:
-    """The values of a row that tell its worker, and its key."""
+    """The values of a row that determine its worker, and its key."""
     columns = dict.fromkeys([*(table.sharded_by or ()), *table.primary_key]) or range(len(table.columns))
     return ", ".join(f"{table.columns[c].name} {_whole(column_array(table, c, parts, rows))[at].as_py()!r}"
                      for c in columns)
 
 
 def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[Part], rows: int) -> list[Part]:
-    """Columns as keys hold them: text folded; of columns that the rows do not have yet their default."""
+    """Columns as keys hold them: text folded; a column that the rows lack has its default."""
     made: list[Part] = []
     for c in columns:
         type = table.columns[c].type
@@ -331,6 +336,6 @@ def _whole(array: Any) -> pa.Array:
 
 def _read_only(path: str, names: list[str]) -> Rdict:
     options = table_options(recovery.tracked_options())
-    options.set_paranoid_checks(False)  # the log was checked; a file of a table is found when it is read
+    options.set_paranoid_checks(False)  # the log was checked; a damaged table file is found when it is read
     options.set_keep_log_file_num(2)
     return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))

@@ -1,7 +1,7 @@
-"""Stored rows for another number of workers: whose each is then, and its entries in the table and in every index.
+"""Divides stored rows among another number of workers: the owner of each row, and its entries in all families.
 
-Keeps true: a row's bytes stay as they are; all entries of a row go to the worker that owns it.  A row without a key
-gets another number, because two workers may have given the same one.
+Keeps true: a row's bytes stay as they are, and all its entries go to the worker that owns it.  A row without a primary
+key gets a new number, because two workers may have used the same one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
 
-NUMBER_BITS = 32  # of a row number: the row in its piece; the piece above
+NUMBER_BITS = 32  # of a row number: the row within its piece; the bits above number the piece
 BATCH_ROWS = 50_000
 
 
 def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], piece: Range, number: int, workers: int,
          sums: Sums, batch_rows: int = BATCH_ROWS) -> Generator[tuple[int, list[pa.RecordBatch]], None, None]:
-    """(worker, its entries: of the table, then of each index; ENTRY) of the rows in a piece of the table.  number: of
-    the piece; sums: get all rows that were read."""
+    """Yield (worker, batches of ENTRY: the table's entries, then each index's) for the rows in a piece of the table.
+
+    number: that of the piece; sums: all rows that are read are added to it.
+    """
     db = open_read_only(checkpoint, [family_of(table)])
     at = 0
     try:
@@ -54,7 +56,7 @@ def _divided(table: TableDef, indexes: Sequence[Index], keys: list[bytes], value
         rows = range(len(values)) if isinstance(chosen, slice) else chosen.tolist()
         mine, theirs = [keys[r] for r in rows], [values[r] for r in rows]
         whose = owners_of(table, parts, len(mine), workers)
-        if whose is None:  # anywhere: evenly
+        if whose is None:  # any worker may store them: divide evenly
             whose = (np.arange(len(mine)) + at) % workers
         made = [_batch(mine, theirs), *(_batch(entries_of(table, i, parts, mine), mine) for i in indexes)]
         for worker in np.unique(whose).tolist():

@@ -1,14 +1,14 @@
-"""A data directory for another number of workers: new stores beside the old ones, then in their place.
+"""Converts a data directory to another number of workers: builds new stores beside the old ones, then swaps them.
 
-    DATA/reshard/plan           from how many workers to how many, and what the old stores were at
-    DATA/reshard/old            their checkpoint, which shares their files
-    DATA/reshard/new/worker-<w> the new stores; what is whole in them stays when it is begun again
-    DATA/reshard/switch         the new ones are verified and are what counts: written in one step; from then on they
-                                are only moved, by whoever comes
-    DATA/before-reshard         the old ones then, a data directory of its own
+    DATA/reshard/plan           from how many workers to how many, and the last change of each old store
+    DATA/reshard/old            a checkpoint of the old stores, which shares their files
+    DATA/reshard/new/worker-<w> the new stores; tables that are whole in them are kept when `noria reshard` runs again
+    DATA/reshard/switch         the new stores are verified and valid: written in one step; after that any process
+                                that finds this file only moves them into place
+    DATA/before-reshard         the old stores after the switch, a data directory of its own
 
-Keeps true: until `switch` is there the old stores are what counts, and their rows are as they were; a table is whole
-at a new store when its counters are there, which come in the commit after its files.
+Keeps true: until `switch` exists the old stores are valid, and their rows are unchanged.  A table is whole in a new
+store when its counters exist; they are written in the commit after its files.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from noria.storage.tables.sst import SstFile
 from noria.storage.tables.table import Counters, Index
 
 _PLAN, _OLD, _NEW = "plan", "old", "new"
-_SUMS = b"resharded:"  # in the family meta of the first new store, by family: sums of a table's rows in the old ones
-ROOM = 2.2  # what is needed beside the old stores, as a multiple: the new ones, and one table on its way to them
+_SUMS = b"resharded:"  # in `meta` of the first new store, by family: sums of a table's rows in the old stores
+ROOM = 2.2  # disk needed, as a multiple of the old stores: the new stores, and the files of one table
 
 
 @dataclass(frozen=True)
 class Plan:
-    """at: what each old store was at when its checkpoint was made: (epoch, seq) of its last change."""
+    """A conversion.  at: for each old store, the (epoch, seq) of its last change when its checkpoint was made."""
 
     before: int
     after: int
@@ -59,8 +59,10 @@ def place(data_dir: Path) -> Path:
 
 # ------------------------------------------------------------------ the old stores
 def begin(data_dir: Path, workers: int, epoch: int) -> Plan:
-    """Settle what is undecided in the old stores, and have a checkpoint of them.  What an earlier try has made stays,
-    if nothing was written since.  StoreError: why it cannot be done."""
+    """Decide undecided groups in the old stores and make a checkpoint of them.
+
+    What an earlier run has built is kept if nothing was written since.  Raises StoreError if it cannot be done.
+    """
     found = bases(data_dir)
     with ExitStack() as stack:
         stores = [RocksStore(str(base), PlainSymbols()) for base in found]
@@ -88,7 +90,7 @@ def begin(data_dir: Path, workers: int, epoch: int) -> Plan:
 
 
 def _settle(stores: list[RocksStore], epoch: int) -> None:
-    """As a start would: what is prepared is decided as its coordinator has it."""
+    """Decide prepared groups as a start would: each as its coordinator's store has it."""
     decided = [set(store.groups()[1]) for store in stores]
     for store in stores:
         for seq, (name, coordinator) in enumerate(store.groups()[0], 1):
@@ -98,7 +100,7 @@ def _settle(stores: list[RocksStore], epoch: int) -> None:
 
 
 def _alike(stores: list[RocksStore], workers: int) -> None:
-    """A change of the program may have been on its way to the others."""
+    """Raise StoreError if the catalogs differ, because a change of the program was interrupted."""
     if any(s.tables() != stores[0].tables() for s in stores[1:]):
         raise StoreError("the workers' catalogs differ, since a change of the program was interrupted: start the "
                          f"server once with --workers {workers}, which completes it, and stop it again")
@@ -130,7 +132,7 @@ def _write(path: Path, plan: Plan) -> None:
 
 # ------------------------------------------------------------------ the new stores
 class NewStores:
-    """Open while tables come.  tables: all there are, with their indexes; done: those that are whole."""
+    """The new stores, open while tables are added.  tables: all of them, with their indexes."""
 
     def __init__(self, data_dir: Path, workers: int):
         self.checkpoint = str(place(data_dir) / _OLD)
@@ -167,12 +169,12 @@ class NewStores:
         self._engines = []
 
     def has(self, table: TableDef) -> bool:
-        """Is the table whole at all of them?"""
+        """True if the table is whole in all new stores."""
         return all(meta.has_counters(e, table) for e in self._engines)
 
     def take(self, table: TableDef, indexes: Iterable[Index], files: dict[tuple[int, str], list[SstFile]],
              row_number: int, sums: Sums) -> None:
-        """The table's rows, all of them.  files: by worker and family; sums: of the rows in the old stores."""
+        """Add all rows of a table.  files: by worker and family; sums: of the rows in the old stores."""
         families = [family_of(table), *(i.family for i in indexes)]
         for w, engine in enumerate(self._engines):
             for family in families:
@@ -187,7 +189,7 @@ class NewStores:
             engine.commit(batch)
 
     def complete(self) -> dict[str, Sums]:
-        """When all tables are there: the sums of their rows in the old stores, by name."""
+        """Flush the new stores, which have all tables; return the sums of the old rows by table name."""
         sums = dict(self._engines[0].items_with_prefix(META, _SUMS))
         found = {t.name: Sums(**json.loads(sums[_SUMS + family_of(t).encode()])) for t, _ in self.tables}
         for engine in self._engines:
@@ -196,7 +198,7 @@ class NewStores:
 
 
 def _done_once(data_dir: Path) -> set[bytes]:
-    """What any old worker remembers to be done: writers of streams, and what follows another database, go on."""
+    """The statements done once on any old worker; stream writers and followers need them to continue."""
     found: set[bytes] = set()
     for base in bases(data_dir):
         engine = Engine(str(base), Memory())
@@ -208,7 +210,7 @@ def _done_once(data_dir: Path) -> set[bytes]:
 
 
 def _auto_increments(data_dir: Path, tables: Iterable[TableDef]) -> dict[str, int]:
-    """The greatest value that any old worker has given."""
+    """By table, the greatest AUTO_INCREMENT value that any old worker has generated."""
     most: dict[str, int] = {}
     for base in bases(data_dir):
         engine = Engine(str(base), Memory())
@@ -221,12 +223,12 @@ def _auto_increments(data_dir: Path, tables: Iterable[TableDef]) -> dict[str, in
 
 
 def new_bases(data_dir: Path, workers: int) -> list[str]:
-    """The new stores, by worker."""
+    """The paths of the new stores, by worker."""
     return [str(place(data_dir) / _NEW / f"worker-{w}" / "base") for w in range(workers)]
 
 
 def verify(reports: Iterable[Report], wanted: dict[str, Sums]) -> None:
-    """reports: of all of each new store, by worker.  StoreError: they are not what the old ones were."""
+    """Raise StoreError if the new stores differ from the old ones.  reports: a check of each new store, by worker."""
     found: dict[str, list[Sums]] = {name: [] for name in wanted}
     for w, report in enumerate(reports):
         if report.findings:
@@ -246,7 +248,7 @@ def _differs(what: str) -> StoreError:
 
 # ------------------------------------------------------------------ the switch
 def switch(data_dir: Path, plan: Plan) -> None:
-    """The new stores are what counts: from one write on."""
+    """Make the new stores valid with one write, then move them into place."""
     new = place(data_dir) / _NEW
     for directory in (*new.rglob("worker-*/base"), *new.glob("worker-*"), new):
         sync(directory)
@@ -255,12 +257,12 @@ def switch(data_dir: Path, plan: Plan) -> None:
 
 
 def is_switching(data_dir: Path) -> bool:
-    """Are the new stores what counts, and not all in place?"""
+    """True if the new stores are valid and not all in place."""
     return (place(data_dir) / SWITCH).exists()
 
 
 def finish_switch(data_dir: Path) -> Plan | None:
-    """Move what is not moved yet, if the new stores are what counts; that may be interrupted at any point."""
+    """If the new stores are valid, move into place what is not there yet.  May be interrupted at any point."""
     at, before = place(data_dir), data_dir / BEFORE
     plan = _read(at / SWITCH)
     if plan is None:

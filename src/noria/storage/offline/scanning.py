@@ -1,13 +1,14 @@
 """A process beside the server that reads snapshots for clients: `python -m noria.storage.offline.scanning`.
 
-It takes requests on its standard input, a line of JSON each, and answers each on its standard output with an Arrow
-stream in frames (four bytes of length, then so many bytes; none: the end), or with a frame of FAILED and an error.
+It reads requests from standard input, one line of JSON each.  It answers each on standard output with an Arrow stream
+in frames: four bytes of length, then so many bytes; a length of 0 ends the stream.  A frame FAILED holds an error.
 
     {"checkpoint": path, "table": catalog.table_to_json, "columns": [positions], "first": hex, "end": hex, "skip": rows}
     {"parquet": path, "columns": [positions], "skip": rows}
 
-Keeps true: the same request has the same rows in the same order, so that whoever lost its connection goes on with
-`skip`. """
+Keeps true: the same request returns the same rows in the same order, so that a client that lost its connection
+continues with `skip`.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ from noria.storage.offline.snapshot import BATCH_ROWS, Range, read_checkpoint
 
 LENGTH = struct.Struct("<I")
 FAILED = 2**32 - 1  # instead of a length: an error follows, as a frame
-NICE = 5  # who serves goes first
+NICE = 5  # the serving processes have priority
 
 
 class Frames(io.RawIOBase):
-    """What is written goes out in frames of some size."""
+    """A writable file that sends its bytes in frames of about SOURCE_FRAME_BYTES."""
 
     def __init__(self, out: BinaryIO):
         self._out, self._kept, self._size = out, list[bytes](), 0
@@ -58,7 +59,7 @@ class Frames(io.RawIOBase):
 
 
 def batches(request: dict[str, Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """What a request asks for, from its first row on."""
+    """The schema and the batches that a request selects, from its first row on."""
     if "parquet" in request:
         file = pq.ParquetFile(request["parquet"])
         names = [file.schema_arrow.names[c] for c in request["columns"]]
@@ -71,7 +72,7 @@ def batches(request: dict[str, Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch
 
 
 def without(rows: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
-    """The batches without their first rows."""
+    """The batches without their first `skip` rows."""
     for batch in rows:
         left = batch.slice(skip) if skip else batch
         skip = max(0, skip - batch.num_rows)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint outside the store, in Spark's tasks: a table as Arrow batches, by ranges of its key.
+"""Reads a checkpoint outside the store, in Spark's tasks: a table as Arrow batches, by ranges of its key.
 
 Any number of processes may read one checkpoint; nothing writes to it.
 """
@@ -29,7 +29,7 @@ from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
 
 BATCH_ROWS = 50_000
-_HEAD_BYTES = 12  # of a key: enough to place it among others
+_HEAD_BYTES = 12  # leading bytes of a key, which place it among others
 
 
 class Range(NamedTuple):
@@ -40,19 +40,21 @@ class Range(NamedTuple):
 
 
 def open_read_only(path: str, names: list[str]) -> Rdict:
-    """A checkpoint's families for reading; any number of processes may.  One that is not there (any more) is refused
-    here: RocksDB's own try to open it makes a directory."""
+    """Open families of a checkpoint for reading; any number of processes may do so.
+
+    Raises StoreError if the checkpoint does not exist (any more): RocksDB would create a directory for it.
+    """
     if not os.path.exists(os.path.join(path, "CURRENT")):
         raise StoreError(f"there is no checkpoint {path} (any more)")
     try:
-        options = table_options(recovery.tracked_options())  # without, a note of a log would have to be written away
+        options = table_options(recovery.tracked_options())  # untracked, opening would write to the MANIFEST
         return Rdict(path, options, {n: table_options() for n in names}, AccessType.read_only(False))
     except Exception as e:
         raise opening_error(path, e) from e
 
 
 def read_tables(path: str) -> dict[str, TableDef]:
-    """The tables of a checkpoint."""
+    """The tables of a checkpoint, by name."""
     db = open_read_only(path, [META])
     try:
         stored = db.get_column_family(META).get(b"catalog")
@@ -65,7 +67,7 @@ def read_tables(path: str) -> dict[str, TableDef]:
 def read_checkpoint(
     path: str, table: TableDef, ranges: Sequence[Range] = (Range(),), columns: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The table's rows in these ranges; columns (positions; all without) of `values.arrow_type` by name."""
+    """The table's rows in these ranges.  columns: positions, None: all; their types are `values.arrow_type`'s."""
     db = open_read_only(path, [family_of(table)])
     wanted = list(range(len(table.columns))) if columns is None else list(columns)
     try:
@@ -79,7 +81,7 @@ def read_checkpoint(
 
 def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[Range] = (Range(),),
                  rows: int = BATCH_ROWS) -> Generator[pa.RecordBatch, None, None]:
-    """What an index that is not UNIQUE holds for the table's rows in these ranges, in batches of so many: ENTRY."""
+    """The entries of an index that is not UNIQUE for the table's rows in these ranges, in batches of ENTRY."""
     db = open_read_only(path, [family_of(table)])
     try:
         family = db.get_column_family(family_of(table))
@@ -113,7 +115,7 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
 
 
 def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> pa.Array:
-    """A column of packed rows, also of those that do not have it yet."""
+    """A column of packed rows, also of rows that were written before the column was added."""
     column = table.columns[at]
     if at < len(parts):
         return _array(parts[at], column)
@@ -132,16 +134,16 @@ def _array(part: Any, column: Column) -> pa.Array:
 
 
 def default_array(column: Column, rows: int) -> pa.Array:
-    """A column that the rows do not have yet."""
+    """The initial value of a column, for rows that lack the column."""
     value = None if column.initial is None else coerce(column.initial, column, 1)
     return pa.repeat(pa.scalar(value, arrow_type(column.type)), rows)
 
 
 # ------------------------------------------------------------------ ranges
 def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[Range]:
-    """At most so many ranges, of about as many rows and at least `least_rows`, that cover the table.
+    """At most `pieces` ranges that cover the table, of about equal rows and at least `least_rows` each.
 
-    Every file of the table tells its rows and its first and last key; keys are taken to lie evenly between.
+    Each file of the table has its row count and its first and last key; keys are assumed to be evenly distributed.
     """
     files = _files(path, table)
     if pieces <= 1 or not files:
@@ -153,7 +155,7 @@ def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[
 
 
 def sizes_about(path: str) -> dict[str, tuple[int, int]]:
-    """Rows and bytes of every family of a checkpoint, which is opened once for all."""
+    """(rows, bytes) of every family of a checkpoint, by its name; both are estimates."""
     names = [n for n in Rdict.list_cf(path, Options(raw_mode=True)) if n != DEFAULT]
     db = open_read_only(path, names)
     try:
@@ -166,12 +168,12 @@ def sizes_about(path: str) -> dict[str, tuple[int, int]]:
 
 
 def rows_about(path: str, table: TableDef) -> int:
-    """Rows of the table, as its files tell: those that went may be among them."""
+    """About how many rows the table has, by its files; deleted rows may be counted."""
     return sum(rows for _, _, rows in _files(path, table))
 
 
 def bytes_about(path: str, table: TableDef) -> int:
-    """Of the files of the table, without its indexes."""
+    """The bytes of the table's files, without its indexes."""
     db = open_read_only(path, [family_of(table)])
     try:
         return sum(f["size"] for f in db.live_files())
@@ -180,7 +182,7 @@ def bytes_about(path: str, table: TableDef) -> int:
 
 
 def _files(path: str, table: TableDef) -> list[tuple[bytes, bytes, int]]:
-    """First key, last key and entries of each file of the table."""
+    """The first key, last key and entry count of each file of the table."""
     db = open_read_only(path, [family_of(table)])
     try:
         # Only this family is open (RocksDB's default is empty), so all files are its own.
@@ -198,7 +200,7 @@ def _bytes(number: int) -> bytes:
 
 
 def _cuts(spans: list[tuple[int, int, int]], pieces: int) -> list[int]:
-    """Where the estimated number of rows before is a multiple of total / pieces, by bisection."""
+    """The keys before which an estimated multiple of total / pieces rows lie, by bisection."""
     total = sum(rows for _, _, rows in spans)
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     cuts = []

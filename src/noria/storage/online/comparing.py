@@ -1,13 +1,14 @@
-"""The entries of a new UNIQUE index, for whoever compares them with other workers' while the table is written
+"""Serves the entries of a new UNIQUE index for comparison with other workers' while the table is written
 (`runtime/transactions/unique.py`).
 
-    begin           what is written is noted from now on
+    begin           record new entries from now on
     edge, within    the entries in order: the key at which a slice of them ends, and their hashes
     like            the entry that has a hash
-    noted           some of what was written, once, and how much is left
-    held, named     which entries are here; error 1062 for the row of one
+    noted           some of the recorded entries, once, and how many are left
+    held, named     which entries are stored here; error 1062 for the row of one
 
-Keeps true: an answer is of no more than so many entries; an entry that came after `begin` is told, unless it went.
+Keeps true: an answer covers at most COMPARED_ENTRIES entries.  An entry added after `begin` is reported, unless it was
+deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from noria.storage.tables.table import Index
 
 
 class Comparing:
-    """Of one index.  named: error 1062 for the row that has a key."""
+    """Answers the questions about one index.  named: makes error 1062 for the row that has a key."""
 
     def __init__(self, engine: Engine, index: Index, named: Callable[[bytes], SqlError]):
         self._engine, self.index, self._named = engine, index, named
@@ -39,7 +40,7 @@ class Comparing:
                                           "can be compared with those of other workers: try again when less is written")
 
     def answer(self, what: str, given: tuple[bytes, ...]) -> Any:
-        """SqlError 1412 where nothing was noted for whoever asks."""
+        """Answer a question.  Raises SqlError 1412 if `begin` was not sent before."""
         if what == "begin":
             self._noted = {}
         elif self._noted is None:
@@ -47,16 +48,16 @@ class Comparing:
         return None if what == "begin" else _QUESTIONS[what](self, *given)
 
     def edge(self, after: bytes) -> bytes:
-        """Empty where fewer are left."""
+        """The key at which the next slice ends; empty if fewer than COMPARED_ENTRIES entries are left."""
         entries = self._from(after, COMPARED_ENTRIES)
         return entries[-1] if len(entries) == COMPARED_ENTRIES else b""
 
     def within(self, after: bytes, edge: bytes) -> bytes:
-        """Up to the edge, which is included; to the end where it is empty."""
+        """The hashes of the entries up to the edge, included; to the end if it is empty."""
         return b"".join(map(_hash, self._range(after, edge)))
 
     def like(self, after: bytes, edge: bytes, hash: bytes) -> bytes:
-        """Empty where it is gone."""
+        """The entry with this hash; empty if it was deleted."""
         return next((e for e in self._range(after, edge) if _hash(e) == hash), b"")
 
     def noted(self) -> tuple[tuple[bytes, ...], int]:
@@ -76,7 +77,7 @@ class Comparing:
             raise self._named(key)
 
     def _from(self, after: bytes, most: int) -> list[bytes]:
-        first = after + b"\0" if after else None  # the least one above it
+        first = after + b"\0" if after else None  # the least key above it
         return [entry for entry, _ in self._engine.items(self.index.family, most, first)]
 
     def _range(self, after: bytes, edge: bytes) -> Iterator[bytes]:

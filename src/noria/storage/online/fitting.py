@@ -1,12 +1,16 @@
-"""Do a table's rows fit another definition: columns of other types, new UNIQUE indexes, another primary key?  Found
-out while it is written.
+"""Checks, while a table is written, whether its rows fit another definition.
 
-Keeps true: from the first slice on the rows of every write are looked at, too; so when all slices are done and nothing
-was found, every row fits, and goes on fitting until the table is defined so (`RocksStore.alter_table`).  A new UNIQUE
-index is filled on the way: it has an entry for each row that was looked at and is still there, and nothing looks it up
-before the table is defined so; a crash before leaves a family that goes at the next start.  Under another primary key
-the rows get a copy (`rekeying`), and what is UNIQUE is made sure of by entries that go with the rows of before; so they
-do with a new column that numbers them (`numbering`).  What does not fit ends the change, never a write.
+The definition may have columns of other types, new UNIQUE indexes or another primary key.  `Fitting.step` checks a
+slice of the rows.
+
+Keeps true: from the first slice on, the rows of every write are checked, too.  So when all slices are done without an
+error, every row fits, until the table gets its new definition (`RocksStore.alter_table`).
+
+* A new UNIQUE index is filled on the way: it has an entry for each checked row that still exists.  Nothing reads the
+  index before the table is redefined.  After a crash before that, the next start drops its family.
+* Under another primary key the rows are copied (`rekeying`).  Temporary entries enforce UNIQUE, and go with the old
+  rows.  The same holds for a new column that numbers the rows (`numbering`).
+* A row that does not fit ends the change, never a write.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from noria.storage.rocks.engine import Engine
 from noria.storage.statements.stage import Stage
 from noria.storage.tables.table import Index, Table
 
-Refitted = tuple[int, SqlType, Column]  # where a column's values are, their type, and what they become
+Refitted = tuple[int, SqlType, Column]  # the position of a column's values, their type, and the later column
 
 
 def refitted(was: TableDef, table: TableDef) -> list[Refitted]:
@@ -50,18 +54,18 @@ def made_unique(was: TableDef, table: TableDef) -> list[IndexDef]:
 
 
 def counts_anew(was: TableDef, table: TableDef) -> int | None:
-    """The column that gives numbers from now on: above those that it has."""
+    """The column that generates AUTO_INCREMENT values from now on, if it is another one; they exceed its values."""
     return table.auto_increment if table.auto_increment != was.auto_increment else None
 
 
 def unlike(was: TableDef, table: TableDef) -> bool:
-    """Must rows be looked at, so that they are those of the later definition?"""
+    """True if the rows must be checked before the table gets the later definition."""
     return bool(refitted(was, table) or made_unique(was, table) or was.keyed != table.keyed
                 or counts_anew(was, table) is not None)
 
 
 def refuse_unfit(table: Table, wanted: TableDef) -> None:
-    """SqlError where the rows do not fit, or nobody has made sure that they do."""
+    """Raise SqlError if the rows do not fit, or were not checked."""
     if not unlike(table.definition, wanted):
         return
     fitting = table.fitting
@@ -73,7 +77,7 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
 
 def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
                ) -> object:
-    """As `BaseStore.entries`."""
+    """Answer as `BaseStore.entries` does."""
     refuse_unfit(table, wanted)
     if table.fitting is None:
         raise view_changed(wanted.name)
@@ -81,8 +85,10 @@ def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: s
 
 
 def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
-    """The table's UNIQUE indexes as they are declared now: what was filled is in use.  undeclared: those that are
-    declared no more, and still there; returns these as they are then."""
+    """Set the table's UNIQUE indexes to the declared ones, including those that were filled.
+
+    undeclared: the (table, index) pairs that are no longer declared but still exist; returns their new list.
+    """
     names = {i.columns: i.name for i in wanted.indexes if i.unique}
     known = {i.columns for i in table.indexes if i.unique}
     filled = [*(table.fitting.unique if table.fitting is not None else ()), *(i for t, i in undeclared if t is table)]
@@ -93,8 +99,10 @@ def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Ind
 
 
 class Fitting:
-    """Implements dataflow.protocols.Fitting.  unique: the indexes that it fills; readable: raises the SqlError of a
-    damaged table."""
+    """Implements dataflow.protocols.Fitting.
+
+    unique: the indexes that it fills; readable: raises the SqlError of a damaged table.
+    """
 
     def __init__(self, engine: Engine, table: Table, wanted: TableDef, symbols: Symbols,
                  readable: Callable[[], object]):
@@ -113,15 +121,15 @@ class Fitting:
         for index in self.unique:
             engine.create_family(index.family)
         self.comparing = {i.columns: Comparing(engine, i, partial(self._taken, i)) for i in self.unique}
-        self._after: bytes | None = None  # the key up to which rows were looked at
+        self._after: bytes | None = None  # the key up to which rows were checked
         self.error: SqlError | None = None
-        self.top = 0  # the greatest number in a column that gives numbers from now on
+        self.top = 0  # the greatest value in the column that generates values from now on
         self.done, self.over = 0, not unlike(was, wanted)
         table.fitting = self
 
     @property
     def reached(self) -> int:
-        """What AUTO_INCREMENT goes on after, whatever the rows have."""
+        """The value after which AUTO_INCREMENT continues, whatever the rows have."""
         return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
 
     @property
@@ -129,7 +137,7 @@ class Fitting:
         return self._table.counters.rows
 
     def same(self, wanted: TableDef) -> bool:
-        """Is this the definition that the rows were looked at for?"""
+        """True if the rows were checked for this definition."""
         was = self._table.definition
         if self.copy is not None and not self.copy.serves(self._table):
             return False
@@ -138,7 +146,7 @@ class Fitting:
                 and made_unique(was, self._wanted) == made_unique(was, wanted))
 
     def step(self, rows: int) -> bool:
-        """Look at the next rows; True when all were looked at, or one that does not fit was found."""
+        """Check the next rows; True when all were checked or one does not fit."""
         if self.over:
             return True
         self._readable()
@@ -152,7 +160,7 @@ class Fitting:
         return self.over
 
     def written(self, stage: Stage, delta: Batch) -> None:
-        """Rows that went and rows that came, in the store already."""
+        """Check the rows that a commit removed and added."""
         if self.error is not None:
             return
 
@@ -173,7 +181,7 @@ class Fitting:
             self.error, self.over = SqlError(found.code, found.state, found.message), True
 
     def _look(self, rows: Codes, keys: list[bytes], before: int) -> None:
-        """Do these rows, which have these keys, fit?  before: how many were looked at before these."""
+        """Check rows with their keys and add their entries.  before: how many rows were checked before these."""
         for at, source, column in self._columns:
             self._fits(rows[at], source, column, before)
         if not keys or not (self.unique or self.copy or self._counting is not None):
@@ -189,7 +197,7 @@ class Fitting:
             self.top = max(self.top, int(rows[self._counting].max()))
 
     def _as_later(self, rows: Codes) -> Codes:
-        """With the columns of the later definition."""
+        """The rows with the columns of the later definition."""
         if self._later.width == self._table.width:
             return rows
         return self._later.codes(self._table.rows(rows))
@@ -202,7 +210,7 @@ class Fitting:
 
     # ---------------------------------------------------------------- UNIQUE indexes
     def _enter(self, index: Index, rows: Codes, keys: list[bytes]) -> None:
-        """Entries for rows; SqlError 1062 for one that another row has."""
+        """Add the rows' entries to an index.  Raises SqlError 1062 if another row has one of them."""
         entries = self._later.index_keys(index, rows, keys)
         mine: dict[bytes, bytes] = {}
         for row, (entry, key, held) in enumerate(zip(entries, keys, self._engine.get(index.family, entries),
@@ -213,7 +221,7 @@ class Fitting:
         self.comparing[index.columns].note(mine)
 
     def _without(self, rows: Codes, keys: list[bytes]) -> None:
-        """Without the entries of rows that went, where they had some, and without their copies."""
+        """Delete the entries and the copies of removed rows, if they have any."""
         if not keys or not (self.unique or self.copy):
             return
         rows = self._as_later(rows)
@@ -238,12 +246,12 @@ class Fitting:
         self._engine.commit(batch, sync=False)
 
     def again(self) -> None:
-        """Rows came beside all writes: begin at the first one again."""
+        """Restart at the first row, because rows were loaded without a write."""
         if self.error is None:
             self._after, self.done, self.over = None, 0, not unlike(self._table.definition, self._wanted)
 
     def give_up(self) -> None:
-        """Without a trace: writes are looked at no more."""
+        """Abandon the change: check no more writes, drop all temporary families."""
         if self._table.fitting is self:
             self._table.fitting, self.over = None, True
             self.error = self.error or view_changed(self._table.name)
@@ -253,13 +261,13 @@ class Fitting:
 
     @property
     def passing(self) -> list[str]:
-        """The families that go where the rows get a copy."""
+        """The temporary families, which are dropped when the rows get a copy."""
         numbers = [] if self._numbers is None else [self._numbers.family]
         return [*(i.family for i in self.unique), *numbers]
 
 
 def _primary(was: TableDef, wanted: TableDef) -> list[Index]:
-    """What makes sure that no two rows have the same primary key."""
+    """The temporary index that enforces a new primary key."""
     key = wanted.primary_key
     return [Index(key, True, "PRIMARY", family_of(wanted) + ".once")] if key and key != was.primary_key else []
 

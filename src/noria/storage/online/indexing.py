@@ -1,13 +1,14 @@
-"""An index that is built while its table is written: slice by slice, on the worker's own thread, or from files that
-Spark's tasks made.
+"""Builds an index while its table is written: in slices on the worker's own thread, or from files of Spark's tasks.
 
-Keeps true: from the first slice on every write maintains the index as if it were whole, so the slices need only add
-the rows that were there, as they are when their slice comes; adding an entry again changes nothing.  While files are
-awaited, what writes do to the index is noted: the last state of each entry.  The files hold the entries of a
-checkpoint made since then, so with what was noted put over them the index is whole.  Nothing looks the index up before
-its entry in the catalog is committed; a crash before leaves a family that goes at the next start.  So the entries of
-many rows go past the log, and are in files before that commit; where the database was opened anew meanwhile, the
-slices begin again.
+Keeps true:
+
+* From the first slice on, every write maintains the index as if it were whole.  So a slice need only add the rows that
+  exist when it runs; adding an entry again changes nothing.
+* While the build waits for files, it records what writes do to the index: the last state of each entry.  The files
+  hold the entries of a later checkpoint, so the index is whole once the recorded entries are put over them.
+* Nothing reads the index before its catalog entry is committed.  After an earlier crash the next start drops the
+  family.  So the entries of many rows bypass the log, and are flushed to files before that commit.
+* If the database was reopened meanwhile, the slices start again.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from noria.storage.tables import meta
 from noria.storage.tables.sst import describe
 from noria.storage.tables.table import Index, Table
 
-_UNLOGGED_ROWS = 2**16  # tables with fewer rows: a flush takes longer than a sync of their entries
+_UNLOGGED_ROWS = 2**16  # with fewer rows, a flush takes longer than a sync of their entries
 
 
 class IndexBuild:
-    """Implements dataflow.protocols.IndexBuild.  readable: raises the SqlError of a damaged table; awaited: files are
-    to come."""
+    """Implements dataflow.protocols.IndexBuild.
+
+    readable: raises the SqlError of a damaged table; awaited: Spark's tasks make files for it.
+    """
 
     def __init__(self, engine: Engine, table: Table, index: Index, readable: Callable[[], object],
                  awaited: bool = False):
         self._engine, self._table, self.index, self._readable = engine, table, index, readable
         self._after: bytes | None = None  # the key up to which rows are indexed
-        self._noted: dict[bytes, bytes | None] | None = None  # entry to the row's key, None: it went
+        self._noted: dict[bytes, bytes | None] | None = None  # entry to the row's key, None: it was deleted
         self.done = 0
         self._unlogged, self._flushing, self._life = table.counters.rows >= _UNLOGGED_ROWS, False, engine.lives
         if awaited:
@@ -50,7 +53,7 @@ class IndexBuild:
             self._begin()
 
     def _begin(self) -> None:
-        """From here on writes maintain it."""
+        """Create the family; from here on writes maintain it."""
         self._engine.create_family(self.index.family)
         self._table.building.append(self.index)
         self._life = self._engine.lives
@@ -61,7 +64,7 @@ class IndexBuild:
 
     @property
     def awaits(self) -> bool:
-        """Does it wait for files?"""
+        """True if the build waits for files."""
         return self._noted is not None and not self._begun and self in self._table.awaited
 
     @property
@@ -74,11 +77,11 @@ class IndexBuild:
 
     @property
     def over(self) -> bool:
-        """Is it whole, or given up?"""
+        """True if the index is whole or abandoned."""
         return not self._begun and self not in self._table.awaited
 
     def step(self, rows: int) -> bool:
-        """Index the next rows, or put some of what was noted over what came; True when it is whole and in use."""
+        """Index the next rows, or apply some recorded entries; True when the index is whole and in use."""
         self._readable()
         if self.awaits:
             return False
@@ -130,13 +133,13 @@ class IndexBuild:
 
     # ---------------------------------------------------------------- from files
     def written(self, stage: Stage, delta: Batch) -> None:
-        """Rows that went and rows that came, in the store already."""
+        """Record what a commit did to the index, while the build waits for files."""
         noted = self._noted
         if noted is None:
             return
         left, gone, keys, came = stage.changed(delta)
         before, after = self._table.index_keys(self.index, gone, left), self._table.index_keys(self.index, came, keys)
-        if self._begun:  # they are in the family, so what was noted of them is over
+        if self._begun:  # the family has these entries now, so their records are obsolete
             for entry in (*before, *after):
                 noted.pop(entry, None)
             return
@@ -146,8 +149,10 @@ class IndexBuild:
             self.in_slices()
 
     def deliver(self, files: Sequence[str]) -> None:
-        """Take files of `sst.write_file` over, made from a checkpoint since it awaits them.  SqlError: it cannot, and
-        awaits them still."""
+        """Ingest files of `sst.write_file`, made from a checkpoint since the build waits for them.
+
+        After a SqlError it still waits.
+        """
         assert self.awaits
         self._readable()
         try:
@@ -167,7 +172,7 @@ class IndexBuild:
         self.done = sum(f.rows for f in described)
 
     def in_slices(self) -> None:
-        """No file will come, or too much was written meanwhile: go on without."""
+        """Continue in slices: no file will be delivered, or too much was written meanwhile."""
         if self.awaits:
             self._noted = None
 
@@ -177,7 +182,7 @@ class IndexBuild:
 
     # ---------------------------------------------------------------- its end
     def again(self) -> None:
-        """Rows came beside all writes: begin at the first one again."""
+        """Restart at the first row, because rows were loaded without a write."""
         self._after, self.done, self._flushing, self._life = None, 0, False, self._engine.lives
         if self._noted is not None:
             self._noted.clear()
@@ -186,7 +191,7 @@ class IndexBuild:
                 self._told_no_more()
 
     def give_up(self) -> None:
-        """Without a trace."""
+        """Abandon the build and drop its family."""
         if self._begun:
             self._table.building.remove(self.index)
             self._engine.condemn(self.index.family)
@@ -194,7 +199,7 @@ class IndexBuild:
 
     def _finish(self) -> None:
         batch = WriteBatch(raw_mode=True)
-        index = replace(self.index, name=self._table.declared(self.index.columns))  # declared or dropped meanwhile
+        index = replace(self.index, name=self._table.declared(self.index.columns))  # may have changed meanwhile
         meta.put_index(self._engine, batch, self._table, index)
         self._engine.commit(batch)
         self._table.building.remove(self.index)
@@ -203,7 +208,7 @@ class IndexBuild:
 
 
 def build_whole(build: IndexBuild, rows: int, between: Callable[[], object]) -> None:
-    """All slices at once; without a trace if one fails."""
+    """Run all slices; abandon the build if one fails."""
     try:
         while not build.step(rows):
             between()

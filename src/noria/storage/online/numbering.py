@@ -1,7 +1,7 @@
-"""Numbers for the rows that a table has when it gets an AUTO_INCREMENT column: found while it is written.
+"""Numbers the existing rows of a table that gets an AUTO_INCREMENT column, while the table is written.
 
-Keeps true: a row keeps the number that it got first, whatever else of it changes, as long as its key stays; two rows
-never have the same one.  The numbers are by the rows' keys in a family that no catalog knows: it goes with the change.
+Keeps true: a row keeps its first number, whatever else of it changes, as long as its key stays.  Two rows never have
+the same number.  The numbers are stored by key in a family outside the catalog, which is dropped with the change.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _NUMBER = struct.Struct("<q")
 
 
 class Numbering:
-    """column: where the numbers are; anew: no column that stays has given any; next: what the next row without one
-    gets."""
+    """column: the position of the numbers; next: the number of the next row that has none.
+
+    anew: no remaining column has generated values before.
+    """
 
     def __init__(self, engine: Engine, was: Table, wanted: TableDef, column: int):
         self._engine, self._column = engine, column
@@ -39,7 +41,7 @@ class Numbering:
         engine.create_family(self.family)
 
     def give(self, rows: Codes, keys: list[bytes]) -> None:
-        """Into the rows' column.  SqlError 1467 where there are too few."""
+        """Fill the rows' column with numbers.  Raises SqlError 1467 if its type has too few."""
         numbers = self._known(keys)
         new = np.flatnonzero(numbers == 0)
         if len(new):
@@ -52,7 +54,7 @@ class Numbering:
         rows[self._column] = numbers
 
     def found(self, rows: Codes, keys: list[bytes]) -> tuple[Codes, list[bytes]]:
-        """Those that have a number, with it."""
+        """The rows that have a number, with it, and their keys."""
         numbers = self._known(keys)
         there = np.flatnonzero(numbers)
         rows = rows[:, there]
@@ -64,7 +66,7 @@ class Numbering:
             self._change(keys, None)
 
     def _known(self, keys: list[bytes]) -> npt.NDArray[np.int64]:
-        """0: it has none."""
+        """The number of each key; 0: it has none."""
         held = self._engine.get(self.family, keys)
         return np.array([0 if h is None else _NUMBER.unpack(h)[0] for h in held], np.int64)
 

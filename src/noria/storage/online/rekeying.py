@@ -1,8 +1,8 @@
-"""A table's rows under another primary key: a second family of them, with indexes of its own.
+"""Copies a table's rows under another primary key: a second family of rows, with indexes of its own.
 
-Keeps true: it holds the rows that were entered, each under its new key, and every index of it their entries; the first
-family stays as it is.  Nothing looks into it before the table is defined so, which is one commit; a crash before leaves
-families that go at the next start.  What enters twice is there once.
+Keeps true: the copy holds the entered rows, each under its new key, and each of its indexes holds their entries.  The
+first family stays as it is.  Nothing reads the copy before the table is redefined, which is one commit; after an
+earlier crash the next start drops its families.  Entering a row twice has no further effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BEHIND = b"\0" * 8  # longer than a row number, so that none is equal
 
 
 class Copy:
-    """table: as it will be.  A row without a primary key is under the one that it had, behind all row numbers."""
+    """table: the later table.  Without a primary key, a row's key is its former one, placed behind all row numbers."""
 
     def __init__(self, engine: Engine, was: Table, wanted: TableDef, symbols: Symbols):
         self._engine = engine
@@ -37,12 +37,12 @@ class Copy:
         yield from (i.family for i in self.table.indexes)
 
     def serves(self, was: Table) -> bool:
-        """Has it all indexes that the table has, now that it is to become the table?  What is being built is none."""
+        """True if the copy has every index that the table has now; unfinished indexes prevent it."""
         wanted = {i.family for i in _indexes(was, self.table.definition, self.table)}
         return not was.unfinished and wanted <= set(self.families())
 
     def enter(self, rows: Codes, before: list[bytes]) -> None:
-        """before: the keys that the rows have in the table."""
+        """Copy rows.  before: their keys in the table."""
         self._change(rows, self._keys(rows, before), self.table.rows(rows))
 
     def leave(self, rows: Codes, before: list[bytes]) -> None:
@@ -52,7 +52,7 @@ class Copy:
         return self.table.keys(rows) if self.table.key else [b"\xff" + k + _BEHIND for k in before]
 
     def _change(self, rows: Codes, keys: list[bytes], packed: list[bytes] | None) -> None:
-        """packed: of rows that come."""
+        """Put or delete the rows and their entries.  packed: the packed rows to put; None: delete."""
         if not keys:
             return
         batch = WriteBatch(raw_mode=True)
@@ -68,8 +68,10 @@ class Copy:
 
 
 def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table]) -> list[Table]:
-    """The table's rows are those of its copy from now on; or those of before, where that is taken back.  going: what
-    goes with the next commit; returns it as it is then."""
+    """Replace the table's rows by those of its copy, or restore the former rows if the change is undone.
+
+    going: the tables that are dropped with the next commit; returns their new list.
+    """
     back = next((t for t in going if (t.definition.table_id, t.definition.keyed) == (wanted.table_id, wanted.keyed)),
                 None)
     if back is not None:
@@ -87,7 +89,7 @@ def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table])
 
 
 def change(batch: WriteBatch, engine: Engine, family: str, keys: list[bytes], values: list[bytes] | None) -> None:
-    """Put the keys' values into the family, or without values take the keys out."""
+    """Put the keys' values into the family; without values delete the keys."""
     batch.set_default_column_family(engine.handle(family))
     if values is None:
         deque(map(batch.delete, keys), maxlen=0)
@@ -96,8 +98,10 @@ def change(batch: WriteBatch, engine: Engine, family: str, keys: list[bytes], va
 
 
 def _indexes(was: Table, wanted: TableDef, later: Table) -> Iterator[Index]:
-    """Those that the table has, as far as their columns stay, and the UNIQUE ones that it is to have.  Rows go on being
-    found by the key that they had."""
+    """The table's indexes, as far as their columns remain, and the UNIQUE indexes of the later definition.
+
+    The former key becomes an index, so that rows are still found by it.
+    """
     unique = {i.columns: i.name for i in wanted.indexes if i.unique}
     yield from (Index.of(wanted, columns, True, name) for columns, name in unique.items())
     plain = dict.fromkeys(i.columns for i in (*was.indexes, *was.unfinished) if not i.unique)

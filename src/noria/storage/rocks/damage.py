@@ -1,8 +1,8 @@
-"""What of the store is known to be damaged: `noria-damage.json` beside RocksDB's files, by column family.
+"""Records which column families are damaged: `noria-damage.json` beside RocksDB's files.
 
-A damaged file costs the table it belongs to.  The record is kept across starts, so that a new worker leaves out
-the views over the table instead of meeting the same block again.  It goes with the family (DROP TABLE), or when
-`noria check` reads the whole family without an error.
+A damaged file costs only the table it belongs to.  The record survives restarts, so that a new worker leaves out the
+views over the table instead of reading the same block again.  An entry is deleted with its family (DROP TABLE), or
+when `noria check` reads the whole family without an error.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _SST = re.compile(r"(\d{6,})\.sst")
 
 
 def is_damage(text: str) -> bool:
-    """Do RocksDB's words say that a file cannot be read (and not that descriptors or space ran out)?"""
+    """True if RocksDB's message says that a file cannot be read, not that descriptors or space ran out."""
     return any(words in text for words in _UNREADABLE)
 
 
 def sst_in(text: str) -> int | None:
-    """The number of the SST file that RocksDB's words name."""
+    """The number of the SST file that RocksDB's message names."""
     found = _SST.search(text)
     return int(found[1]) if found else None
 
 
 class Damage:
-    """Family -> what is wrong with it."""
+    """The damaged families and the error of each."""
 
     def __init__(self, path: str):
         self._path = os.path.join(path, FILE)
@@ -55,7 +55,7 @@ class Damage:
             self._save()
 
     def _save(self) -> None:
-        """Best effort: without it the damage is found again."""
+        """Write the record, best effort: a record that is lost is made again when the damage is read."""
         with suppress(OSError):
             fresh = self._path + ".new"
             with open(fresh, "w") as file:

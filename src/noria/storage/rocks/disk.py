@@ -1,4 +1,4 @@
-"""What is on the way to disk, brought there."""
+"""Brings files and directories to disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: str | Path) -> None:
-    """Of a file its bytes, of a directory its entries."""
+    """Sync a file's bytes, or a directory's entries."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

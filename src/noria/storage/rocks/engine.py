@@ -1,9 +1,11 @@
 """RocksDB as this package uses it: column families by name, one synced commit at a time, bounded memory.
 
-Keeps true: what `commit` returned from is on disk (WAL on, synced).  What it refused (no space) is not in the
-database; where a failed write leaves that in doubt, the database is opened again before the next commit and
-the doubt is settled there.  A file that cannot be read costs the table of its family: reads of it raise error
-1194, everything else goes on; only damage to the log, the catalog or the MANIFEST ends the store.
+Keeps true:
+
+* What `commit` returned from is on disk (WAL on, synced).  What it rejected for lack of space is not in the database.
+* If a failed write leaves that in doubt, the database is reopened before the next commit, which settles it.
+* An unreadable file costs only the table of its family: reads of it raise error 1194.  Only damage to the log, the
+  catalog or the MANIFEST ends the store.
 """
 
 from __future__ import annotations
@@ -49,37 +51,37 @@ from noria.storage.rocks.stand import Stand
 
 META = "meta"
 DELTAS = "deltas"  # the delta log (`delta_log.py`)
-DEFAULT = "default"  # RocksDB's own family, which we leave empty
+DEFAULT = "default"  # RocksDB's own family, which stays empty
 BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 _UNFLUSHED = "rocksdb.cur-size-active-mem-table"
 _ENTRIES = "rocksdb.num-entries-active-mem-table"
 _FLUSHING = "rocksdb.num-immutable-mem-table"
-_FAMILY_BUFFERS = 4  # of a family: with two, all commits wait when one fills while the other is written
-_BYTES_PER_SYNC = 2**20  # of files of rows: else commits wait for megabytes of theirs
-BLOOM_BITS = 10  # per key: one look-up of an absent key in a hundred goes to a block
+_FAMILY_BUFFERS = 4  # per family: with two, all commits wait if one buffer fills while the other is flushed
+_BYTES_PER_SYNC = 2**20  # of table files: else commits wait while megabytes of them are synced
+BLOOM_BITS = 10  # per key: about one look-up of an absent key in a hundred reads a block
 
 
 @dataclass(frozen=True)
 class Memory:
-    """How much RocksDB may take, and how much disk it leaves alone."""
+    """How much memory RocksDB may use, and how much disk it must leave free."""
 
     cache_bytes: int = 64 * 2**20
     write_buffer_bytes: int = 64 * 2**20  # of all families together
     family_buffer_bytes: int = 32 * 2**20  # of one family before it is flushed
     wal_bytes: int = 256 * 2**20  # bounds the log to replay at a start
-    reserve_bytes: int = 32 * 2**20  # commits stop when less disk is free, so that compaction can go on
+    reserve_bytes: int = 32 * 2**20  # commits are rejected when less disk is free, so that compaction can continue
 
     @classmethod
     def within(cls, limit: int) -> Memory:
-        """The store's part of a memory limit for everything (0: none), in two halves, no more than what serves."""
+        """The store's part of a memory limit for the whole process (0: no limit), halved, at most the defaults."""
         share = max(int(limit * STORE_SHARE / 2), 2**20) if limit else cls.cache_bytes
         return cls(min(cls.cache_bytes, share), min(cls.write_buffer_bytes, share),
                    min(cls.family_buffer_bytes, share // 2))
 
 
 def table_options(options: Options | None = None) -> Options:
-    """What files on disk look like; Spark's tasks write theirs the same way."""
+    """The options that determine how files on disk look; Spark's tasks write theirs with the same."""
     options = options or Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(_BYTES_PER_SYNC)
@@ -87,14 +89,14 @@ def table_options(options: Options | None = None) -> Options:
 
 
 class Engine:
-    """An open database."""
+    """An open RocksDB database."""
 
     def __init__(self, path: str, memory: Memory):
         self.path, self.memory = path, memory
         self._ballast = Path(path) / BALLAST
-        self._unchecked_bytes = 2**62  # committed since the last look at the disk's free space
-        self.in_doubt = False  # did a commit fail so that the log's end must be read again?
-        self.reopened: Callable[[], object] = lambda: None  # called when the doubt can be settled
+        self._unchecked_bytes = 2**62  # committed since the disk's free space was last checked
+        self.in_doubt = False  # did a commit fail, so that the log's end must be read again?
+        self.reopened: Callable[[], object] = lambda: None  # called after the database was reopened
         self.table_of: Callable[[str], str] = lambda family: family  # the name of a family's table
         self._cache = Cache(memory.cache_bytes)
         self._synced, self._unsynced, self._unlogged = WriteOptions(), WriteOptions(), WriteOptions()
@@ -129,8 +131,10 @@ class Engine:
             raise
 
     def _open_database(self, fresh: bool) -> list[str]:
-        """Open it and return its families.  The log is known to be whole: what cannot be read now belongs to a table,
-        and RocksDB is told to go on without it."""
+        """Open the database and return its families.
+
+        The log was checked, so an unreadable file now belongs to a table.  RocksDB is then opened without strictness.
+        """
         try:
             names = [] if fresh else [n for n in Rdict.list_cf(self.path, self._options(fresh)) if n != DEFAULT]
             try:
@@ -147,13 +151,13 @@ class Engine:
         return names
 
     def _rdict(self, fresh: bool, names: list[str], strict: bool) -> Rdict:
-        """strict: RocksDB opens no database with a file that it cannot read, and stops writing when it meets one."""
+        """Open RocksDB.  strict: it rejects a database with an unreadable file, and stops writing when it meets one."""
         options = self._options(fresh, recovery.tracked_options())
         options.set_paranoid_checks(strict)
         return Rdict(self.path, options, {n: self._options(False) for n in names})
 
     def _note_file(self, text: str, names: list[str]) -> str:
-        """Remember the family of the file that RocksDB's words name, and return it; nothing if it is nobody's."""
+        """Record the damage of the family whose file RocksDB's message names; return it, or "" if there is none."""
         number = sst_in(text)
         for name in names if number is not None else ():
             listed = self._db.get_column_family(name).property_value("rocksdb.sstables") or ""
@@ -165,7 +169,7 @@ class Engine:
         return ""
 
     def _quiet_damaged(self) -> None:
-        """No compaction tries again and again to read what cannot be read."""
+        """Disable compaction of damaged families, which would read the damaged file again and again."""
         for name in list(self.damage.families):
             if name in self._families:
                 self._families[name].set_options({"disable_auto_compactions": "true"})
@@ -183,7 +187,7 @@ class Engine:
             raise StoreError(f"cannot write to the data directory {self.path}: {e.strerror}") from e
 
     def _is_fresh(self) -> bool:
-        """Nothing there yet; a directory that lost its heart is not taken for a new one."""
+        """True for an empty directory; raises StoreDamaged for one that has data but no CURRENT."""
         if not os.path.isdir(self.path):
             try:
                 os.makedirs(self.path)
@@ -198,7 +202,7 @@ class Engine:
         return True
 
     def _options(self, fresh: bool, base: Options | None = None) -> Options:
-        """Of a column family, or of the database: then `base` has what a family's options cannot say."""
+        """Options of a column family, or with `base` those of the database."""
         memory = self.memory
         options = table_options(base)
         options.create_if_missing(fresh)
@@ -218,14 +222,14 @@ class Engine:
         return options
 
     def memory_bytes(self) -> int:
-        """What the block cache and the write buffers take now."""
+        """The bytes that the block cache and the write buffers use now."""
         return int(self._cache.get_usage()) + self._buffers()
 
     def _buffers(self) -> int:
         return sum(int(f.property_int_value(_BUFFERS) or 0) for f in (self._db, *self._families.values()))
 
     def hold(self, memory: Memory) -> None:
-        """Shrink or grow to these sizes.  What is in write buffers that are too large now goes to disk."""
+        """Set the cache and buffer sizes.  Buffers that exceed them are flushed."""
         self.memory = memory
         self._cache.set_capacity(memory.cache_bytes)
         for family in self._families.values():
@@ -238,14 +242,14 @@ class Engine:
         self._handles[name] = self._db.get_column_family_handle(name)
 
     def close(self) -> None:
-        """Idempotent; releases the lock on the directory."""
+        """Close the database and release the lock on the directory.  Idempotent."""
         if self._closed:
             return
         self._closed = True
         self._mark.close()
         self._handles.clear()
         for open_one in (*self._families.values(), self._db):
-            with suppress(Exception):  # it cannot flush, on a full disk: the log has what is in memory
+            with suppress(Exception):  # on a full disk it cannot flush; the log has what is in memory
                 open_one.close()
         self._families.clear()
         del self._db
@@ -254,11 +258,11 @@ class Engine:
         return Stand((Path(self.path) / "IDENTITY").read_text().strip(), self.sequence())
 
     def sequence(self) -> int:
-        """How many keys were ever written."""
+        """RocksDB's last sequence number: how many keys were ever written."""
         return int(self._db.latest_sequence_number())
 
     def settle(self) -> None:
-        """After a failed write: open the database again, which finds what of it is on disk."""
+        """After a failed write, reopen the database, which shows what of it is on disk."""
         if self.in_doubt:
             self.close()
             self._open()
@@ -276,7 +280,7 @@ class Engine:
         return self._handles[name]
 
     def create_family(self, name: str, ballast: bool = False) -> None:
-        """Make an empty family; what a failed attempt left of it goes first.  ballast: as of `commit`."""
+        """Create an empty family, after dropping what a failed attempt left of it.  ballast: as in `commit`."""
         self._make_room(0, ballast)
         self.settle()
         if name in self._families:
@@ -285,11 +289,11 @@ class Engine:
         self._hold(name)
 
     def condemn(self, *names: str) -> None:
-        """Nobody needs these families any more: they go at a `tidy`, or when the store opens next."""
+        """Mark families as unused: `tidy` drops them, or the next opening does."""
         self._condemned += names
 
     def tidy(self) -> bool:
-        """Drop one condemned family, which takes some milliseconds; are there more?"""
+        """Drop one condemned family, which takes some milliseconds; return True if there are more."""
         if self._condemned:
             self.drop_family(self._condemned[0])
         return bool(self._condemned)
@@ -301,16 +305,16 @@ class Engine:
         family = self._families.pop(name)
         try:
             self._db.drop_column_family(name)
-        except Exception as e:  # a full disk: it is dropped, or goes when the store opens next
+        except Exception as e:  # a full disk: it is dropped now, or when the store opens next
             if "No space left" not in str(e):
                 raise
-        with suppress(Exception):  # it wants to flush: dropped, it does not, which would take half a second
+        with suppress(Exception):  # close would flush for half a second; of a dropped family it does not
             family.close()
         self.damage.forget(name)
 
     # ---------------------------------------------------------------- reading
     def get(self, name: str, keys: Any) -> Any:
-        """The value of a key, or a list of those of a list of keys; None where there is none."""
+        """The value of a key, or the values of a list of keys; None for an absent key."""
         try:
             return self._families[name].get(keys)
         except Exception as e:
@@ -318,15 +322,17 @@ class Engine:
 
     def values_with_prefix(self, name: str, prefix: bytes, most: int = 2**62, after: bytes | None = None
                            ) -> tuple[list[bytes], bytes | None]:
-        """Values of keys that start with the prefix, in key order from the one behind `after` on, so many at most; the
-        last key, None at the end."""
+        """The values of at most `most` keys that start with the prefix, in key order, from the key behind `after` on.
+
+        Also returns the last key, or None if the end was reached.
+        """
         try:
             return reading.values_under(self._families[name], prefix, most, after)
         except Exception as e:
             raise self.unreadable(name, e) from e
 
     def count_with_prefix(self, name: str, prefix: bytes, most: int) -> int:
-        """How many keys start with the prefix; no further than `most`."""
+        """How many keys start with the prefix; counts no further than `most`."""
         try:
             return reading.count_under(self._families[name], prefix, most)
         except Exception as e:
@@ -339,21 +345,21 @@ class Engine:
             raise self.unreadable(name, e) from e
 
     def keys_between(self, name: str, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
-        """Keys from `first` to those that start with `last`, in order."""
+        """Yield the keys from `first` to those that start with `last`, in order."""
         try:
             yield from reading.keys_between(self._families[name], first, last, backwards)
         except Exception as e:
             raise self.unreadable(name, e) from e
 
     def any_between(self, name: str, first: bytes, last: bytes) -> bool:
-        """Is there a key from `first` to `last`, both included?"""
+        """True if there is a key from `first` to `last`, both included."""
         try:
             return reading.any_between(self._families[name], first, last)
         except Exception as e:
             raise self.unreadable(name, e) from e
 
     def values(self, name: str, rows: int, first: bytes | None = None) -> list[bytes]:
-        """So many values from a key on; fewer only at the end."""
+        """The first `rows` values from a key on; fewer only at the end."""
         try:
             return reading.values(self._families[name], rows, first)
         except Exception as e:
@@ -366,16 +372,16 @@ class Engine:
             raise self.unreadable(name, e) from e
 
     def slices(self, name: str, rows: int, what: str) -> Iterator[list[Any]]:
-        """All keys, values or items of a family, so many at a time."""
+        """Yield all keys, values or items of a family, `rows` at a time."""
         try:
             yield from reading.slices(self._families[name], rows, what)
         except Exception as e:
             raise self.unreadable(name, e) from e
 
     def unreadable(self, name: str, error: Exception) -> Exception:
-        """What a failed read of a family is to whoever asked."""
+        """Turn the error of a failed read of a family into the error that the caller raises."""
         text = one_line(error)
-        error.__traceback__ = None  # its frames have iterators, which would keep the database open
+        error.__traceback__ = None  # its frames refer to iterators, which would keep the database open
         if isinstance(error, SqlError | StoreError):
             return error
         if not is_damage(text):
@@ -391,21 +397,25 @@ class Engine:
 
     # ---------------------------------------------------------------- writing
     def commit(self, batch: WriteBatch, sync: bool = True, ballast: bool = False) -> None:
-        """Write the batch whole; SqlError 1021 and nothing written if the disk is full.  ballast: it may use the room
-        that the ballast takes, for it makes room in the end, or is decided and waited for."""
+        """Write the whole batch.  Raises SqlError 1021 and writes nothing if the disk is full.
+
+        ballast: the commit may use the room of the ballast, because it will free room, or is already decided.
+        """
         self.make_ready(batch.size_in_bytes(), ballast)
         self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
         if sync:
             self._mark.reach(self._db.latest_sequence_number())
 
     def put_unlogged(self, batch: WriteBatch) -> None:
-        """Write past the log, so that no commit waits for these bytes to be synced: on disk when `begin_flush` of the
-        family is done, and perhaps gone in another one of `lives`."""
+        """Write past the log, so that no commit waits until these bytes are synced.
+
+        They are on disk once `begin_flush` of the family is done; a reopening before that may lose them.
+        """
         self.make_ready(batch.size_in_bytes())
         self._guarded(lambda: self._db.write(batch, self._unlogged))
 
     def make_ready(self, nbytes: int, ballast: bool = False) -> None:
-        """For so many bytes that are to be written now, or once they are decided; SqlError 1021 as of `commit`."""
+        """Check the space for bytes to be written now or once they are decided.  Raises SqlError 1021 as `commit`."""
         self._unchecked_bytes += nbytes
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
             self._make_room(nbytes, ballast)
@@ -413,7 +423,7 @@ class Engine:
         self.settle()
 
     def _make_room(self, nbytes: int, ballast: bool) -> None:
-        """Refuse without space; with the ballast's where that may be used."""
+        """Raise SqlError 1021 if there is no space, even without the ballast if that may be used."""
         if not ballast or self.has_space(nbytes):
             self.check_space(nbytes)
             self._fill_ballast()
@@ -423,7 +433,7 @@ class Engine:
             self.check_space(nbytes)
 
     def _fill_ballast(self) -> None:
-        """A file that only takes room: on a full disk it goes, so that DELETE and DROP TABLE find some."""
+        """Create a file that only reserves room: deleting it on a full disk lets DELETE and DROP TABLE run."""
         size = self.memory.reserve_bytes // 2
         if not size or self._ballast.exists() or not self.has_space(size):
             return
@@ -431,7 +441,7 @@ class Engine:
             os.posix_fallocate(file.fileno(), 0, size)
 
     def check_space(self, nbytes: int) -> None:
-        """Refuse before RocksDB runs into a full disk: room for the log and the flush of these bytes."""
+        """Raise SqlError 1021 before RocksDB meets a full disk: log and flush of these bytes need room."""
         while not self.has_space(nbytes) and self._condemned:
             self.tidy()
         if not self.has_space(nbytes):
@@ -453,30 +463,30 @@ class Engine:
             if "No space left" in str(e):
                 raise disk_full(self.path, "the write found no space") from e
             if is_damage(str(e)) and (family := self._note_file(one_line(e), list(self._families))):
-                raise self.damage_error(family) from e  # a compaction met it; opened again, the others go on
+                raise self.damage_error(family) from e  # a compaction met it; after a reopening the others continue
             raise StoreError(f"cannot write to the data directory {self.path}: {e}") from e
 
     def ingest(self, name: str, paths: list[str]) -> None:
-        """Take SST files over (they are moved away)."""
+        """Ingest SST files into a family; RocksDB moves them."""
         self.settle()
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         self._guarded(lambda: self._families[name].ingest_external_file(paths, options))
 
     def begin_flush(self, name: str) -> None:
-        """Have the family's memtable written to a file; it takes the next rows in another one."""
+        """Start to flush the family's memtable; new rows use another one."""
         self._guarded(lambda: self._families[name].flush(wait=False))
 
     def is_flushing(self, name: str) -> bool:
         return bool(self._families[name].property_int_value(_FLUSHING))
 
     def flush(self) -> None:
-        """Write all memtables to files: then a checkpoint takes milliseconds."""
+        """Flush all memtables, after which a checkpoint takes milliseconds."""
         for name in self.families():
             self._guarded(self._families[name].flush)
 
     def flush_ahead(self, least_bytes: int) -> bool:
-        """Begin to write memtables to files, those of so many bytes; is nothing being written any more?"""
+        """Start to flush memtables of at least so many bytes; True if no flush is running."""
         for name in self.families():
             family = self._families[name]
             if family.property_int_value(_ENTRIES) and int(family.property_int_value(_UNFLUSHED) or 0) >= least_bytes:

@@ -1,7 +1,7 @@
-"""What can be wrong with a data directory, and a full disk.
+"""The errors of a data directory, and of a full disk.
 
-`StoreError` is for whoever starts the store: nothing was opened.  A statement that finds no space gets MySQL's
-error 1021; the store goes on when there is space again.
+`StoreError` is for the process that starts the store: nothing was opened.  A statement that finds no space gets
+MySQL's error 1021; the store continues once there is space again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class StoreError(StoreBroken):
 
 
 class StoreDamaged(StoreError):
-    """What is on disk is not what was written: no new start helps."""
+    """What is on disk is not what was written; a restart does not help."""
 
 
 class StoreInUse(StoreError):
-    """Another process holds the data directory."""
+    """Another process has locked the data directory."""
 
 
 class StoreFenced(StoreError):
-    """A later owner has opened the data directory: this one must not write."""
+    """A later owner has opened the data directory, so this process must not write."""
 
 
 class StoreNewer(StoreError):
@@ -31,7 +31,7 @@ class StoreNewer(StoreError):
 
 
 def refuse_newer(path: str, stored: bytes | None, known: int) -> None:
-    """StoreNewer for a format, as the catalog says it, above the one that this release knows."""
+    """Raise StoreNewer if the stored format is above the one that this release knows."""
     if stored is not None and stored.isdigit() and int(stored) > known:
         raise StoreNewer(f"the data directory {path} was written by a newer version of Noria (format {int(stored)}, "
                          f"this one reads {known}): use that version, for this command too")
@@ -54,7 +54,7 @@ def one_line(error: Exception) -> str:
 
 
 def opening_error(path: str, error: Exception) -> StoreError:
-    """What RocksDB's words mean for the one who starts the store."""
+    """The StoreError for RocksDB's message at an opening."""
     text = one_line(error)
     if "LOCK:" in text and "available" in text:  # "Resource temporarily unavailable", "No locks available"
         return StoreInUse(f"the data directory {path} is in use by another process: stop it first, "

@@ -1,19 +1,19 @@
 """How far the store is known to have synced: `noria-mark`, one small record beside RocksDB's files.
 
-After each synced commit the sequence number that it reached is written here, without a sync of its own (a
-microsecond; a second sync would double what a commit costs).  When the store opens, RocksDB must come at least
-that far, else acknowledged rows are gone and the store refuses to open.
+After each synced commit, its sequence number is written here without a sync of its own.  That takes a microsecond; a
+second sync would double the time of a commit.  When the store opens, RocksDB must recover at least that far.
+Otherwise acknowledged rows are lost, and the store refuses to open.
 
 What is detected:
 
-* closed logs (not the one being written): RocksDB notes each one's number and synced size in its MANIFEST; one
-  that is missing or has another size is found whatever happened before, also a loss of power.
-* the log being written, cut or deleted, after a stop, an end or a kill of the process: the mark is exact, since the
-  kernel keeps what was written.
-* the same after a loss of power: the mark may be as old as the kernel's last write-back of it (it is synced when
-  the store opens and closes), so of what was lost since, nothing is known.  Never does it tell of a loss that is
-  none: it is written after the sync of what it tells of.
-* a damaged record in any log: RocksDB's checksums.
+* Closed logs that are missing or have another size: RocksDB records each one's number and synced size in its MANIFEST.
+  This also holds after a loss of power.
+* The current log, cut or deleted, after the process ended or was killed: the mark is exact, since the kernel keeps
+  what was written.
+* The same after a loss of power, as far as the mark was written back.  It is synced when the store opens and closes;
+  in between it may be as old as the kernel's last write-back.  It never reports a false loss, because it is written
+  after the sync of its commit.
+* A damaged record in any log: by RocksDB's checksums.
 
 Not detected: an older copy of the whole directory, mark included.
 """
@@ -39,7 +39,7 @@ def _record(sequence: int) -> bytes:
 
 
 def read(path: str) -> int | None:
-    """The store's mark; None where it has none yet (it was made by an earlier version, or is new)."""
+    """The store's mark; None if it has none yet (it is new, or an earlier version made it)."""
     name = os.path.join(path, FILE)
     try:
         with open(name, "rb") as file:
@@ -54,10 +54,10 @@ def read(path: str) -> int | None:
 
 
 class Mark:
-    """The open store's mark."""
+    """The mark of an open store."""
 
     def __init__(self, path: str, sequence: int):
-        """Make it, or set it to where the store stands: on disk when this returns."""
+        """Create the mark, or set it to this sequence number; it is on disk on return."""
         self._fd = os.open(os.path.join(path, FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(self._fd, _record(sequence), 0)
@@ -72,7 +72,7 @@ class Mark:
             raise
 
     def reach(self, sequence: int) -> None:
-        """A commit up to here is on disk.  A mark that cannot be written lags behind, which is safe."""
+        """Record that commits up to here are on disk.  A mark that cannot be written lags behind, which is safe."""
         with suppress(OSError):
             os.pwrite(self._fd, _record(sequence), 0)
 

@@ -1,10 +1,10 @@
-"""Reading a family so that damage is an error.
+"""Reads a family so that damage raises an error.
 
-The binding's plain iterators end at a block that RocksDB cannot read as they end behind the last key, and say
-nothing: rows would be missing silently.  Its cursors have a status, which tells.
+At a block that RocksDB cannot read, the binding's plain iterators end as if behind the last key.  Rows would be missing
+silently.  Its cursors have a status that reports the damage.
 
-Keeps true: what returns here is all there is between the bounds; a damaged block raises (a bare Exception of the
-binding, which `Engine` makes an error of the table).
+Keeps true: a function returns everything between its bounds, or raises.  The binding raises a bare Exception, which
+`Engine` turns into an error of the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.storage.format.encoding import successor
 
 
 def below(end: bytes | None) -> ReadOptions:
-    """Bounds of an iterator, to be kept in a variable as long as it lives: they own the bound's bytes."""
+    """Bounds for an iterator.  Keep them in a variable while it lives: they own the bound's bytes."""
     bounds = ReadOptions()
     if end is not None:
         bounds.set_iterate_upper_bound(end)
@@ -28,8 +28,10 @@ def below(end: bytes | None) -> ReadOptions:
 
 def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes | None = None
                  ) -> tuple[list[bytes], bytes | None]:
-    """Values of keys that start with the prefix, in key order from the one behind `after` on, so many at most; the last
-    key, None at the end."""
+    """The values of at most `most` keys that start with the prefix, in key order, from the key behind `after` on.
+
+    Also returns the last key, or None if the end was reached.
+    """
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix if after is None else after + b"\0")
@@ -37,7 +39,7 @@ def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes |
     found: list[bytes] = []
     last: bytes | None = None
     for _ in repeat(None, most - 1):
-        if (one := value()) is None:  # one call less for a row than asking `valid`
+        if (one := value()) is None:  # saves the call of `valid` for each row
             break
         found.append(one)
         step()
@@ -50,7 +52,7 @@ def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes |
 
 
 def count_under(family: Rdict, prefix: bytes, most: int) -> int:
-    """How many keys start with the prefix; no further than `most`."""
+    """How many keys start with the prefix; counts no further than `most`."""
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix)
@@ -77,7 +79,7 @@ def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
-    """Keys from `first` to those that start with `last`, in order."""
+    """Yield the keys from `first` to those that start with `last`, in order."""
     bounds = below(successor(last))
     cursor = family.iter(bounds)
     if backwards:
@@ -94,7 +96,7 @@ def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = Fal
 
 
 def any_between(family: Rdict, first: bytes, last: bytes) -> bool:
-    """Is there a key from `first` to `last`, both included?"""
+    """True if there is a key from `first` to `last`, both included."""
     cursor = family.iter()
     cursor.seek(first)
     if not cursor.valid():
@@ -104,7 +106,7 @@ def any_between(family: Rdict, first: bytes, last: bytes) -> bool:
 
 
 def values(family: Rdict, rows: int, first: bytes | None = None) -> list[bytes]:
-    """So many values from a key on; fewer only at the end."""
+    """The first `rows` values from a key on; fewer only at the end."""
     found = list(islice(family.values(from_key=first), rows))
     if len(found) < rows:
         _to_the_end(family, (found[-1:] or [None])[0], "value", first, None)
@@ -112,7 +114,7 @@ def values(family: Rdict, rows: int, first: bytes | None = None) -> list[bytes]:
 
 
 def items(family: Rdict, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
-    """So many keys and values from a key on; fewer only at the end."""
+    """The first `rows` keys and values from a key on; fewer only at the end."""
     found = list(islice(family.items(from_key=first), rows))
     if len(found) < rows:
         _to_the_end(family, found[-1][0] if found else None, "key", first, None)
@@ -121,7 +123,7 @@ def items(family: Rdict, rows: int, first: bytes | None = None) -> list[tuple[by
 
 def slices(family: Rdict, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
            ) -> Iterator[list[Any]]:
-    """All of a range in slices.  what: "keys", "values" or "items"."""
+    """Yield a range in slices.  what: "keys", "values" or "items"."""
     bounds = below(end)
     stored = iter(getattr(family, what)(from_key=first, read_opt=bounds))
     last: Any = None
@@ -134,7 +136,7 @@ def slices(family: Rdict, rows: int, what: str, first: bytes | None = None, end:
 
 
 def _to_the_end(family: Rdict, last: bytes | None, what: str, first: bytes | None, end: bytes | None) -> None:
-    """Was the last key (or its value) that a plain iterator gave the last of the range?"""
+    """Raise an error if the last key (or value) that a plain iterator returned is not the last of the range."""
     bounds = below(end)
     cursor = family.iter(bounds)
     cursor.seek_to_last()
@@ -149,7 +151,7 @@ def _to_the_end(family: Rdict, last: bytes | None, what: str, first: bytes | Non
 
 
 def _find_damage(family: Rdict, first: bytes | None, end: bytes | None) -> None:
-    """Raise what made an iterator end early."""
+    """Raise the error that ended an iterator early."""
     bounds = below(end)
     cursor = family.iter(bounds)
     if first is None:

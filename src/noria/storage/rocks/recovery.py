@@ -1,13 +1,13 @@
-"""Is the write-ahead log whole?  Asked before RocksDB opens for writing, which would take a cut log for its end.
+"""Checks that the write-ahead log is whole, before RocksDB opens for writing and would take a cut log for its end.
 
-The store is opened for reading only, with none of its tables: RocksDB then checks that no closed log is missing or
-has another size, reads every record of the logs with its checksum, and tells the last sequence number; nothing on
-disk changes, so a log that was moved away can be brought back.
+The check opens the store read-only, without its tables.  RocksDB then verifies that no closed log is missing or has
+another size, reads every record with its checksum, and reports the last sequence number.  Nothing on disk changes, so
+a log that was moved away can be brought back.
 
-A store that a newer release wrote is refused here too (`StoreNewer`), before anything of it is read otherwise or
-changed: whoever opens one comes by.
+A store that a newer release wrote is rejected here, too (`StoreNewer`), before anything else of it is read or changed:
+every opening of a store makes this check.
 
-Keeps true: nothing acknowledged is missing of what `open` is then asked to recover, or `StoreDamaged` says what is.
+Keeps true: if the check passes, recovery loses no acknowledged write; otherwise `StoreDamaged` says what is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from noria.storage.rocks import mark, wal
 from noria.storage.rocks.errors import StoreDamaged, StoreError, damaged, opening_error, refuse_newer
 
 FORMAT_KEY = b"format"  # in the family meta: the version of everything on disk
-MARKED = b"marked"  # in the family meta: this store has a mark, so a missing one was removed
+MARKED = b"marked"  # in the family meta: this store has a mark, so a missing mark was removed
 _META = "meta"
 _MISSING = re.compile(r"Missing WAL with log number: (\d+)")
 _SIZE = re.compile(r"WAL \(log number: (\d+)\) in MANIFEST is (\d+) bytes\s*,\s*but actually is (\d+)")
@@ -33,17 +33,17 @@ _TRACKED = Path(__file__).parent / "rocksdb"
 
 
 def tracked_options() -> Options:
-    """RocksDB's options by default, but that it notes its logs in the MANIFEST and verifies them."""
+    """RocksDB's default options, with logs recorded and verified in the MANIFEST."""
     options, _ = Options.load_latest(str(_TRACKED))
     found: Options = options
     return found
 
 
 def check_log(path: str, family: Callable[[], Options]) -> None:
-    """StoreDamaged if something acknowledged is missing.  family: options of a column family."""
+    """Raise StoreDamaged if an acknowledged write is missing.  family: makes the options of a column family."""
     wanted = mark.read(path)
     options = tracked_options()
-    # A torn record at the end is a commit that never returned, or one below the mark; anywhere else it is damage.
+    # A torn record at the end is a commit that never returned, or is below the mark; anywhere else it is damage.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_keep_log_file_num(2)
     try:
@@ -69,8 +69,10 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
 
 
 def check_format(path: str, family: Callable[[], Options], shown: str = "") -> None:
-    """StoreNewer if a newer release wrote it, whatever the log has lost; of one that cannot be read nothing is known.
-    shown: the path for the error, where it is another one."""
+    """Raise StoreNewer if a newer release wrote the store, whatever the log has lost.
+
+    A store that cannot be read passes.  shown: the path to name in the error, if it is another one.
+    """
     options = tracked_options()
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     options.set_keep_log_file_num(2)
@@ -86,14 +88,16 @@ def check_format(path: str, family: Callable[[], Options], shown: str = "") -> N
 
 
 def accept_loss(path: str, family: Callable[[], Options]) -> int:
-    """Go on with what the logs hold up to the first gap or damage; how many acknowledged changes that leaves out, as
-    far as the mark tells.  What it leaves out is gone after this."""
+    """Keep what the logs hold up to the first gap or damage, and drop the rest for good.
+
+    Returns how many acknowledged changes are lost, as far as the mark shows.
+    """
     check_format(path, family)
     try:
         wanted = mark.read(path) or 0
     except StoreDamaged:
         wanted = 0
-    options = Options(raw_mode=True)  # which forgets the notes of logs that are missing
+    options = Options(raw_mode=True)  # untracked: forgets the records of missing logs
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     try:
         names = [n for n in Rdict.list_cf(path, options) if n != "default"]
@@ -118,7 +122,7 @@ def _logs(path: str) -> str:
 
 
 def _log_error(path: str, error: Exception) -> StoreError:
-    """What RocksDB's words mean where it reads no table but the catalog."""
+    """The StoreError for RocksDB's message when it reads only the logs and the catalog."""
     text = str(error)
     if missing := _MISSING.search(text):
         what = f"the write-ahead log {os.path.join(path, f'{int(missing[1]):06d}.log')} is missing"
@@ -133,7 +137,7 @@ def _log_error(path: str, error: Exception) -> StoreError:
 
 
 def _damaged_log(path: str) -> tuple[Path, int] | None:
-    """The log with a record that does not hold, and where."""
+    """The first log with a damaged record, and the record's offset."""
     for log in sorted(Path(path).glob("*.log")):
         at = wal.damaged_at(log)
         if at is not None:

@@ -1,4 +1,4 @@
-"""The moment of a store: of which database, and after which of its writes."""
+"""Names a moment of a store: the database, and the last of its writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stand:
-    """Which database it is, and which of its writes was the last."""
+    """The identity of a database and the sequence number of its last write."""
 
     identity: str
     sequence: int

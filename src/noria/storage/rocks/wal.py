@@ -1,7 +1,7 @@
-"""Which record of a write-ahead log is damaged: RocksDB says that one is, not where.
+"""Finds the damaged record of a write-ahead log: RocksDB reports that there is one, not where.
 
-A log is blocks of 32 KB; a record has a checksum (CRC-32C, masked), a length and a type, and ends within its block.
-Only asked when something is wrong already, so the kernel is compiled then.
+A log consists of blocks of 32 KB.  A record has a checksum (CRC-32C, masked), a length and a type, and ends within its
+block.  The kernel is compiled when it is first used, which is only after damage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _table() -> npt.NDArray[np.uint32]:
 
 
 def damaged_at(path: Path) -> int | None:
-    """Where the first record begins whose checksum does not hold; None: all do, as far as the file goes."""
+    """The offset of the first record with a wrong checksum; None if all records of the file are right."""
     data = np.fromfile(path, np.uint8)
     at = int(_first_bad(data, _table()))
     return None if at < 0 else at
@@ -41,7 +41,7 @@ def _first_bad(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
             at += left
             continue
         size, kind = int(data[at + 4]) | int(data[at + 5]) << 8, data[at + 6]
-        if kind == 0 and size == 0:  # room that was set aside and not written
+        if kind == 0 and size == 0:  # allocated and not written
             at += left
             continue
         head = _RECYCLED_HEADER if kind >= 5 and kind <= 8 else _HEADER

@@ -1,6 +1,6 @@
-"""What rows that go, come or change do to a table's families (`stage.Effect`).
+"""Computes what removed, added or changed rows do to a table's families (`stage.Effect`).
 
-Keeps true: the key and every maintained index of a row come and go with it; what is UNIQUE holds after each effect.
+Keeps true: an effect changes a row together with its key and all maintained indexes.  UNIQUE holds after each effect.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def addition(stage: Stage, keys: list[bytes], codes: Codes) -> Effect:
 
 
 def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
-    """Rows in the order of their keys, in which RocksDB takes them a third faster; few stay as they are."""
+    """Rows in the order of their keys, which RocksDB ingests a third faster; few rows are returned as they are."""
     if len(keys) < MANY_ROWS:
         return keys, codes
     order = key_order(keys)
@@ -57,7 +57,7 @@ def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
 
 
 def update_rows(stage: Stage, found: Found, new: Codes) -> int:
-    """Replace found rows by new ones where they differ; how many did.  SqlError 1062 where a key is taken."""
+    """Replace found rows by new ones where they differ; return how many did.  SqlError 1062 if a key is taken."""
     rows = np.flatnonzero((found.codes != new).any(axis=0))
     if not len(rows):
         return 0
@@ -80,7 +80,7 @@ def update_rows(stage: Stage, found: Found, new: Codes) -> int:
 
 def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[bytes], values: list[bytes],
            new: Codes) -> Change:
-    """The change of one family when rows' keys in it go from `before` to `after`."""
+    """The change of one family when rows' keys in it change from `before` to `after`."""
     family = stage.table.family if index is None else index.family
     if before is after:
         return Change(family, _NO_KEYS, after, values)
@@ -97,7 +97,7 @@ def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[b
 
 
 def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
-    """SqlError 1062 for a row whose key (or entry in an index) another one has."""
+    """Raise SqlError 1062 for a row whose key (or entry in an index) another row has."""
     seen: set[bytes] = set()
     family = stage.table.family if index is None else index.family
     for row, (key, held) in enumerate(zip(keys, stage.get(family, keys), strict=True)):
@@ -107,7 +107,7 @@ def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Cod
 
 
 def raise_mark(stage: Stage, rows: Codes) -> None:
-    """An AUTO_INCREMENT column goes on after the greatest value stored in it."""
+    """Raise the AUTO_INCREMENT counter to the greatest value in the rows."""
     column = stage.table.definition.auto_increment
     if column is not None and rows.shape[1]:
         top = int(rows[column].max())
@@ -116,7 +116,7 @@ def raise_mark(stage: Stage, rows: Codes) -> None:
 
 
 def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
-    """The old rows with the assignments made, whose expressions see `inputs`."""
+    """The old rows after the assignments, whose expressions read `inputs`."""
     new = old.copy()
     batch = Batch.of(inputs)
     for column, expr in assignments:

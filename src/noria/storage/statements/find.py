@@ -1,8 +1,6 @@
-"""Which rows a WHERE means: by key or index where equalities allow, or a range of its first column, else by a scan in
-slices.
+"""Finds the rows of a WHERE: by key or index if equalities allow, by a range of its first column, else by a scan.
 
-What an index finds is only a superset (folded text, further terms), so the whole condition is always
-evaluated on the rows found.
+An index yields a superset (folded text, further terms), so the whole condition is always evaluated on the rows found.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from noria.core.symbols import Symbols
 from noria.core.values import encode
 from noria.storage.statements.stage import Stage
 
-KEY_WORDS = 8  # what a row's key takes in memory, in columns
+KEY_WORDS = 8  # the memory of a row's key, in columns
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
 
 
 class Found(NamedTuple):
-    """Rows by key, and their codes."""
+    """Found rows: their keys and their codes."""
 
     keys: list[bytes]
     codes: Codes
@@ -61,8 +59,10 @@ def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
 
 
 def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
-    """The mask of rows for which the condition is true.  SqlError 1690 if it cannot be worked out for one of them:
-    such a row is neither to be written nor to be passed over."""
+    """A function that computes the mask of rows for which the condition is true.
+
+    It raises SqlError 1690 if a row's condition cannot be evaluated: such a row must be neither written nor skipped.
+    """
     holds = evaluate.predicate(where)
     if not _may_fail(where):
         return holds
@@ -77,14 +77,14 @@ def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
 
 
 def _may_fail(e: Expr) -> bool:
-    """Can its evaluation overflow?  What only compares cannot."""
+    """True if the evaluation can overflow; comparisons alone cannot."""
     return isinstance(e, Call) and (e.op not in _SAFE or any(map(_may_fail, e.args)))
 
 
 def _candidates(
     stage: Stage, where: Expr | None, symbols: Symbols
 ) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
-    """Keys (None: `table.keys` gives them) and packed rows among which all wanted ones are."""
+    """Yield keys and packed rows that include all wanted rows.  Keys may be None: then `table.keys` computes them."""
     table = stage.table
     points = bounded(where, table.types)
     access = _best_access(stage, set(points))
@@ -104,7 +104,7 @@ def _candidates(
 
 
 def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
-    """Rows in a range of the key's first column, or few in one of an index; None where the condition has none."""
+    """Rows in a range of the key's first column, or a few in one of an index; None if the condition has no range."""
     table = stage.table
     bounds, of_key = between(where, table.types), None
     for index, columns in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
@@ -124,7 +124,7 @@ def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], l
 
 
 def _best_access(stage: Stage, columns: set[int]) -> Any:
-    """The longest way into the table that needs only these columns."""
+    """The (index, columns) that uses the most of these columns, and no others."""
     table = stage.table
     whole = table.access(table.key) if table.key and set(table.key) <= columns else None
     if whole is not None:

@@ -1,10 +1,10 @@
-"""Statements that may take rows from one worker to another: worked out at one, done at several (DESIGN section 7).
+"""Executes statements that may move rows between workers: evaluated on one, applied on several (DESIGN section 7).
 
-    met         the rows of this worker that an INSERT's rows meet
-    work_out    what a statement would do: a `Move` for each worker that it concerns
-    check_unique    whether rows that come, anywhere, are kept apart from those that are here
+    met             the rows of this worker that an INSERT's rows conflict with
+    work_out        what a statement would do: a `Move` for each worker that it concerns
+    check_unique    raises an error if rows to be added on any worker repeat a UNIQUE value of rows stored here
 
-Keeps true: working out changes nothing; a row's part is that of the worker that owns it.
+Keeps true: evaluation changes nothing.  A row is part of the `Move` for the worker that owns it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from noria.storage.statements import effects, writer
 from noria.storage.statements.find import Found
 from noria.storage.statements.stage import Stage
 
-_LENGTH = 2  # bytes before a key that tell how long it is
+_LENGTH = 2  # bytes before a key that hold its length
 
 
 def met(stage: Stage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
-    """The rows, packed, that have a key or an entry in a UNIQUE index of a row of the INSERT; of a table without a
-    primary key with the number that each has here.  SqlError where a row of it is none of the table."""
+    """The packed rows that share a key or an entry in a UNIQUE index with a row of the INSERT.
+
+    In a table without a primary key, each is preceded by its row number here.  Raises SqlError if a row of the INSERT
+    does not fit the table.
+    """
     keys = writer.met(stage, statement, symbols)
     rows = stage.rows_of(keys)
     return tuple(rows if stage.table.key else map(_numbered, keys, rows))
 
 
 def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbols: Symbols, workers: int) -> WorkedOut:
-    """rows: of other workers, as they met them."""
+    """Evaluate a statement over this worker's rows and `rows`, those of other workers that it conflicts with."""
     table = stage.table
     theirs = [] if table.key else [_number_of(r) for r in rows]
-    here = {b"\xfe" + n.to_bytes(8, "big"): key for n, key in enumerate(theirs)}  # no row of this worker has such a key
+    here = {b"\xfe" + n.to_bytes(8, "big"): key for n, key in enumerate(theirs)}  # keys that no row of this worker has
     if rows:
         codes = table.codes(rows if table.key else [r[_LENGTH + len(k):] for r, k in zip(rows, theirs, strict=True)])
         stage.add(effects.addition(stage, list(here) or table.keys(codes), codes))
@@ -52,7 +55,7 @@ def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbol
 
 
 def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
-    """As `BaseStore.check_unique`."""
+    """Check as `BaseStore.check_unique` does."""
     table = stage.table
     if gone:
         stage.add(effects.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))

@@ -1,8 +1,8 @@
-"""The changes of one write call, before they are committed: later statements see earlier ones.
+"""The changes of one write call before they are committed; later statements read the effects of earlier ones.
 
-A statement hands over *effects*: rows that go and rows that come, as keys and packed rows for disk and as
-codes for the data-flow.  A statement that fails is taken back to its mark.  Nothing reaches RocksDB before
-`fill` puts all effects into the one batch of the call.
+A statement adds *effects*: removed and added rows, as keys and packed rows for disk and as codes for the data-flow.
+A failed statement is undone to its mark.  Nothing reaches RocksDB before `fill` puts all effects into the call's one
+batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from noria.storage.rocks.engine import Engine
 from noria.storage.tables.shards import Shard
 from noria.storage.tables.table import Counters, Index, Table
 
-SCAN_ROWS = 50_000  # of one slice: a few ms, and some MB
-FIRST_OF_RANGE = 256  # rows that are looked at of a range; then twice as many
-MANY_ROWS = 32  # from so many keys on it pays to sort them first, and to ask whether their range is empty
+SCAN_ROWS = 50_000  # per slice: a few milliseconds and some MB
+FIRST_OF_RANGE = 256  # rows in the first slice of a range; each later slice has twice as many
+MANY_ROWS = 32  # with so many keys it pays to sort them first, and to check whether their range is empty
 
 
 @dataclass
 class Change:
-    """Keys that go from one family, then keys and values that come."""
+    """Keys to delete from one family, then keys and values to put."""
 
     family: str
     removed: list[bytes]
@@ -49,7 +49,7 @@ class Effect:
 
 @dataclass
 class Stage:
-    """One table within one write call.  shard: whose rows may come."""
+    """The effects on one table within one write call.  shard: the rows that may be added."""
 
     engine: Engine
     table: Table
@@ -72,7 +72,7 @@ class Stage:
             self._overlays.clear()
 
     def add(self, effect: Effect) -> None:
-        """Misrouted where rows come that are none of this worker's; one that lies here may be changed."""
+        """Add an effect.  Raises Misrouted for new rows of other workers; stored ones may be changed or removed."""
         if self.shard is not None and effect.new.shape[1] and not effect.old.shape[1]:
             self.table.refuse_others(self.shard, effect.new)
         self.effects.append(effect)
@@ -81,7 +81,7 @@ class Stage:
 
     # ---------------------------------------------------------------- reading through the effects
     def overlay(self, family: str) -> dict[bytes, bytes | None]:
-        """Key to value, or to None where it was removed, of all effects so far."""
+        """The effects so far on a family: key to value, or to None if it was removed."""
         for effect in islice(self.effects, self._seen, None):
             for change in effect.changes:
                 seen = self._overlays.setdefault(change.family, {})
@@ -91,7 +91,7 @@ class Stage:
         return self._overlays.get(family, {})
 
     def get(self, family: str, keys: list[bytes]) -> list[bytes | None]:
-        """The value of each key, or None."""
+        """The value of each key after the effects, or None."""
         overlay = self.overlay(family)
         if not overlay:
             return self._stored(family, keys)
@@ -115,7 +115,7 @@ class Stage:
         return found
 
     def by_prefix(self, index: Index | None, prefixes: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Keys and packed rows under prefixes of an index (of the key: None)."""
+        """Keys and packed rows under prefixes of an index (None: of the key)."""
         if index is None:
             pairs: dict[bytes, bytes | None] = {}
             for prefix in prefixes:
@@ -131,7 +131,7 @@ class Stage:
         return keys, self.rows_of(keys)
 
     def between(self, first: bytes, last: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys from `first` to those that start with `last`, and their packed rows, in slices; perhaps some others."""
+        """Yield the rows with keys from `first` to those that start with `last`, in slices; perhaps some others."""
         family, end, rows = self.table.family, successor(last), FIRST_OF_RANGE
         overlay, after = self.overlay(family), first
         while True:
@@ -146,12 +146,12 @@ class Stage:
         yield [k for k, _ in live], [v for _, v in live]
 
     def is_short(self, first: bytes, last: bytes) -> bool:
-        """Are fewer than FIRST_OF_RANGE rows there, without those of this commit?"""
+        """True if fewer than FIRST_OF_RANGE stored rows are in the range, without this call's effects."""
         pairs = self.engine.items(self.table.family, FIRST_OF_RANGE, first)
         return len(pairs) < FIRST_OF_RANGE or pairs[-1][0] >= successor(last)
 
     def few_between(self, index: Index, first: bytes, last: bytes) -> tuple[list[bytes], list[bytes]] | None:
-        """Likewise of an index; None where they are more than WRITTEN_RANGE_ROWS."""
+        """The rows in a range of an index; None if they are more than WRITTEN_RANGE_ROWS."""
         end = successor(last)
         pairs = self.engine.items(index.family, FIRST_OF_RANGE, first)
         if len(pairs) == FIRST_OF_RANGE and pairs[-1][0] < end:
@@ -164,13 +164,15 @@ class Stage:
         return keys, self.rows_of(keys)
 
     def rows_of(self, keys: list[bytes]) -> list[bytes]:
-        """Packed rows of keys that an index gave, hence of rows that exist."""
+        """The packed rows of keys that an index returned, so the rows exist."""
         rows = self.get(self.table.family, keys)
         return [row for row in rows if row is not None]
 
     def scan(self) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
-        """Packed rows of the whole table in slices, and their keys: None where `table.keys` of the rows gives
-        them, which is cheaper for the few that a condition leaves."""
+        """Yield the packed rows of the whole table in slices, with their keys.
+
+        Keys may be None: computing them with `table.keys` is cheaper for the few rows that match a condition.
+        """
         overlay = self.overlay(self.table.family)
         if self.table.key and not overlay:
             for values in self.engine.slices(self.table.family, SCAN_ROWS, "values"):
@@ -191,7 +193,7 @@ class Stage:
     # ---------------------------------------------------------------- to disk and to the data-flow
     @property
     def nbytes(self) -> int:
-        """Of keys and values that would be written."""
+        """The bytes of keys and values that would be written."""
         return sum(sum(map(len, some)) for effect in self.effects for change in effect.changes
                    for some in (change.removed, change.keys, change.values))
 
@@ -204,21 +206,21 @@ class Stage:
         batch.set_default_column_family(None)  # a batch that outlives a reopening must not hold the database
 
     def delta(self, since: int = 0) -> Batch:
-        """What all effects together did, net.  since: without so many of the first ones."""
+        """The net delta of all effects.  since: skip so many of the first ones."""
         parts = [Batch.of(codes, weight) for effect in self.effects[since:]
                  for codes, weight in ((effect.old, -1), (effect.new, 1)) if codes.shape[1]]
         both = concat(parts, self.table.width)
         return net(both) if len({int(p.weights[0]) for p in parts}) == 2 else both
 
     def changed(self, delta: Batch, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
-        """The rows that go and the rows that come, net, each with its key.  delta: as `delta` has it."""
+        """The rows removed and added, net, each with its key.  delta: the result of `delta`."""
         if not self.table.key:
             return self.moved(since)
         gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
         return self.table.keys(gone), gone, self.table.keys(came), came
 
     def moved(self, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
-        """Rows of a bag that went and rows that came, net, each with its key."""
+        """The rows of a table without a key that were removed and added, net, each with its key."""
         gone: dict[bytes, Codes] = {}
         came: dict[bytes, Codes] = {}
         for effect in self.effects[since:]:
@@ -235,7 +237,7 @@ class Stage:
 
 
 def key_order(keys: Sequence[bytes]) -> list[int]:
-    """The rows in the order of their keys."""
+    """The positions of the keys in sorted order."""
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
@@ -245,7 +247,7 @@ def _under(overlay: dict[bytes, bytes | None], prefixes: Sequence[bytes]) -> Ite
 
 
 def net(batch: Batch) -> Batch:
-    """Equal rows (same codes) become one with the sum of their weights; those that cancel go."""
+    """Merge equal rows (same codes) into one with the sum of their weights; drop those with weight 0."""
     order = np.lexsort(batch.columns[::-1])
     columns, weights = batch.columns[:, order], batch.weights[order]
     starts = np.flatnonzero(np.append(True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)))

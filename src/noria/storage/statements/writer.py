@@ -1,11 +1,11 @@
-"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE and TRUNCATE of few rows,
-and one worker's part of what takes rows from one worker to another (`moving`).
+"""Runs write statements against staged tables: INSERT in its four modes, UPDATE, DELETE, and TRUNCATE of few rows.
 
-A statement works on all its rows at once.  Only where rows of one statement meet each other (the same key
-twice in REPLACE, IGNORE or ON DUPLICATE KEY UPDATE) are they done in rounds, so that each sees the one before.
+It also runs one worker's part of a statement that moves rows between workers (`moving`).  A statement works on all its
+rows at once.  If rows of one REPLACE, IGNORE or ON DUPLICATE KEY UPDATE conflict with each other, they run in rounds,
+so that each row sees the one before.
 
-Keeps true: a statement that raises SqlError leaves its stage as it was; keys and UNIQUE indexes hold after
-every statement (not in its midst: UPDATE t SET id = id + 1 is fine).
+Keeps true: a statement that raises SqlError leaves its stage unchanged.  Keys and UNIQUE indexes hold after every
+statement, not within one: UPDATE t SET id = id + 1 works.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
-    """Run one statement on its table's stage; errors come back in the result."""
+    """Run one statement on its table's stage; return an error as part of the result."""
     mark = stage.mark()
     try:
         refuse_gone(stage.table, statement)
@@ -96,7 +96,7 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
 
 
 def _clear(stage: Stage, statement: Clear, symbols: Symbols) -> WriteResult:
-    """All rows go, uncounted as in MySQL; AUTO_INCREMENT begins anew."""
+    """Remove all rows and reset AUTO_INCREMENT; as in MySQL, the result counts no rows."""
     if stage.counters.rows > statement.most:
         raise took_too_much(statement.most)
     stage.add(removal(stage, find(stage, None, symbols)))
@@ -105,20 +105,22 @@ def _clear(stage: Stage, statement: Clear, symbols: Symbols) -> WriteResult:
 
 
 def bare(error: SqlError) -> SqlError:
-    """The error as a value: without its traceback, whose frames would keep the database open."""
+    """A copy of the error without its traceback, whose frames would keep the database open."""
     return SqlError(error.code, error.state, error.message)
 
 
 def joins(statement: Statement, first: Statement) -> bool:
-    """Can the INSERT be run in one with those from `first` on?"""
+    """True if the INSERT can run as one statement together with those from `first` on."""
     return (isinstance(statement, Insert) and isinstance(first, Insert)
             and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
             and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
 
 
 def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
-    """Run plain INSERTs of the same columns, which clients sent at the same time, as one; one after the
-    other only if one of them fails."""
+    """Run plain INSERTs of the same columns, which clients sent at the same time, as one statement.
+
+    If one of them fails, they run one after the other.
+    """
     sizes = [len(s.rows) for s in statements]
     rows = [row for s in statements for row in s.rows]
     ends = list(accumulate(sizes))
@@ -130,7 +132,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
         whole.run()
     except (InvariantViolation, StoreBroken):
         raise
-    except Exception:  # whose fault it is shows one by one
+    except Exception:  # run one by one, each statement gets its own error
         stage.undo(mark)
         return [run(stage, statement, symbols) for statement in statements]
     if whole.ids is None:
@@ -142,7 +144,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
 
 
 def refuse_gone(table: Table, statement: Statement) -> None:
-    """SqlError 1412 where the statement was planned when the table had columns that were dropped since."""
+    """Raise SqlError 1412 if a column that the statement was planned with has been dropped."""
     if not table.dropped or isinstance(statement, Clear | Move | Load):
         return
     if not table.dropped.isdisjoint(named_columns(statement)):
@@ -154,7 +156,7 @@ def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) ->
 
 
 def _move(stage: Stage, statement: Move) -> WriteResult:
-    """SqlError 1062 where a row that comes has a key that is taken."""
+    """Remove and add the rows of a Move.  Raises SqlError 1062 if an added row's key is taken."""
     table, gone = stage.table, list(statement.gone)
     there = stage.get(table.family, gone)
     if None in there:
@@ -180,19 +182,19 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
 
 # ------------------------------------------------------------------ INSERT
 def met(stage: Stage, statement: Insert, symbols: Symbols) -> list[bytes]:
-    """The keys of stored rows that have a key, or an entry in a UNIQUE index, of a row of the INSERT."""
+    """The keys of stored rows that share a key, or an entry in a UNIQUE index, with a row of the INSERT."""
     return _Insert(stage, statement, symbols).met()
 
 
 class _Insert:
-    """One INSERT or REPLACE."""
+    """Runs one INSERT or REPLACE."""
 
     def __init__(self, stage: Stage, statement: Insert, symbols: Symbols):
         self.stage, self.statement, self.symbols = stage, statement, symbols
         self.table = stage.table
-        self.ids: Codes | None = None  # of each row the AUTO_INCREMENT value that it has, once it is done
-        self.generated: Sequence[int] = ()  # rows whose value we made
-        self.met_rows: set[int] = set()  # rows that did not come, as they met others
+        self.ids: Codes | None = None  # after the run: the AUTO_INCREMENT value of each row
+        self.generated: Sequence[int] = ()  # rows whose value was generated here
+        self.met_rows: set[int] = set()  # rows that were not added because they conflict with others
 
     def run(self) -> WriteResult:
         codes = self._convert()
@@ -216,7 +218,7 @@ class _Insert:
         return self._result(self._rounds(codes, keys, alone))
 
     def met(self) -> list[bytes]:
-        """The keys of stored rows that its rows meet, in whatever index."""
+        """The keys of stored rows that its rows conflict with, in any index."""
         codes = self._convert()
         keys = self.table.keys(codes) if self.table.key else self.table.bag_keys(1, codes.shape[1])
         stored = self.stage.get(self.table.family, keys) if self.table.key else ()
@@ -227,7 +229,7 @@ class _Insert:
         return list(dict.fromkeys(found))
 
     def _moves_keys(self) -> bool:
-        """May ON DUPLICATE KEY UPDATE give a row another key?"""
+        """True if ON DUPLICATE KEY UPDATE assigns a key column."""
         keys = {c for cols in (self.table.key, *(i.columns for i in self.table.unique_indexes)) for c in cols}
         return any(column in keys for column, _ in self.statement.assignments)
 
@@ -239,7 +241,7 @@ class _Insert:
         return WriteResult(affected, 0 if first is None else int(self.ids[first]), met, row_id=int(self.ids[-1]))
 
     def _numbered(self) -> Sequence[int]:
-        """The rows whose AUTO_INCREMENT value was generated, here or where they were placed."""
+        """The rows whose AUTO_INCREMENT value was generated, here or where the statement was routed."""
         return self.generated if len(self.generated) else self.statement.numbered
 
     def generated_ids(self) -> list[int]:
@@ -267,7 +269,7 @@ class _Insert:
         return codes
 
     def _values(self) -> tuple[int, Sequence[Any]]:
-        """How many rows, and the values of each given column."""
+        """The number of rows, and the values of each named column."""
         rows, width = self.statement.rows, len(self.statement.columns)
         if isinstance(rows, (pa.RecordBatch, pa.Table)):
             if rows.num_columns != width:
@@ -280,7 +282,7 @@ class _Insert:
         return len(rows), [list(map(itemgetter(column), rows)) for column in range(width)]
 
     def _generate(self, codes: Codes, column: Column) -> None:
-        """Fill in AUTO_INCREMENT values for NULL and 0, in row order; explicit ones raise the mark."""
+        """Fill in AUTO_INCREMENT values for NULL and 0, in row order; explicit values raise the counter."""
         wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
         mark = self.stage.counters.auto_increment
         if not len(wanted):
@@ -301,7 +303,7 @@ class _Insert:
 
     # ---------------------------------------------------------------- keys that are taken
     def _conflicts(self, codes: Codes, keys: list[bytes]) -> list[tuple[Index | None, Mask]]:
-        """For the key and each unique index: which rows find theirs taken, by a stored or an earlier row."""
+        """For the key and each unique index: the mask of rows whose entry a stored or an earlier row has."""
         found: list[tuple[Index | None, Mask]] = []
         if self.table.key and not self._surely_new():
             found.append((None, self._taken(self.table.family, keys)))
@@ -311,7 +313,7 @@ class _Insert:
         return [(index, mask) for index, mask in found if mask.any()]
 
     def _surely_new(self) -> bool:
-        """Are all keys AUTO_INCREMENT values that we made?  They lie above every stored one."""
+        """True if all keys are newly generated AUTO_INCREMENT values, which are above every stored one."""
         return (self.table.key == (self.table.definition.auto_increment,)
                 and len(self.generated) == len(self.statement.rows))
 
@@ -327,9 +329,9 @@ class _Insert:
 
     # ---------------------------------------------------------------- REPLACE, IGNORE, ON DUPLICATE KEY UPDATE
     def _rounds(self, codes: Codes, keys: list[bytes], alone: bool) -> int:
-        """All rows, such that rows of one key see each other in order; how many rows were affected.
+        """Run all rows so that rows with the same key see each other in order; return how many were affected.
 
-        alone: a UNIQUE index is involved, so that any row may meet any other: one at a time.
+        alone: a UNIQUE index is involved, so any row may conflict with any other and each runs in its own round.
         """
         if alone:
             rounds = [[row] for row in range(len(keys))]
@@ -346,7 +348,7 @@ class _Insert:
         return sum(run_round(codes[:, rows], [keys[r] for r in rows], rows) for rows in rounds)
 
     def _victims(self, codes: Codes, keys: list[bytes]) -> list[bytes | None]:
-        """For each row the key of a stored row that it meets: by primary key, else by a UNIQUE index."""
+        """For each row the key of a stored row that it conflicts with: by primary key, else by a UNIQUE index."""
         victims: list[bytes | None] = [None] * len(keys)
         if self.table.key:
             stored = self.stage.get(self.table.family, keys)
@@ -367,7 +369,7 @@ class _Insert:
         return self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
 
     def _replace(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
-        """2 for a row that replaces another, 1 for one that is new or the same as before."""
+        """Count 2 for a row that replaces another, 1 for a new or an unchanged one."""
         affected, rows = 0, list(range(len(keys)))
         while rows:  # a row may replace one by its key and others by UNIQUE indexes
             victims = self._victims(codes[:, rows], [keys[r] for r in rows])
@@ -386,7 +388,7 @@ class _Insert:
         return affected + self._add(codes, keys, rows)
 
     def _update(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
-        """1 for a new row, 2 for an updated one, 0 for one that stays as it is."""
+        """Count 1 for a new row, 2 for an updated one, 0 for an unchanged one."""
         victims = self._victims(codes, keys)
         rows = [r for r, v in enumerate(victims) if v is not None]
         affected = self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
@@ -399,13 +401,13 @@ class _Insert:
         return affected
 
     def _stand(self, new: Codes, rows: list[int]) -> None:
-        """Updated rows stand where these were to come."""
+        """Record that updated rows replace these rows of the statement."""
         self.met_rows.update(rows)
         if self.ids is not None:
             self.ids[rows] = new[self.table.definition.auto_increment]
 
     def _assignments(self) -> Assignments:
-        """Over the row that is there, and then the new one."""
+        """The assignments, over the stored row followed by the new one."""
         def place(c: Col) -> Expr:
             return c if c.index < NEW else Col(c.type, c.nullable, c.index - NEW + self.table.width)
 

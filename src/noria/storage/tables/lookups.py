@@ -1,8 +1,8 @@
-"""Rows under keys: all at once, or in slices.
+"""Looks up rows by keys, all at once or in slices.
 
-Keeps true: keys come in their order, and rows under one in the order of what they are looked up by (the primary key, or
-an index, whose entries end with it); so where a row lies depends on the row alone, and what is written between two
-slices lies either before the place that they have come to or behind it.
+Keeps true: keys are answered in their order.  The rows of a key are in the order of the primary key or of the index
+entries, which end with it.  So a row's place depends on the row alone.  A row written between two slices lies either
+before the current place or behind it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from noria.storage.tables.table import Index, Table
 
 
 def access(source: Table, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
-    """`Table.way` of columns that have one."""
+    """The index and columns of `Table.way`.  Raises KeyError if there are none."""
     found = source.way(columns)
     if found is None:
         raise KeyError(f"no index of {source.name} on columns {columns}: add_index first")
@@ -47,7 +47,7 @@ def under(engine: Engine, source: Table, index: Index | None, starts: list[bytes
 
 
 def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
-    """The values that are there, and their ordinals."""
+    """The values that are not None, and their ordinals."""
     if None not in values:
         return values, ordinals  # type: ignore[return-value]  # none of them is None
     rows = [r for r, v in enumerate(values) if v is not None]
@@ -56,7 +56,7 @@ def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], C
 
 def agreeing(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes, ordinals: Codes
              ) -> tuple[Codes, Codes]:
-    """Of rows that were found by some of the columns those that have the keys' values in the others, too."""
+    """Of rows found by some of the columns, those that match the keys in the other columns, too."""
     rest = tuple(c for c in columns if c not in order)
     if not rest or not len(ordinals):
         return rows, ordinals
@@ -74,7 +74,7 @@ class KeyedScan:
         self._table = source.definition
         self._index, self._order = access(source, columns)
         self._keys, self._starts = keys, prefixes(source, columns, self._order, keys)
-        self._at = 0  # the ordinal of the key that it has come to
+        self._at = 0  # the ordinal of the current key
         self._after: bytes | None = None  # the last of its entries that was read
 
     @property

@@ -4,11 +4,12 @@
     fence               the latest owner's epoch
     catalog             JSON: the program's statements, the tables, the last table id
     index:<family>      JSON: an index that is complete
-    counters:<family>   rows, AUTO_INCREMENT mark and row number of a table (`table.Counters`)
+    counters:<family>   rows, AUTO_INCREMENT counter and row number of a table (`table.Counters`)
     done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.Done`)
-    history:<version>   JSON: a change of the program (`packets.Note`); the version has ten digits, so that they are in
-                        order; only the last ones are there
-    ingest              JSON: a bulk load that is being taken over (`bulk`)
+    history:<version>   JSON: one of the last changes of the program (`packets.Note`); versions have ten digits to sort
+    ingest              JSON: a bulk load that is being ingested (`bulk`)
+
+`check_format` and `check_fence` decide whether a process may use the directory; `sweep` drops what a crash left.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def get(engine: Engine, key: bytes) -> bytes | None:
     return value
 
 
-# ------------------------------------------------------------------ may this process use the directory?
+# ------------------------------------------------------------------ the right to use the directory
 def check_format(engine: Engine, path: str, renew: Callable[[Engine, WriteBatch], None]) -> None:
-    """renew: makes what an older format has as this one has it."""
+    """Check the format version, and upgrade an older one.  renew: rewrites entries whose format changed."""
     stored = get(engine, _FORMAT)
     if stored is None or (stored.isdigit() and int(stored) < FORMAT):
         if stored is None and engine.families() != [META]:
@@ -78,7 +79,7 @@ def with_id(table: TableDef, id: int) -> TableDef:
 
 
 def read_catalog(engine: Engine) -> tuple[tuple[str, ...], list[TableDef], int]:
-    """The program's statements, its tables, and the last table id ever given."""
+    """The program's statements, its tables, and the greatest table id ever used."""
     stored = get(engine, _CATALOG)
     if stored is None:
         return (), [], 0
@@ -98,12 +99,12 @@ def put_catalog(
 
 
 def program_of(engine: Engine) -> list[tuple[bytes, bytes]]:
-    """What is the same at every worker: the catalog with its history and its indexes, as it is stored."""
+    """The entries that are the same on every worker: the catalog with its history and its indexes."""
     return [item for prefix in (_CATALOG, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
 
 
 def put_note(engine: Engine, batch: WriteBatch, version: int, note: Note) -> None:
-    """The change that leads to this version of the program; the oldest one goes."""
+    """Record the change that leads to this version of the program; drop the oldest record."""
     data = {"at": note.at, "who": note.who, "text": note.text[:HISTORY_CHARACTERS]}
     put(engine, batch, _history_key(version), json.dumps(data).encode())
     if version > HISTORY_CHANGES:
@@ -148,7 +149,7 @@ def forget_table(engine: Engine, batch: WriteBatch, table: Table) -> None:
 
 
 def sweep(engine: Engine, tables: Iterable[Table]) -> None:
-    """Drop what a crash left of tables and indexes that were never committed, or whose dropping was."""
+    """Drop what a crash left of uncommitted or dropped tables and indexes."""
     known = {META, DELTAS} | {family for t in tables for family in (t.family, *(i.family for i in t.indexes))}
     batch = WriteBatch(raw_mode=True)
     for prefix in (_INDEX, _COUNTERS):

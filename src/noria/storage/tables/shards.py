@@ -1,12 +1,12 @@
-"""Where the rows of a table are among several workers, on disk: `worker-<w>` directories, and which worker has a row.
+"""Places the rows of a table among several workers: the `worker-<w>` directories, and the owner of each row.
 
     DATA/worker-<w>/base        the store of worker w
-    DATA/workers                how many there are, where there are several
-    DATA/reshard                what is on its way to another number of workers (`resharding.py`)
-    SNAPSHOT/worker-<w>         the checkpoint of worker w; of one worker SNAPSHOT is the checkpoint itself
+    DATA/workers                the number of workers, if there are several
+    DATA/reshard                a conversion to another number of workers (`resharding.py`)
+    SNAPSHOT/worker-<w>         the checkpoint of worker w; with one worker SNAPSHOT is the checkpoint itself
 
-Keeps true: a directory is used by as many workers as it was written by; a row's worker depends on its values alone, and
-no other one lets it in.
+Keeps true: a directory is used by as many workers as wrote it.  A row's owner depends on its values alone, and no
+other worker stores it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ RESHARD, SWITCH, BEFORE = "reshard", "switch", "before-reshard"  # of `reshardin
 
 
 class WorkersDiffer(StoreError):
-    """A data directory was written by another number of workers: by how many, and what to do."""
+    """Another number of workers wrote the data directory; the message has that number and a remedy."""
 
 
 # ------------------------------------------------------------------ snapshots
 def shard_path(path: str, worker: int, workers: int) -> str:
-    """Where the worker makes its checkpoint of a snapshot at `path`."""
+    """The path of a worker's checkpoint in a snapshot at `path`."""
     return path if workers == 1 else os.path.join(path, f"worker-{worker}")
 
 
 def shards_of(path: str) -> list[str]:
-    """The checkpoints of a snapshot, by worker.  StoreError: one of them is missing."""
+    """The checkpoints of a snapshot, by worker.  Raises StoreError if one of them is missing."""
     count = _numbered(Path(path))
     return [shard_path(path, w, count) for w in range(count)] if count else [path]
 
 
 # ------------------------------------------------------------------ data directories
 def workers_of(data_dir: Path) -> int:
-    """How many workers wrote it; 0: none yet.  StoreError: what it says is not what it has, or is about to be."""
+    """How many workers wrote the directory; 0: none yet.  Raises StoreError if that is unclear or about to change."""
     if (data_dir / RESHARD / SWITCH).exists():
         raise StoreError(f"{data_dir} is on its way to another number of workers: run noria reshard again, which "
                          "completes it in a moment")
@@ -62,7 +62,7 @@ def workers_of(data_dir: Path) -> int:
 
 
 def note_workers(data_dir: Path, workers: int) -> None:
-    """Say durably by how many workers a new data directory is written."""
+    """Record durably by how many workers a new data directory is written."""
     if workers > 1:
         building = data_dir / f".{WORKERS}"
         building.write_text(f"{workers}\n")
@@ -72,7 +72,7 @@ def note_workers(data_dir: Path, workers: int) -> None:
 
 
 def check_workers(data_dir: Path, workers: int) -> None:
-    """Before so many workers use it.  A new directory becomes one of so many.  WorkersDiffer: it is one of others."""
+    """Check that the directory suits so many workers; a new one is set up for them.  Raises WorkersDiffer."""
     found = workers_of(data_dir)
     if not found:
         note_workers(data_dir, workers)
@@ -82,7 +82,7 @@ def check_workers(data_dir: Path, workers: int) -> None:
 
 
 def bases(data_dir: Path) -> list[Path]:
-    """The stores of a data directory, by worker; StoreError if it is none."""
+    """The stores of a data directory, by worker.  Raises StoreError if one is missing."""
     count = workers_of(data_dir)
     found = [data_dir / f"worker-{w}" / "base" for w in range(max(count, 1))]
     missing = next((b for b in found if not b.is_dir()), None)
@@ -96,7 +96,7 @@ def _counted(workers: int) -> str:
 
 
 def _numbered(directory: Path) -> int:
-    """How many worker-<w> there are, from 0 without a gap."""
+    """The number of worker-<w> directories.  Raises StoreError if one is missing."""
     there = {p.name for p in directory.glob("worker-*")}
     if missing := [w for w in range(len(there)) if f"worker-{w}" not in there]:
         raise StoreError(f"{directory} has no worker-{missing[0]}: it is not whole")
@@ -105,8 +105,10 @@ def _numbered(directory: Path) -> int:
 
 # ------------------------------------------------------------------ rows
 def owners(table: TableDef, columns: dict[int, pa.Array], rows: int, workers: int) -> Codes | None:
-    """The worker of each row; columns: by position, at least those of `table.sharded_by`.  None: a row may be
-    anywhere."""
+    """The worker of each row; None if any worker may store it.
+
+    columns: by position, at least those of `table.sharded_by`.
+    """
     by = table.sharded_by
     if by is None:
         return None
@@ -116,18 +118,18 @@ def owners(table: TableDef, columns: dict[int, pa.Array], rows: int, workers: in
 
 
 class Misrouted(Exception):
-    """A row came to a worker that does not own it: a defect of whoever placed it."""
+    """A worker received a row that it does not own: a defect of the router."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of the rows that a worker has."""
+    """The part of the rows that a worker owns."""
 
     worker: int = 0
     workers: int = 1
 
     def refuse_others(self, table: TableDef, rows: Codes, symbols: Symbols) -> None:
-        """Misrouted for a row that is none of this worker's.  rows: as codes."""
+        """Raise Misrouted for a row that the worker does not own.  rows: as codes."""
         by = table.sharded_by
         if self.workers == 1 or by is None:
             return
@@ -139,5 +141,5 @@ class Shard:
 
 
 def spread_families(table: TableDef | None) -> frozenset[str]:
-    """The column families of UNIQUE indexes of which several workers have entries."""
+    """The column families of UNIQUE indexes whose entries several workers have."""
     return frozenset(index_family_of(table, i.columns, True) for i in table.spread_unique) if table else frozenset()

@@ -1,8 +1,9 @@
-"""Building SST files outside the store, in Spark's tasks: rows to entries, sorted entries to a file.
+"""Builds SST files outside the store, in Spark's tasks: rows to entries, sorted entries to a file.
 
-For a table's rows and for each of its indexes a load does: `entries` in every task (key and value as binary
-columns), Spark sorts by key (its order of binary columns is RocksDB's) into ranges, `write_file` in every task.
-`RocksStore.ingest` takes the files.  Beside each file lies `<file>.json`: its rows and first and last key.
+A load does the following for a table's rows and for each of its indexes.  Every task runs `entries`, which returns key
+and value as binary columns.  Spark sorts by key into ranges; its order of binary columns is RocksDB's.  Every task then
+runs `write_file`.  `RocksStore.ingest` ingests the files.  Beside each file, `<file>.json` has its rows and its first
+and last key.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ class SstFile:
 
 
 def bag_rows(load: int, partition: int, first: int, rows: int) -> Codes:
-    """Row numbers for a table without a primary key, apart from those of INSERT.  load: a number drawn for
-    this load (two loads that draw the same are told apart when the second is taken: draw again)."""
+    """Row numbers for a table without a primary key, distinct from those of INSERT.
+
+    load: a number drawn for this load.  If two loads draw the same, the second is rejected: draw again.
+    """
     if partition >= 1 << _PARTITION_BITS or first + rows > 1 << _ROW_BITS:
         raise StoreError(f"partition {partition} of the load is too large: use at most {1 << _PARTITION_BITS} "
                          f"partitions of at most {1 << _ROW_BITS} rows")
@@ -51,7 +54,7 @@ def bag_rows(load: int, partition: int, first: int, rows: int) -> Codes:
 
 
 def entries(table: TableDef, index: Index | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What a family holds for these rows: the table's own (index None) or an index's.
+    """The entries of a family for these rows: the table's own (index None) or an index's.
 
     The batch has columns of `values.arrow_type` by the table's names (for an index at least its own and the
     key's); for a table without a primary key also ROW_NUMBER.
@@ -84,10 +87,10 @@ def _row_keys(table: TableDef, batch: pa.RecordBatch) -> list[bytes]:
 def write_file(
     path: str, batches: Iterable[pa.RecordBatch], on_duplicate: Callable[[bytes, bytes], object] | None = None
 ) -> SstFile | None:
-    """Entries, sorted by key, as one file; None if there are none.
+    """Write entries, sorted by key, to one file; None if there are none.
 
-    on_duplicate: called with key and value of an entry whose key was there before, which is left out; without
-    it such an entry is SqlError 1062.
+    on_duplicate: called with key and value of an entry that repeats a key and is left out; without it such an entry
+    raises SqlError 1062.
     """
     writer = SstFileWriter(table_options())
     rows, first, last = 0, b"", b""
@@ -127,7 +130,7 @@ def _distinct(
 
 
 def describe(path: str) -> SstFile:
-    """The file's rows and range, as `write_file` noted them."""
+    """The file's rows and range, as `write_file` recorded them."""
     try:
         with open(path + ".json") as file:
             noted = json.load(file)

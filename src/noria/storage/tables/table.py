@@ -1,9 +1,9 @@
-"""One base table on disk: its families, and codes to keys and rows and back.
+"""One base table on disk: its families, and the encoding of codes as keys and rows.
 
-A table's rows are in family `t<id>` under the primary key.  A table without one is a bag: its key is a row
-number of 8 bytes that nobody sees, so equal rows are as many rows.  An index is a family of its own, from
-(index columns, key) to key; a UNIQUE one from (index columns) to key, except for rows with a NULL in it, which
-are never equal and are kept the first way.
+A table's rows are in family `t<id>` under the primary key.  A table without one is a bag: its key is an invisible row
+number of 8 bytes, so equal rows stay several rows.  An index is a family of its own that maps (index columns, key) to
+key.  A UNIQUE index maps (index columns) to key.  A row with a NULL in it equals no other row and is stored as in a
+plain index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Index:
-    """An index of a table; `name` is what MySQL's messages call it."""
+    """An index of a table; `name` is the name in MySQL's messages."""
 
     columns: tuple[int, ...]
     unique: bool
@@ -48,11 +48,11 @@ class Index:
 
 
 class Counters(NamedTuple):
-    """What changes with the rows and is stored in the same commit."""
+    """A table's counters, which are stored in the same commit as its rows."""
 
     rows: int = 0
-    auto_increment: int = 0  # the greatest value given out or stored
-    row_number: int = 0  # of bags: the last one used
+    auto_increment: int = 0  # the greatest value generated or stored
+    row_number: int = 0  # of tables without a primary key: the last one used
 
     def to_bytes(self) -> bytes:
         return _COUNTERS.pack(*self)
@@ -70,11 +70,11 @@ class Table:
 
     def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
         self._symbols = symbols
-        self.fitting: Fitting | None = None  # looks at what is written
+        self.fitting: Fitting | None = None  # checks what is written
         self._define(definition)
         self.indexes: list[Index] = list(indexes)
-        self.building: list[Index] = []  # written like the others, and not looked up yet (`indexing`)
-        self.awaited: list[IndexBuild] = []  # whose entries Spark makes: they are told of writes
+        self.building: list[Index] = []  # maintained by writes, and not looked up yet (`indexing`)
+        self.awaited: list[IndexBuild] = []  # builds that wait for Spark's files: `written` is called on them
         self.counters = Counters()
 
     def _define(self, definition: TableDef) -> None:
@@ -88,9 +88,11 @@ class Table:
         self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
 
     def redefine(self, definition: TableDef) -> None:
-        """Other columns, names, declared indexes, defaults, AUTO_INCREMENT: what is on disk stays as it is, or is
-        another family's by now (`rekeying`).  An index
-        that is declared no more may go when no view needs it."""
+        """Set another definition: columns, names, declared indexes, defaults, AUTO_INCREMENT.
+
+        Stored rows stay as they are, or are in another family by now (`rekeying`).  An index that is no longer declared
+        may be dropped once no view needs it.
+        """
         self._define(definition)
         if self.fitting is not None:
             self.counters = self.counters._replace(auto_increment=max(self.fitting.top, self.fitting.reached))
@@ -100,7 +102,7 @@ class Table:
             auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
 
     def declared(self, columns: tuple[int, ...]) -> str:
-        """The name under which an index of these columns is declared, if it is."""
+        """The name under which an index of these columns is declared, or ""."""
         return next((i.name for i in self.definition.indexes if i.columns == columns and not i.unique), "")
 
     @property
@@ -114,11 +116,11 @@ class Table:
         return [*self.building, *(b.index for b in self.awaited if b.index not in self.building)]
 
     def refuse_others(self, shard: Shard, rows: Codes) -> None:
-        """Misrouted for a row that is none of the worker's."""
+        """Raise Misrouted for a row that the worker does not own."""
         shard.refuse_others(self.definition, rows, self._symbols)
 
     def abandon(self) -> None:
-        """Nothing is built any more."""
+        """Forget the unfinished indexes."""
         self.building.clear()
         self.awaited.clear()
 
@@ -128,15 +130,17 @@ class Table:
 
     # ---------------------------------------------------------------- to bytes
     def keys(self, columns: Codes) -> list[bytes]:
-        """Primary keys of rows; a bag's keys come from `bag_keys`."""
+        """Primary keys of rows; `bag_keys` makes those of a table without one."""
         return keys_of([columns[c] for c in self.key], self.key_types, self._symbols)
 
     def bag_keys(self, first: int, rows: int) -> list[bytes]:
         return keys_of([span(first, rows)], (BIGINT,), self._symbols)
 
     def rows(self, columns: Codes) -> list[bytes]:
-        """Packed rows.  SqlError 1048 where a key or NOT NULL column is NULL and 1690 where a value is an evaluation
-        error, whatever computed the row: no such row is ever stored."""
+        """Pack rows.  Raises SqlError 1048 for a NULL in a key or NOT NULL column, 1690 for an evaluation error.
+
+        Hence no such row is ever stored, whatever computed it.
+        """
         if columns.shape[1] and columns.item(columns.argmin()) < MIN_INT:
             self._refuse_absent(columns)
         return rows_of(columns, self.types, self._symbols)
@@ -166,13 +170,13 @@ class Table:
 
     @staticmethod
     def nulls_in(index: Index, columns: Codes) -> npt.NDArray[np.bool_]:
-        """Which rows have a NULL in the index: UNIQUE does not hold for them."""
+        """The mask of rows with a NULL in the index: UNIQUE does not hold for them."""
         found: npt.NDArray[np.bool_] = (columns[list(index.columns)] == NULL_CODE).any(axis=0)
         return found
 
     # ---------------------------------------------------------------- from bytes
     def codes(self, values: Sequence[bytes], texts: Collection[int] | None = None) -> Codes:
-        """(width, rows) codes of packed rows; `texts` as `unpack_rows` has it."""
+        """(width, rows) codes of packed rows; `texts` as in `unpack_rows`."""
         texts = None if self._converted else texts
         codes = unpack_rows(values, self.types, self._defaults, self._symbols, texts)
         if self._converted and len(values):
@@ -198,9 +202,9 @@ class Table:
 
     # ---------------------------------------------------------------- which index answers
     def access(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
-        """How to find rows by these columns: (index or None for the key itself, columns in its order).
+        """The way to find rows by these columns: (index, or None for the key itself; columns in its order).
 
-        The whole key first, then a whole unique index, then a prefix of either; None if only a scan would do.
+        The whole key is preferred, then a whole unique index, then a prefix of either; None if only a scan helps.
         """
         wanted = set(columns)
         order: list[tuple[Index | None, tuple[int, ...]]] = [
@@ -215,12 +219,14 @@ class Table:
         return None
 
     def serving(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
-        """As `access`; else the primary key where it is among these columns: what else they say is compared."""
+        """As `access`, or else the primary key if these columns include it; the other columns must be compared."""
         return self.access(columns) or ((None, self.key) if self.key and set(self.key) < set(columns) else None)
 
     def way(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:
-        """As `serving`; else an index whose columns are among these, until there is a better one: many rows may have to
-        be compared."""
+        """As `serving`, or else an index whose columns are among these.
+
+        That serves until there is a better index, because many rows may have to be compared.
+        """
         found = self.serving(columns)
         if found is None:
             within = [i for i in self.indexes if set(i.columns) < set(columns)]

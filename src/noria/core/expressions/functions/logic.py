@@ -4,10 +4,10 @@
     and or not xor is_null is_true                       three-valued logic, to BOOL
     coalesce if case nullif greatest least concat        any type
 
-Compared values are of one kind, or INT with DECIMAL; the scales of decimals may differ (but not under nseq); text is
-compared exactly when one side is BIN; `in` has non-NULL constants only after its first argument.  Conditions are
-BOOL codes (1, 0, NULL, error).  case(condition, value, …, else) always has an else, like(text, pattern, escape) an
-escape; the branches of a choice have the result's type (text: of any length).
+Compared values are of one kind, or INT with DECIMAL.  The scales of decimals may differ, but not under nseq.  Text is
+compared exactly if one side is BIN.  `in` has only non-NULL constants after its first argument.  Conditions are BOOL
+codes (1, 0, NULL, error).  case(condition, value, …, else) always has an else, like(text, pattern, escape) an escape.
+The branches of a choice have the result's type (text: of any length).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Typing of arithmetic: add sub mul div intdiv mod neg abs round truncate floor ceil.
 
-The arguments of add, sub, intdiv, mod are all DOUBLE, all INT, or all DECIMAL of one scale; those of mul and div all
-DOUBLE, or INT and DECIMAL of any scales.  An INT result is unsigned where an argument is, and then never negative.
+The arguments of add, sub, intdiv and mod are all DOUBLE, all INT, or all DECIMAL of one scale.  Those of mul and div
+are all DOUBLE, or INT and DECIMAL of any scales.  An INT result is unsigned if an argument is, and then never negative.
 """
 
 from __future__ import annotations

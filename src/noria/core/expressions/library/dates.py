@@ -94,8 +94,11 @@ def _unix(codes: Codes) -> Codes:
 
 
 def week(day: date, mode: int) -> tuple[int, int]:
-    """Year and week.  Bits of mode: 1 weeks start on Monday, 2 weeks are numbered from 1 (never 0), 4 the first
-    week is the one that holds the year's first such day (else: four days of the year)."""
+    """Year and week.
+
+    Bits of mode: 1: weeks start on Monday; 2: weeks are numbered from 1, never 0; 4: the first week is the one with the
+    year's first such day, else the one with four days of the year.
+    """
     monday_first, year_wanted, first_weekday = bool(mode & 1), bool(mode & 2), bool(mode & 4)
     if not monday_first:
         first_weekday = not first_weekday

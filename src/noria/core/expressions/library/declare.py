@@ -1,15 +1,15 @@
-"""How a function of the library is declared: its name, what it takes, what it gives, and how it is worked out.
+"""Declares functions of the library: name, argument types, result type, and code.
 
     "lpad": Function((TEXT, INT, TEXT), text, values=lpad)          once per distinct row of arguments, in Python
     "sqrt": Function((DOUBLE,), DOUBLE, codes=np.sqrt)              once per batch, over arrays
 
-That one entry is all there is to a function: `functions` casts the arguments to what it takes and types the
-call, `evaluate` runs it, Spark runs the same code where it has no equal of its own (`spark/lowering/expressions.py`).
+That one entry is the whole function.  `functions` casts the arguments to the declared types and types the call, and
+`evaluate` runs it.  Spark runs the same code if it has no equivalent of its own (`spark/lowering/expressions.py`).
 
-* `values` gets Python values and gives one, None for NULL; an exception makes the row an error.  A `codes` function
-  gets and gives arrays: float64 where it says DOUBLE (NaN is NULL, infinity an error), else codes; it need not look at
-  NULL and errors, whose rows are masked afterwards.
-* A NULL argument gives NULL and `values` never sees it, unless the function `sees_null`.
+* A `values` function receives Python values and returns one, None for NULL; an exception makes the row an error.
+* A `codes` function receives and returns arrays: float64 for DOUBLE (NaN is NULL, infinity an error), else codes.  It
+  may ignore NULL and errors, whose rows are masked afterwards.
+* A NULL argument yields NULL and `values` never receives it, unless the function `sees_null`.
 """
 
 from __future__ import annotations

@@ -173,9 +173,11 @@ _CLASSES = {"alpha": "^\\W\\d_", "digit": "0-9", "alnum": "^\\W_", "upper": "A-Z
 
 @lru_cache(maxsize=512)
 def pattern(text: str, flags: str) -> regex.Pattern[str]:
-    """A pattern as Python's, whose matches take a `timeout`: some go through all ways to match, and never end.
+    """A pattern as Python's, whose matches have a `timeout`, because backtracking may never end.
+
     Classes like [[:digit:]] and the word marks [[:<:]] are translated.
-    flags: c exact, i without case, m ^ and $ at each line, n the dot takes newlines, u only \\n ends a line."""
+    flags: c exact, i without case, m ^ and $ at each line, n the dot matches newlines, u only \\n ends a line.
+    """
     chosen = regex.VERSION0 | (regex.IGNORECASE if "i" in flags and flags.rfind("i") > flags.rfind("c") else 0)
     chosen |= (regex.MULTILINE if "m" in flags else 0) | (regex.DOTALL if "n" in flags else 0)
     text = text.replace("[[:<:]]", r"\b(?=\w)").replace("[[:>:]]", r"\b(?<=\w)")
