@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.control.catalog.holding import Holding, reading
+from noria.control.catalog.holding import ViewIndex, reading
 from noria.control.catalog.published import columns_asked
 from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
@@ -92,7 +92,7 @@ def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
 def lent(program: Text) -> dict[str, tuple[ViewDef, Through]]:
     """Views that have no reader, and whose they are read in, as a program has them that makes them in this order and
     reads none on the way."""
-    held, found = Holding(), dict[str, tuple[ViewDef, Through]]()
+    held, found = ViewIndex(), dict[str, tuple[ViewDef, Through]]()
     views = {v.name: v for v in program.views.values() if not v.internal}
     for view in views.values():
         held.add(view.name, view)

@@ -313,7 +313,7 @@ def test_joins_in_any_order_are_read_through_one(db: Database, seed: int) -> Non
 
 def test_a_view_over_other_tables_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether one is read in another is asked of views over just the same tables."""
-    held, asked, places_for = holding.Holding(), list[ViewDef](), holding.places_for
+    held, asked, places_for = holding.ViewIndex(), list[ViewDef](), holding.places_for
     monkeypatch.setattr(holding, "places_for", lambda view: asked.append(view) or places_for(view))
     a, b = (mir.Base(TableDef(n, (Column("id", INT, False), Column("v", INT)), (0,), table_id=i))
             for i, n in enumerate("ab", 1))

@@ -18,7 +18,7 @@ import noria
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
-from noria.dataflow.backfill.backfills import Builds
+from noria.dataflow.backfill.backfills import Backfills
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
@@ -57,14 +57,14 @@ def test_a_view_that_is_not_read_has_no_node(db: Database) -> None:
 def test_a_read_that_takes_too_long_tells_how_far_its_view_is(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     db.table("t").insert([(i, i % 7, i) for i in range(10, 9_000)])
     db.sql(f"CREATE VIEW v AS {PER_A}")
-    step, slices = Builds.step, [9]
+    step, slices = Backfills.step, [9]
 
-    def some(builds: Builds) -> None:
+    def some(builds: Backfills) -> None:
         slices[0] -= 1
         if slices[0] > 0:
             step(builds)
 
-    monkeypatch.setattr(Builds, "step", some)
+    monkeypatch.setattr(Backfills, "step", some)
     with pytest.raises(SqlError, match=r"300 ms\); meanwhile view 'v' is [0-9]+ % filled and goes on \(SHOW NORIA MIG"):
         db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
     slices[0] = 10**9
@@ -76,7 +76,7 @@ def test_a_view_that_fills_is_read_by_one_shots(db: Database, monkeypatch: pytes
     db.table("t").insert([(i, i % 7, i) for i in range(10, 30_000)])
     db.sql("CREATE VIEW v AS SELECT t.id, u.a FROM t JOIN t AS u ON u.id = t.id WHERE t.b > 5")
     with monkeypatch.context() as m:
-        m.setattr(Builds, "next", lambda builds: None)
+        m.setattr(Backfills, "next", lambda builds: None)
         with pytest.raises(SqlError, match=r"view 'v' is .* filled and goes on"):
             db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
         db.sql("INSERT INTO t VALUES (99000, 3, 6)")

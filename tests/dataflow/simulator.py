@@ -20,9 +20,9 @@ from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.core.types import TableDef
 from noria.core.values import decode
-from noria.dataflow.cluster.exchanges import Shards
+from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import exchanges_above
-from noria.dataflow.cluster.remote_scan import Elsewhere, Pieces, SpreadOneShot
+from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot, RemoteScan
 from noria.dataflow.engine.evict import evict, evict_bytes, evictable, hold_limit
 from noria.dataflow.graph import text
 from noria.dataflow.graph.nodes import Mode, Node, Remote, folded_keys
@@ -73,8 +73,8 @@ class ShardRig(Rig):
         super().__init__(tables, [], make_views, symbols)
         self.rng, self.engine.builds.at_once_rows = rng, at_once_rows
         self.worker = worker
-        self.shards = self.engine.shards = Shards(self.engine, worker, workers, send, incarnation)
-        self.elsewhere = Elsewhere(self.engine, worker, workers, send, incarnation << 40)
+        self.shards = self.engine.shards = Exchanges(self.engine, worker, workers, send, incarnation)
+        self.elsewhere = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
 
     def settle(self) -> None:
         """Between ticks: all that waits and can go on, and some slices."""
@@ -372,7 +372,7 @@ class Cluster:
         self.catching = rig, view
 
         def again() -> None:
-            shot = SpreadOneShot(rig.engine, 10**6, texts, pieces)
+            shot = RemoteOneShot(rig.engine, 10**6, texts, pieces)
             try:
                 rows, ordinal = shot.read(top, told.key, keys, nulls)
             except Remote as r:

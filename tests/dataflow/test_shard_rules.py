@@ -16,14 +16,14 @@ from dataflow.simulator import Cluster
 from dataflow.test_shards import run
 from noria.core.batch import Batch
 from noria.core.types import TableDef
-from noria.dataflow.backfill.backfills import Builds
-from noria.dataflow.backfill.exchange_state import Serving
+from noria.dataflow.backfill.backfills import Backfills
+from noria.dataflow.backfill.exchange_state import BackfillSender
 from noria.dataflow.cluster import exchanges
 from noria.dataflow.cluster.exchange_server import Values
-from noria.dataflow.cluster.exchanges import Shards
-from noria.dataflow.cluster.frontier import Marks
-from noria.dataflow.cluster.pending import Gather, Gathers, Waiting, asked_of
-from noria.dataflow.cluster.remote_scan import Elsewhere, Pieces
+from noria.dataflow.cluster.exchanges import Exchanges
+from noria.dataflow.cluster.frontier import FrontierRequests
+from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
+from noria.dataflow.cluster.remote_scan import Pieces, RemoteScan
 from noria.dataflow.engine import evict
 from noria.dataflow.graph import layout
 from noria.dataflow.graph.nodes import Mode
@@ -54,20 +54,20 @@ def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """R2: requests are served when a walk's outputs are sent, not on its way."""
-    split, tick = Shards.split, Cluster.tick
+    split, tick = Exchanges.split, Cluster.tick
 
     def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
         rig.shards.asked = [c for (_, to), c in self.channels.items() if to == rig.worker]
         tick(self, rig, *arguments)
 
-    def served(self: Shards, node: Any, rows: Batch) -> Batch:
+    def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
         for sender, messages in enumerate(self.asked):  # type: ignore[attr-defined]
             if messages and isinstance(messages[0], Request):
                 self.giving.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)
 
     monkeypatch.setattr(Cluster, "tick", ticked)
-    monkeypatch.setattr(Shards, "split", served)
+    monkeypatch.setattr(Exchanges, "split", served)
 
 
 def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,14 +202,14 @@ def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
     """R4: an update of a worker that has answered joins its piece."""
-    monkeypatch.setattr(Shards, "join", lambda self, sender, node, rows: None)
+    monkeypatch.setattr(Exchanges, "join", lambda self, sender, node, rows: None)
 
 
 def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     """R4: one of a worker that has not is dropped."""
-    join = Shards.join
+    join = Exchanges.join
 
-    def join_all(self: Shards, sender: int, node: Any, rows: Batch) -> None:
+    def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
         before = [(g, dict(g.answered)) for g in self._gathers]
         for g, _ in before:
             g.answered = dict(g.wanted)
@@ -217,17 +217,17 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
         for g, answered in before:
             g.answered = answered
 
-    monkeypatch.setattr(Shards, "join", join_all)
+    monkeypatch.setattr(Exchanges, "join", join_all)
 
 
 def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: an eviction voids the piece of its sender."""
-    monkeypatch.setattr(Shards, "_void", lambda self, g, worker, keys: None)
+    monkeypatch.setattr(Exchanges, "_void", lambda self, g, worker, keys: None)
 
 
 def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """R7: evictions cross exchanges."""
-    monkeypatch.setattr(Shards, "evict", lambda self, node, cols, p: None)
+    monkeypatch.setattr(Exchanges, "evict", lambda self, node, cols, p: None)
 
 
 def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,67 +249,67 @@ def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: its pieces are void, and asked for again."""
-    lost = Shards.lost
+    lost = Exchanges.lost
 
-    def without(self: Shards, worker: int) -> None:
-        mine, self._gathers = self._gathers, Gathers()
+    def without(self: Exchanges, worker: int) -> None:
+        mine, self._gathers = self._gathers, PendingGathers()
         asks = dict(self._asks)
         lost(self, worker)
         self._asks |= asks
         for g in mine:
             self._gathers.add(g)
 
-    monkeypatch.setattr(Shards, "lost", without)
+    monkeypatch.setattr(Exchanges, "lost", without)
 
 
 def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: what derives from its rows is evicted."""
-    monkeypatch.setattr(Shards, "_evict_from", lambda self, worker, node, cols: None)
+    monkeypatch.setattr(Exchanges, "_evict_from", lambda self, worker, node, cols: None)
 
 
 def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: full states gather again."""
-    monkeypatch.setattr(Shards, "_gather_again", lambda self, node, worker: None)
+    monkeypatch.setattr(Exchanges, "_gather_again", lambda self, node, worker: None)
 
 
 def loss_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: what a lost worker asked is forgotten; where its next life asks under the same numbers, as here (numbers of
     asks are of one life: either is enough)."""
-    made = Shards.__init__
+    made = Exchanges.__init__
 
-    def of_any_life(self: Shards, *arguments: Any) -> None:
+    def of_any_life(self: Exchanges, *arguments: Any) -> None:
         made(self, *arguments)
         self._next_ask = 0
 
-    monkeypatch.setattr(Shards, "__init__", of_any_life)
-    monkeypatch.setattr(Waiting, "lost", lambda self, worker: None)
+    monkeypatch.setattr(Exchanges, "__init__", of_any_life)
+    monkeypatch.setattr(PendingRequests, "lost", lambda self, worker: None)
 
 
 def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: who is asked has caught up itself, as far as rows pass exchanges."""
-    catch_up = Marks.catch_up
-    monkeypatch.setattr(Marks, "catch_up",
+    catch_up = FrontierRequests.catch_up
+    monkeypatch.setattr(FrontierRequests, "catch_up",
                         lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
 
 
 def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: a full state that gathers again has not caught up."""
-    monkeypatch.setattr(Shards, "lost_nothing", lambda self: True)
+    monkeypatch.setattr(Exchanges, "lost_nothing", lambda self: True)
 
 
 def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: what came over exchanges of what derives from a loaded table goes, too."""
-    monkeypatch.setattr(Shards, "load", lambda self, table: None)
+    monkeypatch.setattr(Exchanges, "load", lambda self, table: None)
 
 
 def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: updates beside rows that are gathered again are dropped."""
-    monkeypatch.setattr(Shards, "_stale_of", lambda self, worker, node: False)
+    monkeypatch.setattr(Exchanges, "_stale_of", lambda self, worker, node: False)
 
 
 def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One-shots: what a lost worker was asked is asked again."""
-    monkeypatch.setattr(Elsewhere, "lost", lambda self, worker: None)
+    monkeypatch.setattr(RemoteScan, "lost", lambda self, worker: None)
 
 
 def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,20 +319,20 @@ def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pieces_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows in pieces: what is written to those that have passed comes, too."""
-    take = Serving._take
-    monkeypatch.setattr(Serving, "_take",
+    take = BackfillSender._take
+    monkeypatch.setattr(BackfillSender, "_take",
                         lambda self, engine, rows: take(self, engine, rows) if self._in_slice else None)
 
 
 def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exchange in use goes on while an index is built for the sake of another view."""
-    feeds = Builds.feeds
+    feeds = Backfills.feeds
 
-    def forgetful(self: Builds, exchange: Any, cols: Any = ()) -> bool:
+    def forgetful(self: Backfills, exchange: Any, cols: Any = ()) -> bool:
         self._fed.clear()
         return feeds(self, exchange, cols)
 
-    monkeypatch.setattr(Builds, "feeds", forgetful)
+    monkeypatch.setattr(Backfills, "feeds", forgetful)
 
 
 def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:

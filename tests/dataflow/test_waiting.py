@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from noria.core.errors import SqlError
-from noria.dataflow.cluster.pending import LOOKED_AT, Gather, Waiting, end
+from noria.dataflow.cluster.pending import LOOKED_AT, Gather, PendingRequests, end
 from noria.dataflow.graph.nodes import Node, Remote
 
 MANY = 2_000
@@ -17,7 +17,7 @@ MANY = 2_000
 
 def test_a_step_costs_what_it_brings_however_many_wait() -> None:
     """What can go on does so in its order; what is cancelled is noticed some steps later."""
-    waiting, ran, looks, cancelled = Waiting(), list[Any](), Counter[int](), set[int]()
+    waiting, ran, looks, cancelled = PendingRequests(), list[Any](), Counter[int](), set[int]()
     gathers = [Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(MANY)]
 
     def unwanted(n: int) -> bool:
@@ -49,7 +49,7 @@ def test_a_step_costs_what_it_brings_however_many_wait() -> None:
 
 
 def test_what_goes_on_may_wait_again() -> None:
-    waiting, ran = Waiting(), list[str]()
+    waiting, ran = PendingRequests(), list[str]()
     first, second = (Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(2))
     waiting.wait(Remote((first,)), 1, lambda: waiting.wait(Remote((second,)), 1, lambda: ran.append("both"), print),
                  print)

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.local import LocalServer
 from noria.core.errors import SqlError, view_changed
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 
 ROUNDS = 25
 
@@ -52,7 +52,7 @@ def test_a_view_is_defined_anew_as_a_known_text_looks_for_its_worker(tmp_path: P
                                                                      ) -> None:
     """The statement is planned again."""
     changed: list[SqlError] = []
-    server, owner = LocalServer(tmp_path / "data", workers=2), Routes.owner
+    server, owner = LocalServer(tmp_path / "data", workers=2), KeyRoutes.owner
 
     def once(*arguments: Any) -> int:
         if not changed:
@@ -66,7 +66,7 @@ def test_a_view_is_defined_anew_as_a_known_text_looks_for_its_worker(tmp_path: P
         cursor.execute("CREATE VIEW v AS SELECT id, a FROM t WHERE id = ?")
         for n in (1, 3):
             cursor.execute(f"SELECT a FROM v WHERE id = {n}")
-        monkeypatch.setattr(Routes, "owner", once)
+        monkeypatch.setattr(KeyRoutes, "owner", once)
         cursor.execute("SELECT a FROM v WHERE id = 2")
         assert cursor.fetchall() == ((4,),) and changed
     server.close()

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from noria.control.apply.program_apply import WholeProgram
+from noria.control.apply.program_apply import ServedProgram
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport import handshake
 from noria.runtime.transport.handshake import Between
-from noria.runtime.transport.lineage import Elsewhere
+from noria.runtime.transport.lineage import RemoteOwner
 from noria.runtime.transport.tunnel import Tunnelled
 from noria.runtime.transport.wire import private_endpoint
-from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.frontier import FrontierReader, heard_path
 from noria.runtime.worker.remote_hosts import Hub, forgotten
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
@@ -41,16 +41,16 @@ class Several:
         if away is not None:
             data.mkdir(exist_ok=True)
             self.hub = Hub(Tunnelled(run_dir, workers, "127.0.0.1", 0, Between(handshake.secret_of(data))), print)
-        elsewhere = Elsewhere(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
+        elsewhere = RemoteOwner(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
         self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
                                 lease_ms=20_000) for w in range(workers)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
         self.ends: dict[int, int] = {}  # by worker: readable once its process has ended
-        self.links = [WorkerLink(ends[w], epoch, w, heard=HeardBy(heard_path(run_dir, w), workers), elsewhere=elsewhere)
-                      for w in range(workers)]
+        heard = [FrontierReader(heard_path(run_dir, w), workers) for w in range(workers)]
+        self.links = [WorkerLink(ends[w], epoch, w, heard=heard[w], elsewhere=elsewhere) for w in range(workers)]
         self.link = ShardedLink(self.links, epoch)
-        self.program = WholeProgram(self.link)
+        self.program = ServedProgram(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, workers)), OFF_LOOP_ROWS), None, 0)

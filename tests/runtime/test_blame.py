@@ -13,7 +13,7 @@ from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Ask, Read
 from noria.runtime.link.blame import Blame, signature
 from noria.runtime.transport.lineage import Process
-from noria.runtime.transport.pulse import Computing, Doing, doing_path
+from noria.runtime.transport.pulse import Computing, RequestUnderWay, doing_path
 from runtime.fake_worker import insert
 from runtime.processes import linked, run, within
 
@@ -105,11 +105,11 @@ def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
 
 def test_what_a_worker_is_at_outlives_it(tmp_path: Path) -> None:
     path = doing_path(tmp_path, 0)
-    assert Doing.last(path) is None
-    doing = Doing(path)
-    assert Doing.last(path) == 0
+    assert RequestUnderWay.last(path) is None
+    doing = RequestUnderWay(path)
+    assert RequestUnderWay.last(path) == 0
     doing(2**40 + 7)
-    assert Doing.last(path) == 2**40 + 7
+    assert RequestUnderWay.last(path) == 2**40 + 7
 
 
 def test_computing_is_told_from_being_stopped() -> None:

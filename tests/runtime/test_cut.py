@@ -14,7 +14,7 @@ import pytest
 
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.messages.packets import Snapshot
-from noria.runtime.cluster.consistent_cut import Cut
+from noria.runtime.cluster.consistent_cut import ConsistentCut
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.link.link import LinkState
 from noria.server.bulk.snapshots import taken
@@ -141,7 +141,7 @@ def test_nobody_waits_behind_a_cut_for_a_worker_that_is_lost() -> None:
 
         links: Any = lines
         with pytest.raises(WorkerGone, match="worker 1: it has ended"):
-            await asyncio.wait_for(Cut(links, "g").each(ask, rest), 20)
+            await asyncio.wait_for(ConsistentCut(links, "g").each(ask, rest), 20)
         assert not any(line.places for line in lines)
         await asyncio.sleep(0)
         assert over

@@ -25,7 +25,7 @@ from noria.core.types import INT, Field
 from noria.runtime.transport import handshake, tunnel
 from noria.runtime.transport.handshake import Between, NoProof, Refused
 from noria.runtime.transport.tunnel import Tunnel, Tunnelled
-from noria.runtime.worker.frontier import Heard, HeardBy, heard_path
+from noria.runtime.worker.frontier import Frontier, FrontierReader, heard_path
 from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten, placed
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.state.symbols import SymbolTable
@@ -445,8 +445,8 @@ def test_what_a_worker_published_here_is_forgotten_when_it_serves_elsewhere(tmp_
     view.activate()
     attached = attach(str(views)).view("v")
     assert attached.lookup((1,)) == []
-    Heard(heard_path(tmp_path, 1), 3)((4, 5, 6))
-    seen = HeardBy(heard_path(tmp_path, 1), 3)
+    Frontier(heard_path(tmp_path, 1), 3)((4, 5, 6))
+    seen = FrontierReader(heard_path(tmp_path, 1), 3)
     assert seen(2) == 6
     (tmp_path / "worker-1.doing").write_bytes(bytes(8))
     forgotten(tmp_path, 1, 3)

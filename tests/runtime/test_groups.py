@@ -19,11 +19,11 @@ from noria.core.statements import Delete, Move, WorkedOut, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
 from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.link.link import LinkState
-from noria.runtime.routing.write_routing import Placed
+from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
-from noria.runtime.transactions.group_commit import Did
-from noria.runtime.transactions.own_writes import OwnWrites
-from noria.runtime.transactions.two_phase_commit import Groups
+from noria.runtime.transactions.group_commit import GroupOutcome
+from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import Moved, Writes
 
 TAKEN = SqlError(1062, "23000", "taken")
@@ -217,7 +217,7 @@ def test_whole_or_not_at_all(seed: int) -> None:
 
 async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: dict[str, set[str]]) -> None:
     """One front end's life: some statements, and an end in their midst."""
-    groups: Groups
+    groups: TwoPhaseCommits
 
     async def come_back(line: Line) -> None:
         await groups.resolve(line.hello, lambda w: ())
@@ -225,8 +225,8 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
     lines = [Line(s, rng, come_back, shards) for s in shards]
     for line in lines:
         line.shard.last, line.shard.done = 0, {}
-    groups = Groups(lines, epoch)
-    writes = Writes(lines, groups, OwnWrites(lines))  # type: ignore[arg-type]
+    groups = TwoPhaseCommits(lines, epoch)
+    writes = Writes(lines, groups, ReadYourWrites(lines))  # type: ignore[arg-type]
     for line in lines:
         line.lost = writes.lost
         line.shard.full = 0
@@ -241,10 +241,10 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 name += f" fail at {rng.choice(some)}"
             if rng.random() < 0.4:
                 at, name = rng.sample(range(3), rng.randint(1, 2)), f"{name} to {''.join(map(str, some))} "
-                tasks[name] = writes.begin(Placed({w: does(name) for w in at}, moves=True))[0], some
+                tasks[name] = writes.begin(RoutedWrite({w: does(name) for w in at}, moves=True))[0], some
             elif len(some) > 1:
                 few = rng.random() < 0.8  # goes with others that wait
-                tasks[name] = writes.begin(Placed({w: does(name) for w in some}, few=few))[0], some
+                tasks[name] = writes.begin(RoutedWrite({w: does(name) for w in some}, few=few))[0], some
             else:
                 tasks[name] = lines[some[0]].submit(Write((does(name),))), some
         if rng.random() < 0.05:
@@ -266,7 +266,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 await asyncio.sleep(0)
     for name, (task, some) in tasks.items():
         ended[name] = verdict(task), set(some)  # type: ignore[assignment]
-        if ended[name][0] == "done" and isinstance(found := task.result(), Did):
+        if ended[name][0] == "done" and isinstance(found := task.result(), GroupOutcome):
             assert [r.affected for r in found.results] == [1 for _ in some], (name, found)
         task.cancel()
     await asyncio.gather(*(t for t, _ in tasks.values()), return_exceptions=True)
@@ -280,7 +280,9 @@ def verdict(task: asyncio.Future[Any]) -> str:
     if task.exception() is not None:
         return "failed" if isinstance(task.exception(), SqlError) else "unknown"
     found = task.result()
-    results = found.results if isinstance(found, Wrote | Did) else [found.result] if isinstance(found, Moved) else found
+    if isinstance(found, Wrote | GroupOutcome):
+        found = found.results
+    results = [found.result] if isinstance(found, Moved) else found
     return "failed" if any(r.error for r in results) else "done"
 
 
@@ -295,14 +297,14 @@ def check(shards: list[Shard], ended: dict[str, Any]) -> None:
 
 def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> None:
     async def test() -> None:
-        groups: Groups
+        groups: TwoPhaseCommits
 
         async def come_back(line: Line) -> None:
             await groups.resolve(line.hello, lambda w: ())
 
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, come_back) for w in range(2)]
-        groups = Groups(lines, 1)
+        groups = TwoPhaseCommits(lines, 1)
         lines[1].shard.damaged = True
         task = groups.begin({w: (does("a"),) for w in range(2)})
         while not task.done():
@@ -325,7 +327,7 @@ def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> N
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        groups, told = Groups(lines, 1), dict[int, Any]()
+        groups, told = TwoPhaseCommits(lines, 1), dict[int, Any]()
         task = groups.begin({w: (does("a"),) for w in range(2)}, told=told)
         while not lines[0].shard.decided:
             await rng.choice(lines).step(0)
@@ -346,9 +348,9 @@ def test_who_waits_goes_together(wrong: int) -> None:
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        writes = Writes(lines, Groups(lines, 1), OwnWrites(lines))  # type: ignore[arg-type]
+        writes = Writes(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))  # type: ignore[arg-type]
         names = [f"{n}" + f" fail at {n % 2}" * (n < wrong) for n in range(20)]
-        tasks = [writes.begin(Placed({w: does(name) for w in range(2)}, few=True)) for name in names]
+        tasks = [writes.begin(RoutedWrite({w: does(name) for w in range(2)}, few=True)) for name in names]
         while not all(task.done() for task, _ in tasks):
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
@@ -362,7 +364,7 @@ def test_who_waits_goes_together(wrong: int) -> None:
 def test_behind_a_decision_at_a_lost_worker_wait_writes_of_the_same_tables_alone() -> None:
     async def test() -> None:
         shards = [Shard(0), Shard(1)]
-        groups: Groups
+        groups: TwoPhaseCommits
 
         async def come_back(line: Line) -> None:
             await groups.resolve(line.hello, lambda w: ())
@@ -370,7 +372,7 @@ def test_behind_a_decision_at_a_lost_worker_wait_writes_of_the_same_tables_alone
         lines = [Line(s, random.Random(0), come_back) for s in shards]
         for line in lines:
             line.all = lines  # type: ignore[attr-defined]
-        groups = Groups(lines, 1)
+        groups = TwoPhaseCommits(lines, 1)
         lines[0].lost = groups.lost
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await lines[1].step(0)  # prepared
@@ -398,7 +400,7 @@ def test_a_worker_that_is_gone_is_told() -> None:
         shard = Shard(0)
         line = Line(shard, random.Random(1), lambda line: None)
         lost = Line(Shard(1), random.Random(1), lambda line: None)
-        groups = Groups([line, lost], 1)
+        groups = TwoPhaseCommits([line, lost], 1)
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
         lost._book.fail(WorkerGone("it is gone"))

@@ -12,7 +12,7 @@ from noria.core.limits import DEAF_S, KERNEL_S, UNSENT_BYTES
 from noria.dataflow.messages.packets import Done, Envelope
 from noria.runtime.link.link import LinkState
 from noria.runtime.transport import wire
-from noria.runtime.transport.pulse import Doing
+from noria.runtime.transport.pulse import RequestUnderWay
 from noria.runtime.worker.worker_main import FrontEndGone, Line
 from runtime.processes import config, linked, run
 
@@ -103,7 +103,7 @@ def test_a_front_end_that_takes_nothing_for_very_long_is_gone(bench: Bench) -> N
 # ------------------------------------------------------------------ requests that were cancelled
 def test_a_worker_is_deaf_only_if_it_has_begun_nothing_since(tmp_path: Path) -> None:
     """One that came to a cancelled request late, or does slices of it, is not."""
-    doing = Doing(tmp_path / "doing")
+    doing = RequestUnderWay(tmp_path / "doing")
 
     async def test() -> None:
         async with linked(tmp_path, restart=False, doing=tmp_path / "doing") as (link, nursery):

@@ -14,7 +14,7 @@ import pytest
 
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, Fenced, Lineage, LockBusy, Process
+from noria.runtime.transport.lineage import Fence, Fenced, LockBusy, Process, ShardOwner
 from runtime.processes import DEADLINE_S, config, finish, spawn
 
 HOLDER = """
@@ -44,7 +44,7 @@ def test_a_newcomer_kills_the_left_over(tmp_path: Path, holder: subprocess.Popen
     if frozen:
         os.kill(holder.pid, signal.SIGSTOP)
     said: list[str] = []
-    mine = Lineage(tmp_path, epoch=1, note=said.append)
+    mine = ShardOwner(tmp_path, epoch=1, note=said.append)
     assert holder.wait(DEADLINE_S) == -signal.SIGKILL
     assert mine.incarnation == 2 and str(holder.pid) in said[0]
     mine.release()
@@ -55,16 +55,16 @@ def test_a_stranger_is_not_killed(tmp_path: Path, holder: subprocess.Popen[str])
     owner = tmp_path / "owner"
     owner.write_text(owner.read_text().replace('"started": ', '"started": 1'))
     with pytest.raises(LockBusy, match="not one of ours"):
-        Lineage(tmp_path, epoch=1, wait_ms=0)
+        ShardOwner(tmp_path, epoch=1, wait_ms=0)
     assert holder.poll() is None
 
 
 def test_this_process_is_not_killed(tmp_path: Path) -> None:
-    first = Lineage(tmp_path, epoch=1)
+    first = ShardOwner(tmp_path, epoch=1)
     with pytest.raises(LockBusy, match="open in this process"):
-        Lineage(tmp_path, epoch=1)
+        ShardOwner(tmp_path, epoch=1)
     first.release()
-    again = Lineage(tmp_path, epoch=1)
+    again = ShardOwner(tmp_path, epoch=1)
     assert again.incarnation == 3
     again.release()
 
@@ -115,7 +115,7 @@ def test_a_worker_that_hears_nothing_ends_by_its_lease_and_frees_the_lock(tmp_pa
         code, said, _ = finish(child)
         connection.close()
     assert (code, said) == (0, "lease")
-    Lineage(what.shard_dir, epoch=1, wait_ms=0).release()
+    ShardOwner(what.shard_dir, epoch=1, wait_ms=0).release()
 
 
 def test_a_worker_whose_front_end_is_gone_ends_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.messages.packets import Ask, Done, Packet
 from noria.runtime.link.link import LinkState
-from noria.runtime.transactions.own_writes import OwnWrites
+from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.worker.worker_main import views_dir
 from noria.server.fronts.replica import Replica
 from noria.server.outcomes import Client
@@ -43,7 +43,7 @@ class Line:
 def test_beyond_one_exchange_rows_come_back_to_who_sent_them() -> None:
     """Nobody waited for them: a session read of the worker that it had written at what was there before."""
     lines = [Line(), Line()]
-    own = OwnWrites(lines)
+    own = ReadYourWrites(lines)
     writes = own.wrote({0: ((1, 5),)})
     assert own.has(0, 1, writes), "of one exchange, what it sent is another's"
     assert not own.has(1, 1, writes) and not own.has(0, 2, writes)

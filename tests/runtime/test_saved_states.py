@@ -19,7 +19,7 @@ from noria.dataflow.inspect.validate import validate
 from noria.state.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStates, SavedUnusable
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 from seeds import seed
 
 ROWS = 2_100  # more than are built at once
@@ -208,9 +208,9 @@ def test_the_file(tmp_path: Path) -> None:
     codes = [symbols.intern(t) for t in ("a", "É", "", "x" * 5_000)]
     rows = Batch(np.array([codes, [1, 2, 3, -(2**63)]]), np.array([1, 1, 2, 1]))
     some = [("one", 100, lambda: rows), ("large", 2**40, lambda: rows), ("none", 0, lambda: Batch.empty(3))]
-    assert state_file.save(tmp_path, Stand("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
+    assert state_file.save(tmp_path, StorePosition("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
     read = SavedStates(tmp_path)
-    assert read.stand == Stand("db", 7) and not (tmp_path / state_file.FILE).exists()
+    assert read.stand == StorePosition("db", 7) and not (tmp_path / state_file.FILE).exists()
     other.restore(*read.symbols())
     assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
     assert other.intern("É") == codes[1] and other.intern("new") not in codes

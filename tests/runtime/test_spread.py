@@ -23,7 +23,7 @@ from noria.core.values import arrow_type, encode
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
 from noria.server.answering.reads import Many, Reads
 from noria.server.answering.shapes import Shape
@@ -63,7 +63,7 @@ class Beside(Three):
 
     def __init__(self, path: Path, rng: random.Random):
         super().__init__(path, rng)
-        self.path, self.routes, self.views = path, Routes(WORKERS), dict[str, ViewDef]()
+        self.path, self.routes, self.views = path, KeyRoutes(WORKERS), dict[str, ViewDef]()
         self.one, self.one_seq = opened(path / "one", 0, 1, None), 0
 
     def views_of(self, path: Path, w: int) -> str | None:
@@ -324,7 +324,7 @@ def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
         split(Read(0, "by_name", keys, definition=6), beside.routes, view)
     assert error.value.code == VIEW_CHANGED
     assert split(Read(0, "by_name", [("é",)], definition=7), beside.routes, view)
-    routes = Routes(WORKERS)
+    routes = KeyRoutes(WORKERS)
     routes.learn([("by_two", (0, 1), 0)])
     assert routes.owner(two, (date(2020, 1, 1), 1)) in range(WORKERS)
     with pytest.raises(SqlError) as error:
@@ -340,7 +340,7 @@ def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
     replies = {w: Rows(w, pa.table({"c0": pa.nulls(0), "__key": pa.array([], pa.int64())})) for w in parts}
     assert merged(parts, replies).rows.num_rows == 0
     assert merged(parts, {**replies, 1: Rows(9, None, wrong)}) == Rows(5, None, wrong)
-    alone = Routes(1)
+    alone = KeyRoutes(1)
     assert split(Read(5, "by_id", [(1,)]), alone, view) == {0: Read(5, "by_id", [(1,)])}
     assert alone.owner(view, (1,)) == 0 and list(alone.owners(view, [(1,), (2,)])) == [0, 0]
 
@@ -397,7 +397,7 @@ class Once:
     """A link to one worker or to all, for one-shots."""
 
     def __init__(self, beside: Beside, workers: int):
-        self.beside, self.routes = beside, Routes(workers)
+        self.beside, self.routes = beside, KeyRoutes(workers)
 
     async def ask(self, body: Query, retry: bool = False, lease: Any = None) -> Rows:
         if self.routes.workers == 1:

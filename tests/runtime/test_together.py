@@ -14,7 +14,7 @@ from noria.core.limits import READ_PACKETS
 from noria.dataflow.messages.packets import Found, Read, ReadMany, Rows
 from noria.runtime.link import read_batching
 from noria.runtime.link.changes import Asked, ReplyBook
-from noria.runtime.link.read_batching import Part, Together
+from noria.runtime.link.read_batching import Part, ReadBatcher
 from runtime.processes import run
 
 
@@ -24,7 +24,7 @@ class Line:
     def __init__(self) -> None:
         self.book = ReplyBook()
         self.sent: list[ReadMany] = []
-        self.together = Together(self.book, self.sent.append)
+        self.together = ReadBatcher(self.book, self.sent.append)
 
     def ask(self, key: Any, view: str = "v") -> Asked:
         _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())

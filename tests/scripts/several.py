@@ -28,7 +28,7 @@ from noria.dataflow.messages import packets, peer_messages
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
-from noria.runtime.routing.write_routing import Numbers, placed
+from noria.runtime.routing.write_routing import Numbers, routed
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
@@ -80,7 +80,7 @@ class SeveralScript(Script):
             replies = [self._step(w, [Envelope(1, -1, self.seq, body)])[0] for w in range(self._number)]
             return replies[0]
         (statement,) = body.statements
-        parts = placed(statement, self.tables[statement.table.lower()], self._number, Numbers(), 0).parts
+        parts = routed(statement, self.tables[statement.table.lower()], self._number, Numbers(), 0).parts
         replies = [self._step(w, [Envelope(1, -1, self.seq, packets.Write((part,)))])[0] for w, part in parts.items()]
         (first, *others) = [r.results[0] for r in replies]
         return packets.Wrote(0, (first._replace(affected=first.affected + sum(o.affected for o in others)),))

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.control.apply.program_apply import WholeProgram
+from noria.control.apply.program_apply import ServedProgram
 from noria.core.limits import LEASE_MS, OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Elsewhere, Fenced
+from noria.runtime.transport.lineage import Fenced, RemoteOwner
 from noria.runtime.transport.pulse import doing_path
 from noria.runtime.transport.wire import private_endpoint
-from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.frontier import FrontierReader, heard_path
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
@@ -117,15 +117,15 @@ class Life:
         ends = [link_endpoint(sim.run_dir, w, workers) for w in range(workers)]
         self.configs = [WorkerConfig(w, workers, ends[w], sim.data_dir, sim.run_dir, epoch, memory_limit=0,
                                      spark=False) for w in range(workers)]
-        elsewhere = Elsewhere(end=sim.kill)
+        elsewhere = RemoteOwner(end=sim.kill)
         self.links = [WorkerLink(ends[w], epoch, w, lease_ms=LEASE_MS, clock=loop.time, elsewhere=elsewhere,
-                                 doing=doing_path(sim.run_dir, w), heard=HeardBy(heard_path(sim.run_dir, w), workers),
-                                 note=sim.note)
+                                 doing=doing_path(sim.run_dir, w), note=sim.note,
+                                 heard=FrontierReader(heard_path(sim.run_dir, w), workers))
                       for w in range(workers)]
         for link in self.links:
             link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))  # type: ignore
         self.link = ShardedLink(self.links, epoch)
-        self.program = WholeProgram(self.link)  # type: ignore[arg-type]
+        self.program = ServedProgram(self.link)  # type: ignore[arg-type]
         self.link.on_hello = self.program.welcome
         views = [str(views_dir(sim.run_dir, w, workers)) for w in range(workers)]
         self.executor = Executor(self.program, self.link,  # type: ignore[arg-type]

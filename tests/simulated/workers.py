@@ -11,10 +11,10 @@ from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.worker.worker import Worker
 from noria.plan.lower import Lowering
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, Lineage
-from noria.runtime.transport.pulse import Doing, doing_path
+from noria.runtime.transport.lineage import Fence, ShardOwner
+from noria.runtime.transport.pulse import RequestUnderWay, doing_path
 from noria.runtime.transport.wire import Kind, Reader
-from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.frontier import Frontier, heard_path
 from noria.runtime.worker.worker_main import FrontEndGone, Loop, WorkerConfig, views_dir
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
@@ -90,11 +90,11 @@ class SimProcess:
         self.frozen, self.alive, self.mortal, self._ns = False, True, 0.0, 0
         self.unwanted: set[int] = set()
         self.incarnation = -1
-        self._lineage = Lineage(config.shard_dir, config.epoch)
+        self._lineage = ShardOwner(config.shard_dir, config.epoch)
         try:
             self.incarnation = self._lineage.incarnation
-            self.worker = self._opened(Surroundings(self._clock, Doing(doing_path(config.run_dir, config.worker)),
-                                                    self.unwanted.__contains__, note))
+            doing = RequestUnderWay(doing_path(config.run_dir, config.worker))
+            self.worker = self._opened(Surroundings(self._clock, doing, self.unwanted.__contains__, note))
         except BaseException:
             self._lineage.release()
             raise
@@ -107,7 +107,7 @@ class SimProcess:
             end.write(wire.signal(kind, config.epoch, config.worker, self.incarnation))
         self._beat()
         self.mesh = SimMesh(meshes, config.worker, config.workers, config.epoch, self.incarnation, loop.rng)
-        heard = Heard(heard_path(config.run_dir, config.worker), config.workers)
+        heard = Frontier(heard_path(config.run_dir, config.worker), config.workers)
         self._runs = Loop(config, self.worker, self.line, self._lineage.fence, loop.time, self.mesh,  # type: ignore
                           heard)
         self.line.dies = self._dies

@@ -12,7 +12,7 @@ import pytest
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete
 from noria.dataflow.messages.packets import Note
-from noria.runtime.transport.lineage import Lineage
+from noria.runtime.transport.lineage import ShardOwner
 from noria.storage.offline import backup
 from noria.storage.offline.backup import BackupError
 from noria.storage.rocks.mark import FILE
@@ -38,7 +38,7 @@ def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
     assert about.tables == dict.fromkeys(("good", "bad", "bag"), GROUPS * ROWS) and about.applied == (1, GROUPS + 1)
     assert backup.read(tmp_path / "b") == about
     assert backup.restore(tmp_path / "b", tmp_path / "new", quiet) == about
-    lineage = Lineage(tmp_path / "new" / "worker-0", int((tmp_path / "new" / "epoch").read_text()) + 1)
+    lineage = ShardOwner(tmp_path / "new" / "worker-0", int((tmp_path / "new" / "epoch").read_text()) + 1)
     base = tmp_path / "new" / "worker-0" / "base"
     assert (base / FILE).exists()
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
     backup.make(tmp_path / "checkpoint", tmp_path / "b", "now", "0", quiet)
     backup.restore(tmp_path / "b", tmp_path / "new", quiet)
     epoch = int((tmp_path / "new" / "epoch").read_text()) + 1
-    lineage = Lineage(tmp_path / "new" / "worker-0", epoch)
+    lineage = ShardOwner(tmp_path / "new" / "worker-0", epoch)
     store = RocksStore(str(tmp_path / "new" / "worker-0" / "base"), PlainSymbols(), fence=lineage.incarnation)
     assert [c.note.text for c in store.history()] == ["CREATE TABLE t"]
     store.set_recipe(["more"], epoch, 1)

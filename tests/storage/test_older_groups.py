@@ -22,7 +22,7 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, Delete, Insert, Load, Move, Update, WriteResult
 from noria.core.types import DOUBLE, INT, TEXT
-from noria.runtime.transport.lineage import Lineage
+from noria.runtime.transport.lineage import ShardOwner
 from noria.storage.commits import prepared
 from noria.storage.commits.prepared import GROUPS, Group
 from noria.storage.format import older_groups
@@ -77,7 +77,7 @@ def test_a_backup_with_a_pickle_in_it_runs_nothing(tmp_path: Path, format: int, 
     base = str(tmp_path / "new" / "worker-0" / "base")
     report = Check(base, lambda *step: None, False, 0, 1).run()
     assert any("prepared group g cannot be read" in f for f in report.findings)
-    lineage = Lineage(tmp_path / "new" / "worker-0", int((tmp_path / "new" / "epoch").read_text()) + 1)
+    lineage = ShardOwner(tmp_path / "new" / "worker-0", int((tmp_path / "new" / "epoch").read_text()) + 1)
     with pytest.raises(StoreError):
         RocksStore(base, PlainSymbols(), fence=lineage.incarnation)
     lineage.release()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from noria.core.types import Field
 from noria.plan.reuse.through import Through
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import numbered, taken
 from noria.views.reader import AttachedView, Mask
 
@@ -27,7 +27,7 @@ class SpreadView:
 
     def __init__(self, views: Sequence[AttachedView], by: Sequence[int]):
         self._views, self.name = views, views[0].name
-        self._routes = Routes(len(views))
+        self._routes = KeyRoutes(len(views))
         self._routes.learn([(self.name, tuple(by), 0)])
 
     @property

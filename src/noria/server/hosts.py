@@ -13,7 +13,7 @@ from typing import Any
 from noria.control.processes.supervisor import Supervisor
 from noria.runtime.transport import handshake
 from noria.runtime.transport.handshake import Between, NoProof
-from noria.runtime.transport.lineage import Elsewhere
+from noria.runtime.transport.lineage import RemoteOwner
 from noria.runtime.transport.tunnel import Tunnelled
 from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten
 from noria.server.settings import Settings, SettingsError, is_loopback
@@ -30,7 +30,7 @@ class Hosts:
         self._hub: Hub | None = None
         self._supervisor: Supervisor | None = None
         self._ending: set[asyncio.Task[Any]] = set()
-        self.elsewhere = Elsewhere(self._appeared, self._end)
+        self.elsewhere = RemoteOwner(self._appeared, self._end)
 
     async def start(self) -> tuple[str, int] | None:
         """Listen for other hosts; return the address, or None without `--cluster-host`."""

@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 import uvloop
 
-from noria.control.apply.program_apply import WholeProgram
+from noria.control.apply.program_apply import ServedProgram
 from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
@@ -41,7 +41,7 @@ from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.transport.pulse import doing_path
 from noria.runtime.transport.tunnel import FRONTS
-from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.frontier import FrontierReader, heard_path
 from noria.runtime.worker.resources import raise_open_files
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
@@ -194,12 +194,12 @@ class Node:
         hub = await hosts.start()
         self._closers.append(("tunnel", hosts.close))
         self.links = [WorkerLink(link_endpoint(run_dir, w, several), epoch, w, note=log.info,
-                                 doing=doing_path(run_dir, w), heard=HeardBy(heard_path(run_dir, w), several),
+                                 doing=doing_path(run_dir, w), heard=FrontierReader(heard_path(run_dir, w), several),
                                  elsewhere=hosts.elsewhere)
                       for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)
         self.link.on_hello = self._hello
-        self.program = WholeProgram(self.link)
+        self.program = ServedProgram(self.link)
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
         workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, epoch,

@@ -29,7 +29,7 @@ from noria.dataflow.messages.packets import Note, Noted
 from noria.storage.commits import bulk, prepared
 from noria.storage.commits.delta_log import DeltaLog
 from noria.storage.commits.loading import result_of
-from noria.storage.commits.two_phase import Deciding, only_errors
+from noria.storage.commits.two_phase import TwoPhaseStore, only_errors
 from noria.storage.format.catalog import Done
 from noria.storage.format.encoding import first_codes
 from noria.storage.online.fitting import Fitting, entries_of, refuse_unfit, set_unique
@@ -37,7 +37,7 @@ from noria.storage.online.indexing import IndexBuild, build_whole
 from noria.storage.online.rekeying import switched
 from noria.storage.rocks.engine import Engine, Memory
 from noria.storage.rocks.errors import damaged
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 from noria.storage.statements.stage import SCAN_ROWS, Stage
 from noria.storage.statements.writer import bare, joins, run, run_inserts
 from noria.storage.tables import lookups, meta
@@ -45,7 +45,7 @@ from noria.storage.tables.shards import Shard
 from noria.storage.tables.table import Index, Table
 
 
-class RocksStore(Deciding):
+class RocksStore(TwoPhaseStore):
     """Implements dataflow.protocols.BaseStore."""
 
     def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None,
@@ -86,7 +86,7 @@ class RocksStore(Deciding):
         self._undeclared: list[tuple[Table, Index]] = []  # UNIQUE indexes to drop at the next `set_recipe`
         meta.sweep(engine, self._tables.values())
         self._done = meta.read_done(engine)
-        self._groups = prepared.Groups.read(engine)
+        self._groups = prepared.PreparedGroups.read(engine)
         for table in self._tables.values():
             if not {table.family, *(i.family for i in table.indexes)} <= set(engine.families()):
                 raise damaged(self.path, f"table {table.name} has no data")
@@ -101,11 +101,11 @@ class RocksStore(Deciding):
         """(epoch, seq) of the last commit."""
         return self.last_epoch, self.last_seq
 
-    def written_since(self, stand: Stand) -> dict[str, Batch] | None:
+    def written_since(self, stand: StorePosition) -> dict[str, Batch] | None:
         """By table, the rows written after a moment and before the store was opened; None if they are unknown."""
         return self.deltas.since(stand, self._tables.values()) if self._as_stood else None
 
-    def stands(self) -> Stand | None:
+    def stands(self) -> StorePosition | None:
         """The store's current moment; None if it is unknown whether the last commit is on disk."""
         return None if self._engine.in_doubt else self._engine.stand()
 

@@ -65,7 +65,7 @@ class _Run:
     changed: bool = False
 
 
-class WholeProgram(Rewriting):
+class ServedProgram(Rewriting):
     # ------------------------------------------------------------ the running program
     async def exported(self) -> str:
         """The program as a text for `apply`, which makes the same program in an empty database."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from noria.control.catalog.holding import Holding, has_columns, reading
+from noria.control.catalog.holding import ViewIndex, has_columns, reading
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import columns_asked
 from noria.control.catalog.recipe import stored, stored_text
@@ -69,7 +69,7 @@ class Catalog(Relations):
         self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
         self._as_of: dict[str, int] = {}  # named view -> the number of column changes when its text was written
         self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
-        self._held = Holding()  # of views that can be read
+        self._held = ViewIndex()  # of views that can be read
         self._readerless: set[str] = set()  # named views without a reader, except internal ones, which never have one
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it

@@ -19,7 +19,7 @@ K = TypeVar("K")
 Top = tuple[Mir, tuple[int, ...], Order, int]
 
 
-class Holding:
+class ViewIndex:
     """Indexes views by their plans and keys, and by the places of their rows (`plan/reuse/through.py`)."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 
 from noria.control.catalog.names import copy_of, fold, without_numbers
 from noria.control.catalog.recipe import stamped
-from noria.control.ddl.truncating import Run, Truncating
+from noria.control.ddl.truncating import Run, Truncate
 from noria.control.views.texts import Change
 from noria.core.errors import SqlError, table_exists, view_changed
 from noria.core.types import TableDef
@@ -40,7 +40,7 @@ class _Copy(Run):
     command: commands.AlterTable
 
 
-class Copying(Truncating):
+class CopyingAlter(Truncate):
     """A program that alters tables by copying their rows between workers."""
 
     async def _altered(self, command: commands.AlterTable) -> Change:

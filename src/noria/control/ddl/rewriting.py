@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard
 
 from noria.control.catalog.names import copy_of, fold
-from noria.control.ddl.copying import Copying
+from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.truncating import Run
 from noria.control.processes.supervisor import DriverGone
 from noria.core import limits
@@ -74,7 +74,7 @@ class _Rewrite(Run):
     filled: bool = False
 
 
-class Rewriting(Copying):
+class Rewriting(CopyingAlter):
     """A program that lets Spark run UPDATE and DELETE over large tables."""
 
     rewriter: Rewriter | None = None

@@ -67,7 +67,7 @@ class Run:
         return [*self.twins.values(), *self.stale]
 
 
-class Truncating(Program):
+class Truncate(Program):
     """A program that can empty tables."""
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):

@@ -22,10 +22,16 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError, adhoc_too_much
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
-from noria.dataflow.backfill.exchange_state import Gathered, Serving
-from noria.dataflow.backfill.full_state import Delivered, FirstState, Fit, NewIndex, Promotion
+from noria.dataflow.backfill.exchange_state import BackfillReceiver, BackfillSender
+from noria.dataflow.backfill.full_state import (
+    FitCheck,
+    IndexBackfill,
+    Promotion,
+    SparkBackfill,
+    StateBackfill,
+)
 from noria.dataflow.backfill.pace import Pace
-from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.backfill.scan import Backfill, ScanBackfill
 from noria.dataflow.graph.nodes import Columns, Node, ancestors, here, nearest
 from noria.dataflow.graph.protocols import IndexBuild, State, StoreBroken
 from noria.dataflow.graph.work import Work
@@ -50,7 +56,7 @@ class Progress:
 
 
 @dataclass
-class Builds:
+class Backfills:
     """All builds, which take turns. `at_once_rows`: states and indexes over at most this many rows are built at
     once by the request. `state_bytes`: the limit of one state (0: none). `adhoc_bytes`: the limit of a state that
     only ad-hoc views need (0: none). `awaited_rows`: Spark makes an index over more rows (0: never).
@@ -62,19 +68,18 @@ class Builds:
     adhoc_bytes: int = 0
     awaited_rows: int = 0
     unforeseen: Callable[[Exception], SqlError] | None = None
-    states: dict[Node, FirstState | Delivered | Gathered] = field(default_factory=dict)
-    indexes: dict[tuple[Node, Columns], NewIndex] = field(default_factory=dict)
-    declared: dict[tuple[str, Columns], NewIndex] = field(default_factory=dict)  # by table: indexes that no view needs
+    states: dict[Node, StateBackfill | SparkBackfill | BackfillReceiver] = field(default_factory=dict)
+    indexes: dict[tuple[Node, Columns], IndexBackfill] = field(default_factory=dict)
+    declared: dict[tuple[str, Columns], IndexBackfill] = field(default_factory=dict)  # by table: no view needs these
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, but failed to begin
-    fits: dict[int, Fit] = field(default_factory=dict)  # by id of the table
-    served: list[Serving] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
-    _turns: deque[Build] = field(default_factory=deque)
+    fits: dict[int, FitCheck] = field(default_factory=dict)  # by id of the table
+    served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
+    _turns: deque[Backfill] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
     _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that can be served here
     _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
-    # -------------------------------------------------------------- what is to be built
     def declare(self) -> None:
         """Begin to build the indexes that tables declare and lack; give up those no longer declared. An index
         that cannot be begun (full disk, damaged table) is tried again at the next change and delays nothing else."""
@@ -93,14 +98,14 @@ class Builds:
                 continue
             if build is not None:
                 names = [store.tables()[table].columns[c].name for c in columns]
-                self.declared[table, columns] = made = NewIndex(None, columns, build, table, names)
+                self.declared[table, columns] = made = IndexBackfill(None, columns, build, table, names)
                 self._turns.append(made)
 
-    def fit(self, table: TableDef) -> Fit:
+    def fit(self, table: TableDef) -> FitCheck:
         """Begin to check whether the table's rows fit this definition. An earlier check of the table ends."""
         if (before := self.fits.pop(table.table_id, None)) is not None:
             self._turns.remove(before)
-        made = Fit(self.engine.store.begin_fitting(table), table.name)
+        made = FitCheck(self.engine.store.begin_fitting(table), table.name)
         small = made.fitting.total <= self.at_once_rows
         while small and not made.step(self.engine):
             if self.engine.work is not None:
@@ -112,12 +117,13 @@ class Builds:
 
     def renamed(self, table: str, name: str) -> None:
         """Use the table's new name in all builds."""
-        every: tuple[NewIndex | Fit, ...] = (*self.indexes.values(), *self.declared.values(), *self.fits.values())
+        indexes = (*self.indexes.values(), *self.declared.values())
+        every: tuple[IndexBackfill | FitCheck, ...] = (*indexes, *self.fits.values())
         for made in every:
             made.table = name if made.table == table else made.table
         self.declared = {(m.table, m.columns): m for m in self.declared.values()}
 
-    def unfit(self, made: Fit) -> None:
+    def unfit(self, made: FitCheck) -> None:
         """Abandon a check of a definition."""
         made.fitting.give_up()
         for table, fit in list(self.fits.items()):
@@ -133,7 +139,7 @@ class Builds:
             return
         shared = next((m for m in self.indexes.values() if (m.table, m.columns) == (table, columns)), None)
         if shared is not None:  # for another node of the table
-            self.indexes[base, columns] = made = NewIndex(base, columns, shared.build, table, shared.names)
+            self.indexes[base, columns] = made = IndexBackfill(base, columns, shared.build, table, shared.names)
             self._turns.append(made)
             return
         if (table, columns) in self.declared:
@@ -146,18 +152,18 @@ class Builds:
         build = self._begin_index(table, columns)
         if build is not None:
             names = [base.fields[c].name for c in columns]
-            self.indexes[base, columns] = made = NewIndex(base, columns, build, table, names)
+            self.indexes[base, columns] = made = IndexBackfill(base, columns, build, table, names)
             self._turns.append(made)
 
     def _begin_index(self, table: str, columns: Columns) -> IndexBuild | None:
         store = self.engine.store
         return store.begin_index(table, columns, 0 < self.awaited_rows < store.row_count(table))
 
-    def awaited(self) -> Iterator[NewIndex]:
+    def awaited(self) -> Iterator[IndexBackfill]:
         """The indexes that wait for files of Spark's tasks."""
         return (m for m in (*self.indexes.values(), *self.declared.values()) if m.build.awaits)
 
-    def state(self, build: FirstState | Delivered | Gathered) -> None:
+    def state(self, build: StateBackfill | SparkBackfill | BackfillReceiver) -> None:
         """Schedule the first state of a full node."""
         self.states[build.node] = build
         self._turns.append(build)
@@ -179,18 +185,18 @@ class Builds:
     def make_beside(self, n: Node, indexes: list[Columns]) -> None:
         """Build a full state that will replace the present state of n."""
         if n.op.remote and self.engine.shards is not None:
-            self.state(Gathered(n, indexes))
+            self.state(BackfillReceiver(n, indexes))
             self.engine.shards.gather_all(n)
         else:
             self.state(Promotion(n, indexes))
 
 
-    def serve(self, serving: Serving) -> None:
+    def serve(self, serving: BackfillSender) -> None:
         """Schedule the rows that a worker has asked for."""
         self.served.append(serving)
         self._turns.append(serving)
 
-    def serve_no_more(self, wanted: Callable[[Serving], bool]) -> None:
+    def serve_no_more(self, wanted: Callable[[BackfillSender], bool]) -> None:
         """Stop serving requests, except those that `wanted` accepts."""
         for s in [s for s in self.served if not wanted(s)]:
             self.served.remove(s)
@@ -199,13 +205,13 @@ class Builds:
     def gathers_anew(self, node: Node) -> None:
         """Restart the full state of an exchange: its rows will arrive again from the first one."""
         build = self.states.get(node)
-        if isinstance(build, Gathered):
+        if isinstance(build, BackfillReceiver):
             build.anew(self.engine)
 
     def arrived(self, node: Node, rows: Batch) -> bool:
         """Add rows owned here to the full state of an exchange. Returns whether it wants more."""
         build = self.states.get(node)
-        if not isinstance(build, Gathered) or build.error is not None:
+        if not isinstance(build, BackfillReceiver) or build.error is not None:
             return False
         self._try(build, lambda: build.take(self.engine, rows))
         return build.error is None
@@ -213,19 +219,19 @@ class Builds:
     def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
         """Record a worker's progress in sending an exchange's rows."""
         build = self.states.get(node)
-        if isinstance(build, Gathered):
+        if isinstance(build, BackfillReceiver):
             build.passed[worker] = counts
 
     def gathered(self, node: Node) -> None:
         """Complete the full state of an exchange: all rows have arrived."""
         build = self.states.get(node)
-        if isinstance(build, Gathered) and build.error is None:
+        if isinstance(build, BackfillReceiver) and build.error is None:
             self._slice(build)
 
     def not_gathered(self, node: Node, error: SqlError) -> None:
         """Fail the full state of an exchange: its rows cannot be had."""
         build = self.states.get(node)
-        if isinstance(build, Gathered):
+        if isinstance(build, BackfillReceiver):
             build.error = self.engine.outages.of_build(build, error)
 
     def waits(self, node: Node) -> bool:
@@ -268,7 +274,7 @@ class Builds:
         above = ancestors if self.engine.shards is None else here
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
-            if isinstance(build, Gathered):
+            if isinstance(build, BackfillReceiver):
                 continue  # the sender of the rows reports whether to ask again
             if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
@@ -280,12 +286,12 @@ class Builds:
                     n.indexes = build.indexes
                 n.stash, n.inert = None, True
                 n.op.forget(self.engine, n)
-                self.state(FirstState(n))
+                self.state(StateBackfill(n))
 
     # -------------------------------------------------------------- the graph has changed
     def on_the_way(self) -> set[Node]:
         """The nodes that states being filled, here or at other workers, derive from."""
-        filled = {s.node for s in self.states.values() if isinstance(s, FirstState) and s in self._begun()}
+        filled = {s.node for s in self.states.values() if isinstance(s, StateBackfill) and s in self._begun()}
         used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
         return used.union(*(here(s.node.parents[0]) for s in self.served))
 
@@ -300,7 +306,7 @@ class Builds:
                 self._forget_index(made)
         self.serve_no_more(lambda s: s.node in nodes)
         for state in self.states.values():
-            if isinstance(state, FirstState | Gathered):
+            if isinstance(state, StateBackfill | BackfillReceiver):
                 state.refit()
         self._later = {n: (n.primaries, n.full_below) for n, old in before.items()
                        if n in nodes and old != (n.primaries, n.full_below) and self._lacks_index(ancestors(n))}
@@ -308,7 +314,7 @@ class Builds:
             n.primaries, n.full_below = before[n]
         self.settle()
 
-    def _forget_index(self, made: NewIndex) -> None:
+    def _forget_index(self, made: IndexBackfill) -> None:
         """Abandon an index, unless the table declares it or another node of the table needs it."""
         assert made.base is not None
         del self.indexes[made.base, made.columns]
@@ -349,14 +355,14 @@ class Builds:
         """Whether any build can continue."""
         return any(map(self._can, self._turns))
 
-    def _can(self, build: Build) -> bool:
-        if build.error is not None or isinstance(build, Gathered):
+    def _can(self, build: Backfill) -> bool:
+        if build.error is not None or isinstance(build, BackfillReceiver):
             return False
-        if isinstance(build, Serving):
+        if isinstance(build, BackfillSender):
             return build.can()
-        if isinstance(build, NewIndex) and build.build.awaits:
+        if isinstance(build, IndexBackfill) and build.build.awaits:
             return False
-        if not isinstance(build, FirstState) or build.begun:
+        if not isinstance(build, StateBackfill) or build.begun:
             return True
         whole = all(m.full or not m.parents for m in nearest(build.node))
         return whole and not self.waits(build.node)
@@ -365,9 +371,9 @@ class Builds:
         """The nodes whose output deltas `tick` needs."""
         return {n for s in self._begun() for n in s.sources}
 
-    def _begun(self) -> Iterator[Passing]:
+    def _begun(self) -> Iterator[ScanBackfill]:
         return (s for s in (*self.states.values(), *self.served)
-                if isinstance(s, Passing) and s.begun and s.error is None)
+                if isinstance(s, ScanBackfill) and s.begun and s.error is None)
 
     def tick(self, deltas: Mapping[Node, Batch]) -> None:
         """Apply the output deltas of a tick's sources to the builds under way."""
@@ -376,7 +382,7 @@ class Builds:
             if mine:
                 self._try(state, lambda state=state, mine=mine: state.tick(self.engine, mine))  # type: ignore[misc]
 
-    def next(self) -> Build | None:
+    def next(self) -> Backfill | None:
         """The build whose turn it is; None if no build can continue."""
         for _ in range(len(self._turns)):
             if self._can(self._turns[0]):
@@ -396,19 +402,19 @@ class Builds:
         while self:
             self.step()
 
-    def _slice(self, build: Build) -> None:
+    def _slice(self, build: Backfill) -> None:
         pace = Pace(self.engine.clock, self.engine.processor)
         if self._try(build, lambda: build.step(self.engine)):
             self._whole(build)
         else:
             build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
 
-    def _try(self, build: Build, step: Callable[[], bool | None]) -> bool:
+    def _try(self, build: Backfill, step: Callable[[], bool | None]) -> bool:
         engine = self.engine
         outer, engine.work = engine.work, Work()
         try:
             whole = bool(step())
-            if isinstance(build, FirstState | Delivered | Gathered) and build.state is not None:
+            if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
                 nbytes = build.state.memory()
                 Work(state_bytes=self.state_bytes).grown(nbytes, build.what())
                 if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
@@ -419,7 +425,7 @@ class Builds:
             build.error = engine.outages.of_build(build, bug)
         finally:
             engine.work = outer
-        if build.error is not None and isinstance(build, Serving):
+        if build.error is not None and isinstance(build, BackfillSender):
             self.serve_no_more(lambda s: s is not build)
             build.fail(build.error)
         return build.error is None and whole
@@ -429,20 +435,20 @@ class Builds:
         readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
         return bool(readers) and all(r.op.adhoc for r in readers)
 
-    def _whole(self, build: Build) -> None:
-        if isinstance(build, Serving):  # it may have been given up with its last piece
+    def _whole(self, build: Backfill) -> None:
+        if isinstance(build, BackfillSender):  # it may have been given up with its last piece
             self.serve_no_more(lambda s: s is not build)
             return
         self._turns.remove(build)
-        if isinstance(build, Fit):
+        if isinstance(build, FitCheck):
             self.fits = {t: f for t, f in self.fits.items() if f is not build}
             return
-        if isinstance(build, NewIndex) and build.base is None:
+        if isinstance(build, IndexBackfill) and build.base is None:
             del self.declared[build.table, build.columns]
-        elif isinstance(build, NewIndex):
+        elif isinstance(build, IndexBackfill):
             assert build.base is not None
             del self.indexes[build.base, build.columns]
-        elif isinstance(build, FirstState | Delivered | Gathered):
+        elif isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver):
             del self.states[build.node]
             build.node.live, build.node.inert = True, False  # even if a node waits for an index meanwhile
         if not _beside(build):
@@ -456,39 +462,39 @@ class Builds:
             build.put()
         self._try(build, self.engine.relayout)
         if build.error is not None:  # the nodes that wait for it cannot be built
-            assert isinstance(build, Promotion | Gathered)
+            assert isinstance(build, Promotion | BackfillReceiver)
             self.state(build)
 
     def held(self) -> Iterator[Batch]:
         """Rows that no state contains yet."""
-        return (s.rest for s in self.states.values() if isinstance(s, Delivered))
+        return (s.rest for s in self.states.values() if isinstance(s, SparkBackfill))
 
     def apart(self) -> Iterator[tuple[Node, State]]:
         """States that are built beside a node's state."""
         return ((n, s.state) for n, s in self.states.items()
-                if isinstance(s, Promotion | Gathered) and _beside(s) and s.state is not None)
+                if isinstance(s, Promotion | BackfillReceiver) and _beside(s) and s.state is not None)
 
     # -------------------------------------------------------------- what is told of it
-    def of_view(self, view: str) -> list[Build]:
+    def of_view(self, view: str) -> list[Backfill]:
         """The builds that a view waits for."""
         if self.engine.ready(view):
             return []
         above = ancestors(self.engine.readers[view])
-        states: list[Build] = [self.states[n] for n in above if n in self.states]
+        states: list[Backfill] = [self.states[n] for n in above if n in self.states]
         return states + [m for m in self.indexes.values() if m.base in above]
 
     def error_of(self, view: str) -> SqlError | None:
         """The error of a build that the view waits for, if one failed."""
         return next((b.error for b in self.of_view(view) if b.error is not None), None)
 
-    def progress(self, build: Build) -> Progress:
+    def progress(self, build: Backfill) -> Progress:
         done, total = build.counts(self.engine)
         waits = "" if build.error is None else build.error.message
-        if build.error is None and not self._can(build) and not (isinstance(build, Gathered) and build.passed):
-            waits = "made by Spark" if isinstance(build, NewIndex) else "waits for what it derives from"
+        if build.error is None and not self._can(build) and not (isinstance(build, BackfillReceiver) and build.passed):
+            waits = "made by Spark" if isinstance(build, IndexBackfill) else "waits for what it derives from"
         return Progress(build.what(), done, max(done, total), waits, build.error is not None)
 
 
-def _beside(build: Build | None) -> bool:
+def _beside(build: Backfill | None) -> bool:
     """Whether the build will replace a state in use."""
-    return isinstance(build, Promotion) or (isinstance(build, Gathered) and build.beside)
+    return isinstance(build, Promotion) or (isinstance(build, BackfillReceiver) and build.beside)

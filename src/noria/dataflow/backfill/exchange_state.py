@@ -1,7 +1,7 @@
 """The full state of an exchange, gathered from every worker.
 
-    at the worker that sends rows    `Serving`: rows pass slice by slice (`scan.py`) and leave in pieces, one asker each
-    at the worker that owns them     `Gathered`: adds each piece to the state on arrival
+    at the worker that sends rows    `BackfillSender`: rows pass slice by slice (`scan.py`) and leave in pieces, one
+    asker each at the worker that owns them     `BackfillReceiver`: adds each piece to the state on arrival
 
 Keeps true: at every moment an asker has exactly what has passed at a worker. Deltas of passed rows are sent as
 pieces; after the last piece, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.backfill.scan import Backfill, ScanBackfill
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import State
 
@@ -27,7 +27,7 @@ PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
-class Serving(Passing):
+class BackfillSender(ScanBackfill):
     """The rows of this worker for an exchange at one asker, which may be itself.
 
     `ask`: the asker's number of the request. `ready`: whether it can begin. `give`: receives rows of which some
@@ -76,7 +76,7 @@ class Serving(Passing):
         return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.asker}"
 
 
-class Gathered(Build):
+class BackfillReceiver(Backfill):
     """The full state of an exchange: the rows of all workers that this one owns, requested by
     `Shards.gather_all`.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.backfill.scan import Backfill, ScanBackfill
 from noria.dataflow.graph import ranges
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import Fitting, IndexBuild, State
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from noria.dataflow.engine.engine import Engine
 
 
-class FirstState(Passing):
+class StateBackfill(ScanBackfill):
     """The first state of one full node, computed from the nodes above it."""
 
     def __init__(self, node: Node):
@@ -77,7 +77,7 @@ class FirstState(Passing):
         return f"first state of n{self.node.id}, {self.node.op.describe()}"
 
 
-class Promotion(FirstState):
+class Promotion(StateBackfill):
     """A full state that replaces a state in use: a partial one that must become full, or a full one that lacks an
     index.
 
@@ -107,7 +107,7 @@ class Promotion(FirstState):
         n.full, n.state, n.indexes = True, self._shadow.state, self.indexes
 
 
-class Delivered(Build):
+class SparkBackfill(Backfill):
     """The first state of one full node from the input rows of a snapshot, then from the deltas kept back since."""
 
     def __init__(self, node: Node, rows: Iterator[Batch]):
@@ -149,7 +149,7 @@ class Delivered(Build):
         return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
 
 
-class NewIndex(Build):
+class IndexBackfill(Backfill):
     """An index of a base table under construction. `base`: the node that looks up by it; None if only the table
     declares it."""
 
@@ -168,7 +168,7 @@ class NewIndex(Build):
         return f"index of table {self.table} by {', '.join(self.names)}"
 
 
-class Fit(Build):
+class FitCheck(Backfill):
     """A check whether a table's rows fit another definition."""
 
     def __init__(self, fitting: Fitting, table: str):

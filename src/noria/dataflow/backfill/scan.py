@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
 
 
-class Build:
+class Backfill:
     """One build. `rows`: the size of its next slice. `error`: why it has stopped."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Build:
         raise NotImplementedError
 
 
-class Passing(Build):
+class ScanBackfill(Backfill):
     """A build through which all input rows of a node pass. Once begun, it takes part in every tick, after the
     graph."""
 

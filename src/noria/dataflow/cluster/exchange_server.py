@@ -16,8 +16,8 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import Field
-from noria.dataflow.backfill.exchange_state import Counts, Serving
-from noria.dataflow.cluster.pending import Waiting
+from noria.dataflow.backfill.exchange_state import BackfillSender, Counts
+from noria.dataflow.cluster.pending import PendingRequests
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph.nodes import Columns, Mode, Node, Remote, ancestors, folded_keys, here
 from noria.dataflow.graph.partition import owners
@@ -77,12 +77,12 @@ class Mine:
     piece: Callable[[int, int, Batch, bool, Counts], None]
 
 
-class Giving:
+class ExchangeServer:
     """Answers the requests of all workers. `worker`: this one. `send`: appends a message to the channel to a
     worker."""
 
     def __init__(self, engine: Engine, worker: int, values: Values, send: Callable[[int, Message], None],
-                 waiting: Waiting, mine: Mine):
+                 waiting: PendingRequests, mine: Mine):
         self._engine, self._worker, self._values, self._send = engine, worker, values, send
         self._waiting, self._mine = waiting, mine
 
@@ -150,7 +150,7 @@ class Giving:
     # -------------------------------------------------------------- all rows
     def serve_all(self, asker: int, node: Node, ask: int) -> None:
         """Send all rows in pieces, once all states that the exchange derives from are whole here."""
-        self._engine.builds.serve(Serving(
+        self._engine.builds.serve(BackfillSender(
             node, asker, ask, partial(_is_whole, self._engine, node), partial(self._give_piece, asker, node, ask),
             partial(self._give, asker, node, ask, Batch.empty(node.width)), partial(self._refuse, asker, node, ask)))
 

@@ -24,9 +24,10 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
-from noria.dataflow.cluster.exchange_server import Giving, Mine, Values, asks_by
-from noria.dataflow.cluster.frontier import Marks
-from noria.dataflow.cluster.pending import MOST_WAITS, Asked, Gather, Gathers, Mask, Waiting, asked_of, end
+from noria.dataflow.cluster import pending
+from noria.dataflow.cluster.exchange_server import ExchangeServer, Mine, Values, asks_by
+from noria.dataflow.cluster.frontier import FrontierRequests
+from noria.dataflow.cluster.pending import MOST_WAITS, Asked, Gather, Mask, asked_of, end
 from noria.dataflow.engine import evict
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph import layout
@@ -55,28 +56,27 @@ Send = Callable[[int, Message], None]
 NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
 
 
-class Shards:
+class Exchanges:
     """This worker (number `worker`) among `workers`. `send`: appends a message to the channel to a worker.
     `incarnation`: how often it was started; answers to requests of earlier lives are ignored."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
-        self._gathers = Gathers()
+        self._gathers = pending.PendingGathers()
         self._asks: dict[int, Asked] = {}
         self._next_ask = incarnation << 40
-        self.waiting = Waiting()
+        self.waiting = pending.PendingRequests()
         self._values = Values(engine, workers)
-        self.giving = Giving(engine, worker, self._values, send, self.waiting,
+        self.giving = ExchangeServer(engine, worker, self._values, send, self.waiting,
                              Mine(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
         self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
         others = [w for w in range(workers) if w != worker]
-        self.marks = Marks(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
+        self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
-    # -------------------------------------------------------------- ticks
     @contextmanager
     def ticking(self) -> Iterator[None]:
         """Mark that a tick is running."""

@@ -30,7 +30,7 @@ class _Round:
     asker: int
 
 
-class Marks:
+class FrontierRequests:
     """The marks that this worker has sent and answers.
 
     `send`: appends a message to the channel to a worker. `park`: calls its second argument, between ticks, once

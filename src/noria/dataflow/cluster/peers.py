@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.cluster.exchanges import Shards
+from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import exchanges_above
-from noria.dataflow.cluster.remote_scan import Elsewhere
+from noria.dataflow.cluster.remote_scan import RemoteScan
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.messages.packets import (
@@ -63,8 +63,8 @@ class Peers:
         self._life = incarnation << 40
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
         self._heard = [0] * workers
-        self.shards = engine.shards = Shards(engine, worker, workers, self._send, incarnation)
-        self.elsewhere = Elsewhere(engine, worker, workers, self._send, self._life)
+        self.shards = engine.shards = Exchanges(engine, worker, workers, self._send, incarnation)
+        self.elsewhere = RemoteScan(engine, worker, workers, self._send, self._life)
 
     def _send(self, to: int, message: Message) -> None:
         self.sent += 1

@@ -2,7 +2,7 @@
 
 Keeps true: waiting requests continue between ticks, oldest first among those that can. A request does not wait
 for rows that will not arrive. A request whose keys are evicted again and again is recognised
-(`Waiting.goes_round`). The cost of a step does not depend on the number of waiting requests.
+(`PendingRequests.goes_round`). The cost of a step does not depend on the number of waiting requests.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Index:
     of: dict[tuple[int, ...], At] = field(default_factory=dict)
 
 
-class Gathers:
+class PendingGathers:
     """All gatherings under way, in one order. No key of an index is in two of them, so the cost of an update or a
     read depends on its own keys only."""
 
@@ -165,7 +165,7 @@ class _Parked:
     held: Held
 
 
-class Waiting:
+class PendingRequests:
     """All waiting requests, numbered in order of arrival. The end of a gathering wakes the requests that wait for
     it; the few others are polled at each step."""
 

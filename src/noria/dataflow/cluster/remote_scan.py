@@ -49,7 +49,7 @@ class Piece:
     then: list[Callable[[], None]] = field(default_factory=list)
 
 
-class Elsewhere:
+class RemoteScan:
     """This worker's requests to others, and its answers to theirs. `send`: appends a message to the channel to a
     worker. `first`: its requests have greater numbers."""
 
@@ -146,7 +146,7 @@ class Elsewhere:
 class Pieces:
     """The requests of one one-shot to other workers, with the answers so far."""
 
-    def __init__(self, elsewhere: Elsewhere):
+    def __init__(self, elsewhere: RemoteScan):
         self._elsewhere = elsewhere
         self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
 
@@ -198,7 +198,7 @@ class Pieces:
             yield from ((w, np.ascontiguousarray(keys[:, whose == w])) for w in np.unique(whose).tolist())
 
 
-class SpreadOneShot(OneShot):
+class RemoteOneShot(OneShot):
     """A one-shot over the rows of all workers. It uses no state of this worker, since states hold only this
     worker's part."""
 

@@ -18,9 +18,9 @@ from noria.core.errors import InvariantViolation
 from noria.core.limits import NULL_CODE
 from noria.core.ranking import Order
 from noria.core.symbols import Symbols
-from noria.dataflow.backfill.backfills import Builds
-from noria.dataflow.backfill.exchange_state import Gathered
-from noria.dataflow.backfill.full_state import Delivered, FirstState
+from noria.dataflow.backfill.backfills import Backfills
+from noria.dataflow.backfill.exchange_state import BackfillReceiver
+from noria.dataflow.backfill.full_state import SparkBackfill, StateBackfill
 from noria.dataflow.engine import renewal
 from noria.dataflow.engine.lookups import Lookup, Lookups
 from noria.dataflow.engine.outages import Outages
@@ -43,10 +43,10 @@ from noria.dataflow.graph.story import More, Story
 from noria.dataflow.graph.work import Work
 
 if TYPE_CHECKING:
-    from noria.dataflow.cluster.exchanges import Shards
+    from noria.dataflow.cluster.exchanges import Exchanges
     from noria.dataflow.oneshot.slicing import Scan
     from noria.dataflow.worker.refill import Refill
-    from noria.dataflow.worker.saving import Saved
+    from noria.dataflow.worker.saving import SavedStates
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -65,7 +65,7 @@ class Engine:
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory):
         self.store, self.symbols, self.views = store, symbols, views
         self.graph = Graph()
-        self.builds = Builds(self)
+        self.builds = Backfills(self)
         self.outages = Outages(self)
         self.lookups = Lookups(self)
         self.scans: list[Scan | Lookup] = []  # what reads a table in slices
@@ -80,9 +80,9 @@ class Engine:
         self.processor: Clock | None = None  # time that this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
-        self.saved: Saved | None = None  # states of an earlier life, until rows are written
+        self.saved: SavedStates | None = None  # states of an earlier life, until rows are written
         self.restored, self.refill = 0, cast("Refill | None", None)  # number restored; keys of partial views
-        self.shards: Shards | None = None  # with several workers: the connection to the others
+        self.shards: Exchanges | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.settle: Callable[[], None] = lambda: None  # set by the planner: makes the planned nodes
         self.large: int | None = None  # the last argument of `relayout`
@@ -402,7 +402,7 @@ class Engine:
             return
         if node.op.remote and self.shards is not None:
             node.inert = True
-            self.builds.state(Gathered(node))
+            self.builds.state(BackfillReceiver(node))
             self.shards.gather_anew(node)
             return
         if in_use:
@@ -417,7 +417,7 @@ class Engine:
         if saved is not None and saved.behind:
             node.inert = True
             saved.late.append(node)
-            self.builds.state(FirstState(node))
+            self.builds.state(StateBackfill(node))
             return
         if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
             return
@@ -426,7 +426,7 @@ class Engine:
             node.stash = []
         elif waits or not at_once or sum(above.values()) > self.builds.at_once_rows:
             node.inert = True  # so that the nodes below wait
-            self.builds.state(FirstState(node))
+            self.builds.state(StateBackfill(node))
         else:
             self.build(node)
 
@@ -475,7 +475,7 @@ class Engine:
         """Begin the first state from the input rows of a snapshot; the deltas kept back since then follow."""
         if node.stash is None:
             raise ValueError(f"{node} does not wait for a first state")
-        self.builds.state(Delivered(node, rows))
+        self.builds.state(SparkBackfill(node, rows))
 
     def waiting(self, view: str) -> list[Node]:
         """The nodes of the view that wait for input rows from Spark."""

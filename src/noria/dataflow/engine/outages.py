@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from noria.core.errors import SqlError, is_out_of_service, out_of_service
 from noria.core.limits import REBUILD_AFTER_MS, REBUILD_LONGEST_MS
-from noria.dataflow.backfill.exchange_state import Gathered
-from noria.dataflow.backfill.full_state import Delivered
-from noria.dataflow.backfill.scan import Build, Passing
+from noria.dataflow.backfill.exchange_state import BackfillReceiver
+from noria.dataflow.backfill.full_state import SparkBackfill
+from noria.dataflow.backfill.scan import Backfill, ScanBackfill
 from noria.dataflow.engine.renewal import FATAL, once_more, restart
 from noria.dataflow.graph.nodes import Node, here
 
@@ -55,11 +55,11 @@ class Outages:
         self.note: Callable[[str], object] = lambda text: None
         self.log: Callable[[str, Exception], str] | None = None
 
-    def of_build(self, build: Build, bug: Exception) -> SqlError:
+    def of_build(self, build: Backfill, bug: Exception) -> SqlError:
         """The error that a failed build reports. If an operator raised for a full state, that state is built
         again later."""
         raised = not isinstance(bug, SqlError) or is_out_of_service(bug)
-        if isinstance(build, Passing | Delivered | Gathered) and (raised or build.node in self._known):
+        if isinstance(build, ScanBackfill | SparkBackfill | BackfillReceiver) and (raised or build.node in self._known):
             return self.failed(build.node, bug)
         if isinstance(bug, SqlError):
             return bug

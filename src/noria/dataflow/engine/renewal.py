@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noria.core.errors import InvariantViolation
-from noria.dataflow.backfill.exchange_state import Gathered
+from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import Promotion
 from noria.dataflow.graph.nodes import Node, ancestors, here
 from noria.dataflow.graph.protocols import StoreBroken
@@ -45,7 +45,7 @@ def once_more(engine: Engine, node: Node) -> None:
     """Build a full state again whose build failed."""
     build = engine.builds.states[node]
     engine.builds.drop(node)
-    if isinstance(build, Promotion | Gathered) and build.indexes is not None:
+    if isinstance(build, Promotion | BackfillReceiver) and build.indexes is not None:
         engine.builds.make_beside(node, build.indexes)
     else:
         begin_again(engine, node, at_once=False)

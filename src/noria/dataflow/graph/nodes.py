@@ -120,7 +120,7 @@ class Puller(Protocol):
         """The side of an inner join that is streamed when all its rows are needed; the other side is looked up."""
 
 
-class Gathered(Protocol):
+class PartialResult(Protocol):
     """The state of an operator that receives its input in slices."""
 
     def add(self, rows: Batch) -> None: ...
@@ -242,7 +242,7 @@ class Operator:
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful.py`)
-    def gathered(self, engine: Puller, node: Node) -> Gathered:
+    def gathered(self, engine: Puller, node: Node) -> PartialResult:
         """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
         `Keep` or a reader."""
         raise NotImplementedError

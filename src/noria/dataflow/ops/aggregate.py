@@ -17,7 +17,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Gathered, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, PartialResult, Pattern, Puller, Untraceable
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
 from noria.dataflow.ops.stateful import Stateful
 from noria.state import group_kernels as gk
@@ -101,7 +101,7 @@ class Aggregate(Stateful):
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.whole(engine, node, iter(inputs))
 
-    def gathered(self, engine: Puller, node: Node) -> Gathered:
+    def gathered(self, engine: Puller, node: Node) -> PartialResult:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:

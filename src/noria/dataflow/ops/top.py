@@ -30,10 +30,10 @@ from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import (
     Columns,
-    Gathered,
     Mode,
     Need,
     Node,
+    PartialResult,
     Pattern,
     Puller,
     Untraceable,
@@ -270,7 +270,7 @@ class Top(Stateful):
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.shown(engine, inputs[0])
 
-    def gathered(self, engine: Puller, node: Node) -> Gathered:
+    def gathered(self, engine: Puller, node: Node) -> PartialResult:
         return _Gathered(self, engine, node.width)
 
     # -------------------------------------------------------------- reading

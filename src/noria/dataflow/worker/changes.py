@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
-from noria.dataflow.cluster.remote_scan import Pieces, SpreadOneShot
+from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import BaseStore
@@ -322,7 +322,7 @@ class Changes:
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
         if pieces is not None:
-            return view, top, SpreadOneShot(self._engine, rows, texts, pieces)
+            return view, top, RemoteOneShot(self._engine, rows, texts, pieces)
         return view, top, OneShot(self._engine, twins, rows, texts=texts)
 
     def _refuse_outdated(self, view: Any) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from noria.core.errors import SqlError, interrupted, view_gone
-from noria.dataflow.backfill.full_state import NewIndex
-from noria.dataflow.backfill.scan import Build
+from noria.dataflow.backfill.full_state import IndexBackfill
+from noria.dataflow.backfill.scan import Backfill
 from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
@@ -28,7 +28,7 @@ class _Waiting:
     envelope: Envelope
     number: int
     answer: Callable[[], Done | None]
-    builds: Callable[[], list[Build]]
+    builds: Callable[[], list[Backfill]]
     unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
@@ -67,7 +67,7 @@ class Deferred:
         assert isinstance(e.body, packets.Ask)
         number, builds = e.body.request, self._engine.builds
 
-        def mine() -> list[Build]:
+        def mine() -> list[Backfill]:
             under_way = (*builds.declared.values(), *builds.indexes.values())
             return [b for b in under_way if b.table == table and (every or b.build.declared)]
 
@@ -181,7 +181,7 @@ class Deferred:
             self._waiting.append(waiting)
         return reply
 
-    def _of_view(self, view: str) -> list[Build]:
+    def _of_view(self, view: str) -> list[Backfill]:
         return self._engine.builds.of_view(view) if view in self._engine.readers else []
 
     # -------------------------------------------------------------- building
@@ -232,12 +232,12 @@ class Deferred:
         for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
                       *builds.states.values()]:
             told = builds.progress(build)
-            ticket = build.ticket if isinstance(build, NewIndex) else ""
+            ticket = build.ticket if isinstance(build, IndexBackfill) else ""
             yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
                    "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits,
                    "ticket": ticket}
 
-    def _views(self, build: Build) -> list[str]:
+    def _views(self, build: Backfill) -> list[str]:
         """The views that wait for the build. The name of a view that will replace another ends with a NUL and a
         number, which are cut off."""
         return sorted({v.partition("\0")[0] for v in self._engine.readers if build in self._of_view(v)})

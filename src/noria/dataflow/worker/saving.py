@@ -75,7 +75,7 @@ def _of_named_views(engine: Engine) -> set[Node]:
     return {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
 
 
-class Saved:
+class SavedStates:
     """States of an earlier life, until they are restored or outdated. `deltas`: the rows written since, by table.
     `waits`: whether the program is still to be restored."""
 
@@ -115,7 +115,7 @@ class Saved:
         return found
 
 
-def catch_up(engine: Engine, saved: Saved) -> None:
+def catch_up(engine: Engine, saved: SavedStates) -> None:
     """After the program is restored: apply the rows written since the states were saved in one tick. Then begin
     the states that were not saved, and the refill of partial views."""
     saved.waits = False

@@ -332,7 +332,7 @@ class Worker:
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
         """Offer the states that an earlier life saved, whose texts this symbol table has, and the rows written
         since by table. Call it before the program is restored."""
-        self.engine.saved = saving.Saved(states, self._changes.graph_plan, deltas)
+        self.engine.saved = saving.SavedStates(states, self._changes.graph_plan, deltas)
 
     @property
     def restoring(self) -> bool:

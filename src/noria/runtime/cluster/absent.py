@@ -38,7 +38,7 @@ def told(link: Link, before: Losses) -> str:
     return "; ".join(parts)
 
 
-class Away:
+class AbsentWorkers:
     """The changes that wait for absent workers."""
 
     def __init__(self, links: Sequence[SomeLink]):

@@ -24,7 +24,7 @@ from noria.runtime.link.link import LinkState
 T = TypeVar("T")
 
 
-class Cut:
+class ConsistentCut:
     """One cut. `name`: of its places, unique in the queues."""
 
     def __init__(self, links: Sequence[SomeLink], name: str):

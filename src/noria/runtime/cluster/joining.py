@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noria.dataflow.messages.packets import AddView, AlterTable, Done, Fit, Hello, Migrate, Migrated
-from noria.runtime.cluster.mirror import Mirror, between
+from noria.runtime.cluster.mirror import ProgramMirror, between
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import WorkerLink
 
 SomeLink = WorkerLink | InProcessLink
 
 
-async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
+async def follow(link: SomeLink, hello: Hello, wanted: ProgramMirror) -> None:
     """Change the worker's catalog to that of the program. SqlError if it cannot be changed."""
-    have = Mirror.of(hello.tables, hello.recipe)
+    have = ProgramMirror.of(hello.tables, hello.recipe)
     steps = between(have, wanted)
     for step in steps:
         if isinstance(step, AlterTable):
@@ -34,7 +34,7 @@ async def follow(link: SomeLink, hello: Hello, wanted: Mirror) -> None:
             raise reply.error
 
 
-async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrated:
+async def adopt(link: SomeLink, plan: dict[str, Any], mirror: ProgramMirror) -> Migrated:
     """Give the worker the graph of this plan (`Ask` "graph plan") for the program's views."""
     steps = tuple(AddView(v) for v in mirror.views.values())
     reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
@@ -45,7 +45,7 @@ async def adopt(link: SomeLink, plan: dict[str, Any], mirror: Mirror) -> Migrate
 
 
 @dataclass
-class Doing:
+class ChangeUnderWay:
     """A change under way at several workers: each one's part, and who has done it. A worker that starts meanwhile
     copies the graph of a donor that may not have made the change. Its own part is not sent to it again."""
 
@@ -67,18 +67,19 @@ class Doing:
         return body if worker in self.done and body.version > version else None
 
 
-def taking_back(replies: Sequence[Any], back: Migrate) -> Doing:
+def taking_back(replies: Sequence[Any], back: Migrate) -> ChangeUnderWay:
     """Plan the undo: workers whose reply shows that they made the change undo it. The others only take the
     version."""
     nothing = replace(back, steps=(), durable=False, back=False)  # the disk may be full
-    return Doing({w: back if isinstance(r, Migrated) and r.error is None else nothing for w, r in enumerate(replies)})
+    made = [isinstance(r, Migrated) and r.error is None for r in replies]
+    return ChangeUnderWay({w: back if made[w] else nothing for w in range(len(made))})
 
 
-async def take_back(links: Sequence[SomeLink], doing: Doing) -> None:
+async def take_back(links: Sequence[SomeLink], doing: ChangeUnderWay) -> None:
     await asyncio.gather(*(_taken_back(link, doing) for link in links), return_exceptions=True)
 
 
-async def _taken_back(link: SomeLink, doing: Doing) -> None:
+async def _taken_back(link: SomeLink, doing: ChangeUnderWay) -> None:
     """Undo the change at one worker. If that fails, the worker restarts with what the others have."""
     back = doing.bodies[link.worker]
     for step in back.steps:

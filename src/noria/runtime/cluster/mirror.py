@@ -25,7 +25,7 @@ Steps = tuple[MigrationStep, ...]
 
 
 @dataclass(frozen=True)
-class Mirror:
+class ProgramMirror:
     """The tables and views (`plan.view.ViewDef`) by name, and the recipe."""
 
     tables: dict[str, TableDef] = field(default_factory=dict)
@@ -33,14 +33,15 @@ class Mirror:
     recipe: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, tables: Iterable[TableDef], recipe: tuple[str, ...]) -> Mirror:
+    def of(cls, tables: Iterable[TableDef], recipe: tuple[str, ...]) -> ProgramMirror:
         """A mirror of a catalog, without views."""
         return cls({t.name: t for t in tables}, {}, recipe)
 
     def table(self, number: int) -> TableDef | None:
         return next((t for t in self.tables.values() if t.table_id == number), None)
 
-    def after(self, steps: Sequence[MigrationStep], recipe: tuple[str, ...], failed: Iterable[str] = ()) -> Mirror:
+    def after(self, steps: Sequence[MigrationStep], recipe: tuple[str, ...], failed: Iterable[str] = ()
+              ) -> ProgramMirror:
         """The mirror after these steps. `failed`: views that could not be made."""
         tables, views = dict(self.tables), dict(self.views)
         for s in steps:
@@ -61,7 +62,7 @@ class Mirror:
                 views[s.name] = replace(views.pop(s.view), name=s.name)
         for name in failed:
             views.pop(name, None)
-        return Mirror(tables, views, recipe)
+        return ProgramMirror(tables, views, recipe)
 
     def aside(self, steps: Sequence[MigrationStep]) -> tuple[Steps, Steps]:
         """Split the steps in two. In the first part dropped tables are only renamed, which can be undone. The
@@ -97,7 +98,7 @@ class Mirror:
                 back.append(RenameView(s.name, s.view))
         return tuple(back)
 
-    def differing(self, steps: Sequence[MigrationStep], wanted: Mirror) -> Steps:
+    def differing(self, steps: Sequence[MigrationStep], wanted: ProgramMirror) -> Steps:
         """Steps for the views named in `steps`: drop those not in `wanted`, add those missing here."""
         own = [s for s in steps if isinstance(s, AddView | DropView | RenameView)]
         names = dict.fromkeys(n for s in own for n in _names_of(s))
@@ -154,7 +155,7 @@ def yielding(steps: Sequence[MigrationStep], idle: Collection[str]) -> Steps:
                  if not isinstance(s, DropView) or not s.idle or s.view in idle)
 
 
-def between(have: Mirror, want: Mirror) -> Steps:
+def between(have: ProgramMirror, want: ProgramMirror) -> Steps:
     """The steps that turn the tables of one catalog into those of the other."""
     there = {t.table_id for t in have.tables.values()}
     gone = [DropTable(n) for n, t in have.tables.items() if want.table(t.table_id) is None]

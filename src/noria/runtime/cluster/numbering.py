@@ -16,12 +16,12 @@ from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.link.changes import WorkerGone
-from noria.runtime.routing.write_routing import Numbers, Placed
+from noria.runtime.routing.write_routing import Numbers, RoutedWrite
 
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
 
-class Numbering:
+class AutoIncrement:
     """The numbers of all tables. `later`: runs a coroutine in the background. `writes`: whether a table is being
     written."""
 
@@ -43,7 +43,7 @@ class Numbering:
         self.numbers.reached(table, value)
         return value
 
-    def expecting(self, parts: Placed, table: TableDef, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+    def expecting(self, parts: RoutedWrite, table: TableDef, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
         """Wrap the result of a write that has its own value: nobody is assigned that value until the write is
         over."""
         self.numbers.expect(table, parts.brings)

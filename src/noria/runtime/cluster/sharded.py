@@ -52,23 +52,23 @@ from noria.dataflow.messages.packets import (
     Wrote,
 )
 from noria.plan.view import ViewDef
-from noria.runtime.cluster.absent import Away
-from noria.runtime.cluster.consistent_cut import Cut
+from noria.runtime.cluster.absent import AbsentWorkers
+from noria.runtime.cluster.consistent_cut import ConsistentCut
 from noria.runtime.cluster.copying import copy_rows
-from noria.runtime.cluster.joining import Doing, SomeLink, adopt, follow, take_back, taking_back
-from noria.runtime.cluster.mirror import Mirror, catalog_only, of_views, yielding
-from noria.runtime.cluster.numbering import How, Numbering
+from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, adopt, follow, take_back, taking_back
+from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views, yielding
+from noria.runtime.cluster.numbering import AutoIncrement, How
 from noria.runtime.link.changes import Change, WorkerGone
 from noria.runtime.link.link import LinkState, LinkStats, OnHello
 from noria.runtime.link.member import Losses, Unwritten
 from noria.runtime.link.pauses import ALL, Pauses, Writing
 from noria.runtime.link.room import Lease
 from noria.runtime.routing.answers import AT_LEADER, together
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
-from noria.runtime.routing.write_routing import Placed, placed, renumbers
-from noria.runtime.transactions.own_writes import OwnWrites
-from noria.runtime.transactions.two_phase_commit import Groups
+from noria.runtime.routing.write_routing import RoutedWrite, renumbers, routed
+from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.unique import Unique, compared
 from noria.runtime.transactions.writes import Send, Writes
 from noria.storage.tables.shards import shard_path, spread_families
@@ -91,14 +91,14 @@ class ShardedLink:
     def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
         self.links, self.workers, self.on_hello = links, len(links), on_hello
         self._asked = LinkStats()
-        self.routes, self.version = Routes(self.workers), 0  # of the program
-        self._mirror = Mirror()
+        self.routes, self.version = KeyRoutes(self.workers), 0  # of the program
+        self._mirror = ProgramMirror()
         self._told: list[Migrated] = []  # replies of workers that started since a change began
-        self._next: tuple[int, Mirror] | None = None  # the version and mirror after the change under way
-        self._doing: Doing | None = None
+        self._next: tuple[int, ProgramMirror] | None = None  # the version and mirror after the change under way
+        self._doing: ChangeUnderWay | None = None
         self._adopted: dict[int, int] = {}  # by worker: the version of the graph it adopted in this life
-        self._numbering, self._turn = Numbering(links, self._later, lambda table: table in self._writing), 0
-        self._groups = Groups(links, epoch)
+        self._numbering, self._turn = AutoIncrement(links, self._later, lambda table: table in self._writing), 0
+        self._groups = TwoPhaseCommits(links, epoch)
         self._migrating = asyncio.Lock()
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change of the program there
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by submitted future: the one it waits for
@@ -112,10 +112,10 @@ class ShardedLink:
         self._alone: set[asyncio.Future[Any]] = set()  # changes that wait until no other is under way
         self._limit: SetLimit | None = None
         self._pauses = Pauses(self._begin)
-        self._own = OwnWrites(links)
+        self._own = ReadYourWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
-        self._away = Away(links)
+        self._away = AbsentWorkers(links)
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
             link.on_lost = partial(lambda worker, why: self._writes.lost(worker), w)
@@ -207,7 +207,7 @@ class ShardedLink:
             self._starting = None
 
     async def _bring_back(self, hellos: Sequence[Hello]) -> None:
-        self._mirror, self._next = Mirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
+        self._mirror, self._next = ProgramMirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in self.links[1:]:
             await link.replay(catalog_only)
             if self._doing is not None and LEADER in self._doing.done:
@@ -323,7 +323,7 @@ class ShardedLink:
         self._writing.add(statement.table, inner)
         self._passes_on(inner, future, self._expecting(parts, statement.table, wrote))
 
-    def _expecting(self, parts: Placed, table: str, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+    def _expecting(self, parts: RoutedWrite, table: str, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
         return self._numbering.expecting(parts, self._mirror.tables[table], wrote) if parts.brings else wrote
 
     def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
@@ -339,12 +339,12 @@ class ShardedLink:
         self._passes_on(task, future, task.result)
         return written
 
-    def _placed(self, statement: Statement) -> Placed:
+    def _placed(self, statement: Statement) -> RoutedWrite:
         self._turn += 1
         table = self._mirror.tables.get(statement.table)
         if table is None:
-            return Placed({LEADER: statement})
-        return placed(statement, table, self.workers, self._numbering.numbers, self._turn)
+            return RoutedWrite({LEADER: statement})
+        return routed(statement, table, self.workers, self._numbering.numbers, self._turn)
 
     def _write_together(self, body: Write, future: asyncio.Future[Any]) -> None:
         try:
@@ -463,7 +463,7 @@ class ShardedLink:
         self._away.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
-            doing = self._doing = Doing(dict.fromkeys(range(self.workers), follow), {LEADER})
+            doing = self._doing = ChangeUnderWay(dict.fromkeys(range(self.workers), follow), {LEADER})
             others = await asyncio.gather(*(doing.watch(w, send(w, follow)) for w in range(1, self.workers)),
                                           return_exceptions=True)
         finally:
@@ -479,7 +479,7 @@ class ShardedLink:
         self.routes.changed(body.steps, [*self._told, *replies], after.views)
         return replace(first, filling=tuple(dict.fromkeys(v for r in replies for v in r.filling)))
 
-    async def _again(self, body: Migrate, send: Send, first: Migrated, after: Mirror) -> Migrated:
+    async def _again(self, body: Migrate, send: Send, first: Migrated, after: ProgramMirror) -> Migrated:
         """Make the rest of a change during which all workers restarted: they have its durable part, and the other
         views as before."""
         await self._gate.wait()
@@ -617,7 +617,7 @@ class ShardedLink:
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
         """See `Unwritten.moved`."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        inner, wrote = self._writes.begin(Placed(dict(parts)))
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
         first = next(iter(parts.values()))
         self._writing.add(first.table, inner)
         self._passes_on(inner, self._renumbered(first, future), wrote)
@@ -636,7 +636,7 @@ class ShardedLink:
         """Make a checkpoint of each worker in its own directory, as of one cut."""
         async with self._one_moment, self._migrating:
             Path(body.path).mkdir(mode=0o700)
-            replies: list[Done] = await Cut(self.links, self._groups.name()).each(
+            replies: list[Done] = await ConsistentCut(self.links, self._groups.name()).each(
                 lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, self.workers))),
                 partial(self._own.catch_up, {}, self.routes.depth, range(self.workers)) if body.views else None)
         for r in replies:

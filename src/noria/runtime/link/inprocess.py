@@ -24,8 +24,8 @@ from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, Re
 from noria.runtime.link.member import Member
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.room import Lease
-from noria.runtime.routing.key_routing import Routes
-from noria.runtime.transport.lineage import Lineage
+from noria.runtime.routing.key_routing import KeyRoutes
+from noria.runtime.transport.lineage import ShardOwner
 from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class InProcessLink(Member):
     def __init__(self, config: WorkerConfig, *, on_hello: OnHello | None = None):
         self.config, self.on_hello, self.worker = config, on_hello, config.worker
         self.state, self.since, self.why = LinkState.DOWN, time.monotonic(), "not started"
-        self.stats, self.routes = LinkStats(), Routes(1)
+        self.stats, self.routes = LinkStats(), KeyRoutes(1)
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self._book = ReplyBook()
@@ -52,7 +52,7 @@ class InProcessLink(Member):
     # ------------------------------------------------------------ life
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lineage = Lineage(self.config.shard_dir, self.config.epoch)
+        self._lineage = ShardOwner(self.config.shard_dir, self.config.epoch)
         try:
             self._worker: HostedWorker = open_worker(
                 self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error,

@@ -40,12 +40,12 @@ from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.member import LinkState, Losses, Member, Unwritten
 from noria.runtime.link.pauses import Pauses
-from noria.runtime.link.read_batching import Together
+from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.room import Lease
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Elsewhere, Process
-from noria.runtime.transport.pulse import Computing, Doing, Heart
+from noria.runtime.transport.lineage import Process, RemoteOwner
+from noria.runtime.transport.pulse import Computing, Heart, RequestUnderWay
 from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
 
 __all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
@@ -72,7 +72,7 @@ class Link(Protocol):
     worker has a view's key."""
 
     workers: int
-    routes: Routes
+    routes: KeyRoutes
     on_hello: OnHello | None
 
     @property
@@ -153,20 +153,20 @@ class WorkerLink(Member):
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
                  doing: Path | None = None, heard: Callable[[int], int] = lambda worker: 0,
-                 clock: Callable[[], float] = time.monotonic, elsewhere: Elsewhere | None = None):
+                 clock: Callable[[], float] = time.monotonic, elsewhere: RemoteOwner | None = None):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
         self.state, self.since, self.why = LinkState.DOWN, clock(), "no worker has appeared yet"
-        self.stats, self.routes, self._last_loss = LinkStats(), Routes(1), ""
+        self.stats, self.routes, self._last_loss = LinkStats(), KeyRoutes(1), ""
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
         self._doing, self._heart, self.heard = doing, Heart(epoch, FRONT_END), heard
-        self._elsewhere = elsewhere or Elsewhere()
+        self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
         self._book = ReplyBook()
         self._pauses = Pauses(self._begin)
-        self._together = Together(self._book, lambda body: self._send(body, 0))
+        self._together = ReadBatcher(self._book, lambda body: self._send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
@@ -299,7 +299,7 @@ class WorkerLink(Member):
         slice, or a late turn of the request, counts as a beginning."""
         if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
             return
-        seen = Doing.seen(self._doing)
+        seen = RequestUnderWay.seen(self._doing)
         if seen is None or seen[0] != number:
             return
         if seen != before:
@@ -318,7 +318,7 @@ class WorkerLink(Member):
 
     def _at(self) -> int | None:
         """The number of the request that the worker executes, or executed when it ended; None: unknown."""
-        return None if self._doing is None else Doing.last(self._doing)
+        return None if self._doing is None else RequestUnderWay.last(self._doing)
 
     # ------------------------------------------------------------ sending
     def _pump(self) -> None:

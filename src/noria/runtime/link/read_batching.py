@@ -60,7 +60,7 @@ Asked = TypeVar("Asked")
 Packed = TypeVar("Packed")
 
 
-class Gathering(ABC, Generic[Asked, Packed]):
+class Batcher(ABC, Generic[Asked, Packed]):
     """The waiting questions, and the packets under way by number."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Gathering(ABC, Generic[Asked, Packed]):
         return waiting
 
 
-class Together(Gathering[Read, ReadMany]):
+class ReadBatcher(Batcher[Read, ReadMany]):
     """The batched reads of one worker's link. `send`: sends a packet at once."""
 
     def __init__(self, book: ReplyBook, send: Callable[[ReadMany], None]):

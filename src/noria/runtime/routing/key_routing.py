@@ -50,7 +50,7 @@ class _Route:
     hashers: tuple[Hash, ...] = ()
 
 
-class Routes:
+class KeyRoutes:
     """The routes of all views (see the module). `workers`: their number."""
 
     def __init__(self, workers: int):

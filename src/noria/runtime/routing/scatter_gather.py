@@ -27,7 +27,7 @@ from noria.core.values import from_arrow
 from noria.dataflow.messages.packets import Query, Read, Rows
 from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
 from noria.plan.view import ViewDef
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 
 Asked = TypeVar("Asked", bound=Read | Query)
 
@@ -49,7 +49,7 @@ class Parts(dict[int, Asked]):
         self.whole, self.ordinals, self.range = whole, ordinals, range
 
 
-def split(body: Asked, routes: Routes, view: ViewDef) -> Parts[Asked]:
+def split(body: Asked, routes: KeyRoutes, view: ViewDef) -> Parts[Asked]:
     """Split a read of `view`. SqlError 1412 if the view's route is unknown or the read is of another definition."""
     if isinstance(body, Read) and body.definition not in (0, view.definition):
         raise view_changed(body.view)

@@ -69,7 +69,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Placed:
+class RoutedWrite:
     """A statement split by worker.
 
     * `last`: the position, by ascending worker, of the part with the last row.
@@ -106,11 +106,11 @@ class Placed:
         return WriteResult(sum(r.affected for r in results), first, sum(r.matched for r in results), row_id=last.row_id)
 
 
-def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
+def routed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> RoutedWrite:
     """Split a statement by worker. `turn`: distributes rows that may be at any worker. SqlError if a value that
     determines a row's worker is invalid."""
     if table.sharded_by == ():
-        return Placed({0: statement})
+        return RoutedWrite({0: statement})
     spread = tuple(i.columns for i in table.spread_unique)
     if isinstance(statement, Insert):
         found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
@@ -123,7 +123,7 @@ def placed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
                        assigns=_assigns_unique(statement, table), spread=spread, few=True)
     concerned = _concerned(statement.where, table, workers) if isinstance(statement, Update | Delete) else None
     unique = _assigns_unique(statement, table)
-    return Placed(dict.fromkeys(range(workers) if concerned is None else concerned, statement),
+    return RoutedWrite(dict.fromkeys(range(workers) if concerned is None else concerned, statement),
                   moves=_moves(statement, table), unique=unique, assigns=unique, spread=spread,
                   few=concerned is not None)
 
@@ -174,22 +174,22 @@ def _stays(column: int, value: Expr) -> bool:
 
 
 # ------------------------------------------------------------------ INSERT
-def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> Placed:
+def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> RoutedWrite:
     brings = 0
     try:
         if table.auto_increment is not None:
             statement, brings = _numbered(statement, table, numbers)
         if table.sharded_by is None:
-            return Placed({turn % workers: statement}, brings=brings)
+            return RoutedWrite({turn % workers: statement}, brings=brings)
         whose = _owners(statement, table, workers)
     except SqlError as e:
         raise _wrong(statement, table) or e from None
     first = int(whose[0]) if len(whose) else 0
     if len(whose) < 2 or (whose == first).all():
-        return Placed({first: statement}, brings=brings)
+        return RoutedWrite({first: statement}, brings=brings)
     owners = np.unique(whose).tolist()
     parts: dict[int, Statement] = {w: _part(statement, np.flatnonzero(whose == w)) for w in owners}
-    return Placed(parts, owners.index(whose[-1]), brings, (statement, table))
+    return RoutedWrite(parts, owners.index(whose[-1]), brings, (statement, table))
 
 
 def _wrong(statement: Insert, table: TableDef) -> SqlError | None:

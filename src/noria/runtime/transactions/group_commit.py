@@ -24,11 +24,11 @@ from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import Told
 from noria.runtime.link.changes import Lost, WorkerGone
-from noria.runtime.routing.write_routing import Placed
-from noria.runtime.transactions.two_phase_commit import Groups, Outcome
+from noria.runtime.routing.write_routing import RoutedWrite
+from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 
 
-class Did(NamedTuple):
+class GroupOutcome(NamedTuple):
     """The outcome of a statement. `results`: by ascending worker. `told`: the workers to which each worker's tick
     sent messages."""
 
@@ -42,7 +42,7 @@ class _Waiting:
     position among each worker's statements in the group under way."""
 
     parts: Mapping[int, Statement]
-    done: asyncio.Future[Did]
+    done: asyncio.Future[GroupOutcome]
     alone: bool = False
     unwanted: bool = False
     deaths: int = 0
@@ -63,10 +63,10 @@ class _Running(NamedTuple):
     told: dict[int, Told]
 
 
-class Batches:
+class GroupCommits:
     """The statements that wait for a group, and the groups under way."""
 
-    def __init__(self, groups: Groups, workers: int):
+    def __init__(self, groups: TwoPhaseCommits, workers: int):
         self._groups, self._workers = groups, workers
         self._waiting: list[_Waiting] = []
         self._running: dict[asyncio.Task[None], _Running] = {}
@@ -74,18 +74,18 @@ class Batches:
         self._back: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
 
     @staticmethod
-    def takes(placed: Placed) -> bool:
+    def takes(placed: RoutedWrite) -> bool:
         """Whether the statement is known to be short, and may share a group."""
         return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
 
-    def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[Did]:
+    def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[GroupOutcome]:
         """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
         one = _Waiting(parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._go_soon()
         return one.done
 
-    def give_up(self, done: asyncio.Future[Did]) -> bool:
+    def give_up(self, done: asyncio.Future[GroupOutcome]) -> bool:
         """Give up a statement if it is undecided; within a larger group it runs on. Returns whether it is one of
         these."""
         for one in self._waiting:
@@ -176,7 +176,8 @@ class Batches:
         if outcome.done or len(batch) == 1:
             for one in batch:
                 if not one.done.done():
-                    one.done.set_result(Did(outcome.of(one.places), {w: t for w, t in told.items() if w in one.parts}))
+                    mine = {w: t for w, t in told.items() if w in one.parts}
+                    one.done.set_result(GroupOutcome(outcome.of(one.places), mine))
             return
         wrong = {one for one in batch if any(r.error is not None for r in outcome.of(one.places))} or set(batch)
         for one in wrong:

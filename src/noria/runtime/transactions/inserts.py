@@ -21,9 +21,9 @@ from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Done, Meet, Write, Wrote
 from noria.runtime.link.changes import Lost
-from noria.runtime.routing.write_routing import Placed
+from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import parts_of
-from noria.runtime.transactions.two_phase_commit import Asked, Groups, Outcome
+from noria.runtime.transactions.two_phase_commit import Asked, Outcome, TwoPhaseCommits
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class _Waiting:
     or had an error in a group.
     """
 
-    placed: Placed
+    placed: RoutedWrite
     parts: dict[int, Insert]
     done: asyncio.Future[WriteResult | None]
     places: dict[int, int] = field(default_factory=dict)
@@ -52,19 +52,19 @@ class _Waiting:
 class Inserts:
     """The INSERTs that wait for a batch, and the batch under way."""
 
-    def __init__(self, links: Sequence[Asked], groups: Groups):
+    def __init__(self, links: Sequence[Asked], groups: TwoPhaseCommits):
         self._links, self._groups = links, groups
         self._waiting: list[_Waiting] = []
         self._running: asyncio.Task[None] | None = None
         self._planning: asyncio.Task[list[_Waiting]] | None = None
 
     @staticmethod
-    def takes(placed: Placed) -> bool:
+    def takes(placed: RoutedWrite) -> bool:
         """Whether the owners alone can execute the INSERT once no other worker has its values."""
         known = len(placed.parts) == 1 or placed.distinct
         return placed.whole is not None and known and not (placed.moves or placed.assigns)
 
-    def add(self, placed: Placed) -> asyncio.Future[WriteResult | None]:
+    def add(self, placed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
         """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
         parts = {w: part for w, part in placed.parts.items() if isinstance(part, Insert)}
         one = _Waiting(placed, parts, asyncio.get_running_loop().create_future())

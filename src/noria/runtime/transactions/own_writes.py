@@ -30,7 +30,7 @@ class Asked(Protocol):
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
-class OwnWrites:
+class ReadYourWrites:
     """What each worker is known to have. A depth is the largest number of exchanges on the path to the state that
     is read."""
 

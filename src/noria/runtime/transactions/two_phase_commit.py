@@ -96,7 +96,7 @@ class _Group(NamedTuple):
     patient: bool
 
 
-class Groups:
+class TwoPhaseCommits:
     """All groups of a front end. `epoch`: of the front end; it makes the names of groups unique."""
 
     def __init__(self, links: Sequence[Participant], epoch: int):

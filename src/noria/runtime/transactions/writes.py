@@ -30,11 +30,11 @@ from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.messages.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
 from noria.runtime.link.changes import Change, Lost
-from noria.runtime.routing.write_routing import Placed
-from noria.runtime.transactions.group_commit import Batches, Did, gave_up
+from noria.runtime.routing.write_routing import RoutedWrite
+from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
 from noria.runtime.transactions.inserts import Inserts
-from noria.runtime.transactions.own_writes import OwnWrites
-from noria.runtime.transactions.two_phase_commit import Asked, Groups, Outcome
+from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.two_phase_commit import Asked, Outcome, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 
@@ -49,9 +49,9 @@ class Moved(NamedTuple):
 class Writes:
     """The writes under way at several workers."""
 
-    def __init__(self, links: Sequence[Asked], groups: Groups, own: OwnWrites):
+    def __init__(self, links: Sequence[Asked], groups: TwoPhaseCommits, own: ReadYourWrites):
         self._links, self._groups, self._own = links, groups, own
-        self._inserts, self._batches = Inserts(links, groups), Batches(groups, len(links))
+        self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: what it waits for with others
         self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
         self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
@@ -59,7 +59,7 @@ class Writes:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: Placed, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+    def begin(self, placed: RoutedWrite, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
@@ -70,7 +70,7 @@ class Writes:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
-        if Batches.takes(placed) and not once:
+        if GroupCommits.takes(placed) and not once:
             batched = self._begin_in_batch(placed)
             return batched, lambda: self._wrote(placed, *self._unless_given_up(batched))
         told: dict[int, Told] = {}
@@ -78,8 +78,8 @@ class Writes:
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
 
-    def _begin_in_batch(self, placed: Placed) -> asyncio.Task[Did]:
-        async def did() -> Did:
+    def _begin_in_batch(self, placed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
+        async def did() -> GroupOutcome:
             return await done
 
         done = self._batches.add(placed.parts)
@@ -88,7 +88,8 @@ class Writes:
         task.add_done_callback(self._together.pop)
         return task
 
-    def begin_together(self, placed: Sequence[Placed], once: str) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+    def begin_together(self, placed: Sequence[RoutedWrite], once: str
+                       ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
         assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
@@ -146,10 +147,10 @@ class Writes:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: Placed, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
 
-    def _moved(self, placed: Placed, task: asyncio.Task[Moved]) -> Wrote:
+    def _moved(self, placed: RoutedWrite, task: asyncio.Task[Moved]) -> Wrote:
         moved: Moved = self._unless_given_up(task)
         return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
 
@@ -198,21 +199,21 @@ class Writes:
         return True
 
     # ------------------------------------------------------------ INSERTs that go together
-    def _begin_insert(self, placed: Placed) -> asyncio.Task[Moved]:
+    def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[Moved]:
         inserting = self._inserts.add(placed)
         task = asyncio.ensure_future(self._insert(placed, inserting))
         self._together[task] = inserting
         task.add_done_callback(self._ended)
         return task
 
-    async def _insert(self, placed: Placed, inserting: asyncio.Future[WriteResult | None]) -> Moved:
+    async def _insert(self, placed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> Moved:
         result = await inserting
         if result is not None:
             return Moved(result, tuple(placed.parts))
         return await self._move(placed)
 
     # ------------------------------------------------------------ rows that go from one worker to another
-    def _begin_moving(self, placed: Placed, once: str) -> asyncio.Task[Moved]:
+    def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[Moved]:
         task = asyncio.ensure_future(self._move(placed, once))
         task.add_done_callback(self._ended)
         return task
@@ -231,7 +232,7 @@ class Writes:
         for w in workers:
             self._links[w].let_go(name)
 
-    async def _move(self, placed: Placed, once: str = "") -> Moved:
+    async def _move(self, placed: RoutedWrite, once: str = "") -> Moved:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
@@ -260,7 +261,7 @@ class Writes:
             self._places.pop(task, None)
             self._give_back(name, places)
 
-    async def _planned(self, task: asyncio.Task[Moved], placed: Placed, places: Mapping[int, asyncio.Future[Any]]
+    async def _planned(self, task: asyncio.Task[Moved], placed: RoutedWrite, places: Mapping[int, asyncio.Future[Any]]
                        ) -> WorkedOut:
         """The plan, made when everything before the places is answered."""
         async def planned() -> WorkedOut:
@@ -288,7 +289,7 @@ class Writes:
         self._does[task] = self._groups.begin(parts, name, once=once)
         return (await self._does[task]).all()
 
-    async def _worked_out(self, placed: Placed) -> WorkedOut:
+    async def _worked_out(self, placed: RoutedWrite) -> WorkedOut:
         """Plan the statement at all workers that have a place."""
         parts = placed.parts
         if placed.whole is None:

@@ -92,7 +92,7 @@ def _nothing(worker: int) -> None:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteOwner:
     """Callbacks for workers on other hosts, whose processes cannot be signalled here. `appeared`: one is about to
     serve. `end`: one must be ended, since it may be frozen."""
 
@@ -132,7 +132,7 @@ class Fence:
         os.close(self._fd)
 
 
-class Lineage:
+class ShardOwner:
     """The ownership of a shard: raises the fence, takes the lock, records the owner. Call `release` when the
     store is closed."""
 

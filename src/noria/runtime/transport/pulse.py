@@ -193,7 +193,7 @@ def waits_for_its_turn(process: Process | None) -> bool:
 
 
 # ---------------------------------------------------------------- what a worker is doing
-class Doing:
+class RequestUnderWay:
     """Two numbers in a file that outlives the worker: the request it executes (0: none), and how often it began
     one.
 
@@ -225,7 +225,7 @@ class Doing:
     @staticmethod
     def last(path: Path) -> int | None:
         """The worker's current or last request; None if unknown."""
-        seen = Doing.seen(path)
+        seen = RequestUnderWay.seen(path)
         return None if seen is None else seen[0]
 
 

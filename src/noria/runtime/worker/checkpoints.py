@@ -42,7 +42,7 @@ from noria.state.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStates, SavedUnusable
 from noria.storage.rocks.errors import StoreError
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 from noria.storage.store import RocksStore
 
 Note = Callable[[str], object]
@@ -70,7 +70,7 @@ class _Writing:
     """A process that writes a checkpoint: its commit, its states with about their bytes, and its start."""
 
     pid: int
-    stand: Stand
+    stand: StorePosition
     found: dict[str, int]
     began: float
 
@@ -178,7 +178,7 @@ class Checkpoints:
             self._write(stand)
         self._writing = _Writing(pid, stand, dict(found), began)
 
-    def _write(self, stand: Stand) -> None:
+    def _write(self, stand: StorePosition) -> None:
         """Save the states in the forked process, which uses only its memory and its own file."""
         code = 1
         with suppress(BaseException):
@@ -234,7 +234,7 @@ class Checkpoints:
                 os.waitpid(self._writing.pid, 0)
             self._writing = None
 
-    def _save(self, stand: Stand, file: str, in_time: Callable[[], bool]) -> None:
+    def _save(self, stand: StorePosition, file: str, in_time: Callable[[], bool]) -> None:
         found, disk = list(self._worker.states()), os.statvfs(self._directory)
         most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
         strings = self._symbols.saved()

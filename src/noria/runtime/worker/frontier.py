@@ -24,7 +24,7 @@ def heard_path(run_dir: Path, worker: int) -> Path:
     return run_dir / f"worker-{worker}.heard"
 
 
-class Heard:
+class Frontier:
     """The worker's side. An existing file is reused and set to zeros, because a front end may have mapped it."""
 
     def __init__(self, path: Path, workers: int):
@@ -39,7 +39,7 @@ class Heard:
             self._told = numbers
 
 
-class HeardBy:
+class FrontierReader:
     """The front end's side: `heard(w)` is the number of the last message of worker w whose effects this worker
     has; 0 if unknown."""
 

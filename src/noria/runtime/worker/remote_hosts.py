@@ -27,7 +27,7 @@ from noria.runtime.transport import handshake, wire
 from noria.runtime.transport.handshake import Between, NoProof
 from noria.runtime.transport.pulse import doing_path
 from noria.runtime.transport.tunnel import Tunnelled
-from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.frontier import Frontier, heard_path
 from noria.runtime.worker.worker_main import WorkerConfig, views_dir
 from noria.storage.rocks.errors import StoreError
 from noria.views import files
@@ -101,7 +101,7 @@ def forgotten(run_dir: Path, worker: int, workers: int) -> None:
     now."""
     doing_path(run_dir, worker).unlink(missing_ok=True)
     if workers > 1:
-        Heard(heard_path(run_dir, worker), workers)
+        Frontier(heard_path(run_dir, worker), workers)
     published = views_dir(run_dir, worker, workers)
     if published.is_dir():
         files.bury(str(published), _NEWER)

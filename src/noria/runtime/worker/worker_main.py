@@ -37,11 +37,11 @@ from noria.core.limits import (
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.messages.packets import Done, Envelope, Hello
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, Lineage
+from noria.runtime.transport.lineage import Fence, ShardOwner
 from noria.runtime.transport.mesh import Mesh, peer_endpoint
-from noria.runtime.transport.pulse import Computing, Doing, Watch, doing_path
+from noria.runtime.transport.pulse import Computing, RequestUnderWay, Watch, doing_path
 from noria.runtime.transport.wire import Kind, Reader, WireError
-from noria.runtime.worker.frontier import Heard, heard_path
+from noria.runtime.worker.frontier import Frontier, heard_path
 from noria.runtime.worker.resources import raise_open_files
 from noria.views.files import VIEWS
 
@@ -163,13 +163,13 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
     """Serve until the end and return why: "goodbye", "lease" or that the front end is gone. Raises `Fenced`,
     `LockBusy` or the failure."""
     raise_open_files()
-    lineage = Lineage(config.shard_dir, config.epoch, note=note or _to_stderr)
+    lineage = ShardOwner(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
         line = Line(config, lineage.incarnation, clock)
-        around = Surroundings(time.perf_counter_ns, Doing(doing_path(config.run_dir, config.worker)),
+        around = Surroundings(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
                               line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
                               time.thread_time_ns)
-        heard = Heard(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
+        heard = Frontier(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
         worker = open_worker(config, lineage.incarnation, around)
         try:
             with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
@@ -322,7 +322,7 @@ class Loop:
     ended."""
 
     def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
-                 mesh: Mesh | None = None, heard: Heard | None = None):
+                 mesh: Mesh | None = None, heard: Frontier | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
         self._mesh, self._heard, self.end = mesh, heard, ""
         if mesh is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.control.apply.program_apply import WholeProgram
+from noria.control.apply.program_apply import ServedProgram
 from noria.control.catalog.holding import reading
 from noria.core.errors import (
     TOO_LONG,
@@ -66,7 +66,7 @@ class Executor:
     replies: the kept replies of fronts.  told: waits until every process that uses the program has its version.
     """
 
-    def __init__(self, program: WholeProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
+    def __init__(self, program: ServedProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._link, self._bulk = program, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)

@@ -17,7 +17,7 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.plan.view import ViewDef
-from noria.runtime.link.read_batching import Gathering, Part, Whole
+from noria.runtime.link.read_batching import Batcher, Part, Whole
 from noria.server.answering.reads import Key, Reads
 from noria.server.fronts import messages
 from noria.server.rows import python_rows
@@ -34,7 +34,7 @@ class Asked:
     rows: asyncio.Future[Rows] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Looks(Gathering[Asked, list[list[Asked]]]):
+class Looks(Batcher[Asked, list[list[Asked]]]):
     """version: of the program, as the front end knows it."""
 
     def __init__(self, send: Callable[[messages.Look], None], version: Callable[[], int]):

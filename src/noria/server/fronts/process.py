@@ -24,7 +24,7 @@ from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link
 from noria.runtime.transport import wire
-from noria.runtime.worker.frontier import HeardBy, heard_path
+from noria.runtime.worker.frontier import FrontierReader, heard_path
 from noria.runtime.worker.resources import raise_open_files
 from noria.server.answering.hits import Known, hit
 from noria.server.answering.reads import Reads
@@ -123,7 +123,8 @@ class FrontEnd(asyncio.Protocol):
     # ------------------------------------------------------------ life
     def _begin(self, begin: messages.Begin) -> None:
         logging.getLogger().setLevel(begin.log_level)
-        heard = [HeardBy(heard_path(Path(path).parent, w), len(begin.views)) for w, path in enumerate(begin.views)]
+        heard = [FrontierReader(heard_path(Path(path).parent, w), len(begin.views))
+                 for w, path in enumerate(begin.views)]
         self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer))
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)

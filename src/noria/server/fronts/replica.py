@@ -11,7 +11,7 @@ from functools import partial
 from weakref import WeakSet
 
 from noria.dataflow.messages.packets import Own
-from noria.runtime.routing.key_routing import Routes
+from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transactions.own_writes import has_heard
 from noria.server.answering.hits import Known
 from noria.server.answering.kept import Kept
@@ -25,7 +25,7 @@ class Replica:
     """
 
     def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0):
-        self.version, self.routes, self._heard = version, Routes(workers), heard
+        self.version, self.routes, self._heard = version, KeyRoutes(workers), heard
         self._by_shape: Kept[Known] = Kept()
         self._of_reader: dict[str, WeakSet[Known]] = {}
         self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker, up to which of whose writes

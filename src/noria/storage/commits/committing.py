@@ -20,7 +20,7 @@ from noria.storage.statements.stage import Stage
 from noria.storage.tables import meta
 
 
-class Committing:
+class CommittingStore:
     """Commits batches and remembers their results.
 
     last_epoch, last_seq: those of the last commit.  _done: recent results, by slot.  _refused: the write that failed

@@ -22,7 +22,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import DELTA_BYTES, DELTA_COMMIT_ROWS
 from noria.storage.rocks.engine import DELTAS, Engine
 from noria.storage.rocks.errors import StoreError
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 from noria.storage.statements.stage import Stage, net
 from noria.storage.tables.table import Table
 
@@ -86,7 +86,7 @@ class DeltaLog:
         self.nbytes += len(value)
         batch.put(before.to_bytes(_NUMBER, "big"), value, self._engine.handle(DELTAS))
 
-    def trim(self, stand: Stand) -> None:
+    def trim(self, stand: StorePosition) -> None:
         """Drop the records before a moment as of which all states are saved."""
         if not self.recording:
             return
@@ -97,7 +97,7 @@ class DeltaLog:
         self._engine.commit(batch, sync=False)
 
     # ---------------------------------------------------------------- reading
-    def since(self, stand: Stand, tables: Iterable[Table]) -> dict[str, Batch] | None:
+    def since(self, stand: StorePosition, tables: Iterable[Table]) -> dict[str, Batch] | None:
         """By table, the net rows of all commits after `stand` until the store was opened; None if they are unknown.
 
         Tables dropped since then are left out.

@@ -13,17 +13,17 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.core.statements import Load, WriteResult
 from noria.storage.commits import bulk, prepared
-from noria.storage.commits.committing import Committing
+from noria.storage.commits.committing import CommittingStore
 from noria.storage.format.catalog import Done
 from noria.storage.rocks.errors import damaged
 from noria.storage.tables import meta
 from noria.storage.tables.table import Table
 
 
-class Loading(Committing):
+class LoadingStore(CommittingStore):
     """Commits that ingest files."""
 
-    _groups: prepared.Groups
+    _groups: prepared.PreparedGroups
 
     def _readable(self, name: str) -> Table:
         raise NotImplementedError

@@ -42,14 +42,14 @@ GROUPS = Codec(Group)
 
 
 @dataclass
-class Groups:
+class PreparedGroups:
     """The prepared and the decided groups of one store, by name."""
 
     prepared: dict[str, Group] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
 
     @classmethod
-    def read(cls, engine: Engine) -> Groups:
+    def read(cls, engine: Engine) -> PreparedGroups:
         prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
         return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
 

@@ -2,7 +2,8 @@
 
     magic | arrays, each aligned to 8 bytes | index (JSON) | its length and checksum | magic
 
-Keeps true: the file names the commit as of which it is valid (`Stand`).  A start renames the file and renames it back
+Keeps true: the file names the commit as of which it is valid (`StorePosition`).  A start renames the file and renames
+it back
 once its states serve, so a start that dies because of the file does not meet it again.  An array is returned only if
 its checksum is right.  A truncated or damaged file is no error: states are then built from the tables.
 """
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from noria import __version__
 from noria.core.batch import Batch
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 
 Array = npt.NDArray[Any]
 FILE, NEXT, TAKEN = "states", "states.next", "states.taken"  # complete; being written; in use by a start
@@ -35,7 +36,7 @@ _TYPES = {"int64": np.int64, "uint8": np.uint8}
 _SLICE = 2**22  # bytes written and summed at a time
 
 
-def save(directory: Path, stand: Stand, symbols: Sequence[Array],
+def save(directory: Path, stand: StorePosition, symbols: Sequence[Array],
          states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE) -> int:
     """Write the symbol table and the states, each under its name, and return how many states were saved.
 
@@ -109,7 +110,7 @@ class SavedStates:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         try:
             about = self._read_index()
-            self.stand = Stand(str(about["identity"]), int(about["sequence"]))
+            self.stand = StorePosition(str(about["identity"]), int(about["sequence"]))
             self._arrays: dict[str, list[Any]] = dict(about["arrays"])
         except (ValueError, KeyError, TypeError, struct.error) as e:
             raise SavedUnusable(str(e)) from e

@@ -16,7 +16,7 @@ from noria.core.statements import Insert, Load, Statement, WorkedOut, WriteResul
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.storage.commits import bulk, prepared
-from noria.storage.commits.loading import Loading, result_of
+from noria.storage.commits.loading import LoadingStore, result_of
 from noria.storage.format.catalog import Done
 from noria.storage.statements import moving
 from noria.storage.statements.stage import Stage
@@ -34,10 +34,10 @@ def _does(result: WriteResult) -> WriteResult:
     return result._replace(last_insert_id=0, row_id=0)
 
 
-class Deciding(Loading):
+class TwoPhaseStore(LoadingStore):
     """Prepares, decides and evaluates statements that concern several workers."""
 
-    _groups: prepared.Groups
+    _groups: prepared.PreparedGroups
     _symbols: Symbols
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None

@@ -47,7 +47,7 @@ from noria.storage.rocks.errors import (
     table_damaged,
 )
 from noria.storage.rocks.mark import Mark
-from noria.storage.rocks.stand import Stand
+from noria.storage.rocks.stand import StorePosition
 
 META = "meta"
 DELTAS = "deltas"  # the delta log (`delta_log.py`)
@@ -254,8 +254,8 @@ class Engine:
         self._families.clear()
         del self._db
 
-    def stand(self) -> Stand:
-        return Stand((Path(self.path) / "IDENTITY").read_text().strip(), self.sequence())
+    def stand(self) -> StorePosition:
+        return StorePosition((Path(self.path) / "IDENTITY").read_text().strip(), self.sequence())
 
     def sequence(self) -> int:
         """RocksDB's last sequence number: how many keys were ever written."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stand:
+class StorePosition:
     """The identity of a database and the sequence number of its last write."""
 
     identity: str

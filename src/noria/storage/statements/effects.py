@@ -15,7 +15,7 @@ from noria.core.expressions.functions import zero_divisors
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.core.values import recode
-from noria.storage.statements.find import Found
+from noria.storage.statements.find import FoundRows
 from noria.storage.statements.stage import MANY_ROWS, Change, Effect, Stage, key_order
 from noria.storage.tables.table import Index
 
@@ -27,7 +27,7 @@ def _none(stage: Stage) -> Codes:
     return np.empty((stage.table.width, 0), np.int64)
 
 
-def removal(stage: Stage, found: Found) -> Effect:
+def removal(stage: Stage, found: FoundRows) -> Effect:
     table = stage.table
     changes = [Change(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
     if found.keys:
@@ -56,7 +56,7 @@ def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
     return [keys[r] for r in order], codes[:, order]
 
 
-def update_rows(stage: Stage, found: Found, new: Codes) -> int:
+def update_rows(stage: Stage, found: FoundRows, new: Codes) -> int:
     """Replace found rows by new ones where they differ; return how many did.  SqlError 1062 if a key is taken."""
     rows = np.flatnonzero((found.codes != new).any(axis=0))
     if not len(rows):

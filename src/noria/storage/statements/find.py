@@ -26,17 +26,17 @@ KEY_WORDS = 8  # the memory of a row's key, in columns
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """Found rows: their keys and their codes."""
 
     keys: list[bytes]
     codes: Codes
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Found:
-        return Found([self.keys[r] for r in rows.tolist()], self.codes[:, rows])
+    def take(self, rows: npt.NDArray[np.intp]) -> FoundRows:
+        return FoundRows([self.keys[r] for r in rows.tolist()], self.codes[:, rows])
 
 
-def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
+def find(stage: Stage, where: Expr | None, symbols: Symbols) -> FoundRows:
     """All rows for which the condition is true."""
     holds = None if where is None else true_of(where)
     table = stage.table
@@ -54,8 +54,8 @@ def find(stage: Stage, where: Expr | None, symbols: Symbols) -> Found:
             if stage.work is not None:
                 stage.work.product(len(keys), table.width + KEY_WORDS)
     if len(pieces) == 1:
-        return Found(keys, pieces[0])
-    return Found(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
+        return FoundRows(keys, pieces[0])
+    return FoundRows(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
 
 
 def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:

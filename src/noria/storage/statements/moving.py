@@ -16,7 +16,7 @@ from noria.core.keys import shard_of
 from noria.core.statements import Insert, Move, Statement, WorkedOut
 from noria.core.symbols import Symbols
 from noria.storage.statements import effects, writer
-from noria.storage.statements.find import Found
+from noria.storage.statements.find import FoundRows
 from noria.storage.statements.stage import Stage
 
 _LENGTH = 2  # bytes before a key that hold its length
@@ -58,7 +58,7 @@ def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...])
     """Check as `BaseStore.check_unique` does."""
     table = stage.table
     if gone:
-        stage.add(effects.removal(stage, Found(list(gone), table.codes(stage.rows_of(list(gone))))))
+        stage.add(effects.removal(stage, FoundRows(list(gone), table.codes(stage.rows_of(list(gone))))))
     rows = table.codes(came)
     for index in table.unique_indexes:
         effects.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)

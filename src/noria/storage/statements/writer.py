@@ -58,7 +58,7 @@ from noria.storage.statements.effects import (
     removal,
     update_rows,
 )
-from noria.storage.statements.find import Found, find
+from noria.storage.statements.find import FoundRows, find
 from noria.storage.statements.stage import Stage
 from noria.storage.tables.table import Index, Table
 
@@ -162,7 +162,7 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
     if None in there:
         raise SqlError(1105, "HY000", f"a row of {table.name} went before it was moved: try again")
     if gone:
-        stage.add(removal(stage, Found(gone, table.codes([row for row in there if row is not None]))))
+        stage.add(removal(stage, FoundRows(gone, table.codes([row for row in there if row is not None]))))
     if not statement.came:
         return WriteResult()
     rows = table.codes(statement.came)
@@ -413,5 +413,5 @@ class _Insert:
 
         return tuple((at, substitute(e, place)) for at, e in self.statement.assignments)
 
-    def _found(self, keys: list[bytes]) -> Found:
-        return Found(keys, self.table.codes(self.stage.rows_of(keys)))
+    def _found(self, keys: list[bytes]) -> FoundRows:
+        return FoundRows(keys, self.table.codes(self.stage.rows_of(keys)))
