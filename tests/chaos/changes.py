@@ -24,7 +24,7 @@ from noria.client.transport import HttpTransport
 ROWS, GROUPS = 12_000, 200
 MADE = ("CREATE TABLE big (id INT PRIMARY KEY, n INT NOT NULL, c0 INT DEFAULT 5)",
         "CREATE TABLE fence (n INT PRIMARY KEY, m INT DEFAULT 0)")
-NOT_UNIQUE, DOES_NOT_FIT, NEEDED = 1062, 1264, 3730
+NOT_UNIQUE, DOES_NOT_FIT, NEEDED, LOOKED_UP_BY = 1062, 1264, 3730, 1553
 REPLACES = "CREATE OR REPLACE"
 
 
@@ -104,7 +104,9 @@ class Changes(Client):
             raise
         except Exception as e:
             applied = False
-            if number_of(e) != change.error:
+            # Views look rows up by the index, and its successor is being built.
+            later = change.text.startswith("DROP INDEX") and number_of(e) == LOOKED_UP_BY
+            if number_of(e) != change.error and not later:
                 lost = self.world.judge(self.name, self._way, e, change.text, permit)
                 applied = self._settle(change, lost)
         else:
