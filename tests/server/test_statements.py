@@ -41,6 +41,7 @@ def test_a_literal_that_decides_is_no_parameter(db: noria.Database) -> None:
     assert rows(db, "SELECT a, 1 + 1 FROM t WHERE id = 1") == [(10, 2)]
     assert rows(db, "SELECT a, 2 + 1 FROM t WHERE id = 2") == [(20, 3)]
     assert rows(db, "SELECT a, 3 + 1 FROM t WHERE id = 3") == [(30, 4)]
+    assert db.sql("SELECT a, 4 + 1 FROM t WHERE id = 3").columns == ("a", "4 + 1")
     assert statements(db).known("SELECT a, 2 + 1 FROM t WHERE id = 2") is None
 
 

@@ -199,6 +199,9 @@ class Statements:
         if first is None or first.version != self._program.version:
             return None
         self._firsts.take(text_of_shape)
+        if self._best(first.command) is not first.command:  # a view of just its range was made since
+            self._refused.put(text_of_shape, self._program.version)
+            return None
         self.parsed += 1
         return self._learnt(text_of_shape, first.literals, first.command)
 
@@ -206,7 +209,8 @@ class Statements:
         """Learn the shape, if parsing it gives the command of its text; None if not."""
         try:
             prepared = prepare(text_of_shape, self._program)
-            if prepared.parameters == len(literals) and bind(prepared, literals) == command:
+            if (prepared.parameters == len(literals) and not _decides(prepared)
+                    and bind(prepared, literals) == command):
                 compiled = Compiled(text_of_shape, prepared, self._program.version)
                 self._by_shape.put(text_of_shape, compiled)
                 return compiled
@@ -221,3 +225,8 @@ class Statements:
         if found is not None:
             self._refused.put(found[0], self._program.version)
             self._firsts.take(found[0])
+
+
+def _decides(prepared: Prepared) -> bool:
+    """Does a parameter decide how the SELECT is planned, or what its columns are called?"""
+    return isinstance(prepared.command, Select) and prepared.command.view is None
