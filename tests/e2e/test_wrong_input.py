@@ -328,7 +328,7 @@ def test_broken_files(served: Served, tmp_path: Path) -> None:
         assert code not in (0,), (path.name, said)
         assert says in said and "Traceback" not in said, (path.name, said)
     code, said = load(served, types)
-    assert code == 2 and "1 rows were rejected" in said, said
+    assert code == 3 and "1 rows were rejected" in said, said
     code, said = load(served, whole, "--format", "nonsense")
     assert code != 0 and "nonsense" in said and "Traceback" not in said
     done = served.run("load", "nowhere", str(whole))
@@ -346,7 +346,7 @@ def test_many_files_of_many_kinds(served: Served, tmp_path: Path) -> None:
     with served.connect() as connection:
         got = rows(connection, "SELECT id, n FROM t WHERE id >= 100")
         execute(connection, "DELETE FROM t WHERE id >= 100")
-    assert (sorted(got), done.returncode) == ([(1000, 1), (1001, 2), (1002, 3), (1003, 4), (1004, 6)], 2)
+    assert (sorted(got), done.returncode) == ([(1000, 1), (1001, 2), (1002, 3), (1003, 4), (1004, 6)], 3)
     (bad,) = map(json.loads, (tmp_path / "bad").read_text().splitlines())
     assert bad["file"] == str(array) and "'x'" in bad["reason"] and '"n": 5' in bad["text"]
     for name, says in ((tmp_path / "e*.csv", "matches no file"), ("nosuch://bucket/a.csv", "no connector for nosuch://"),
@@ -417,7 +417,7 @@ def test_bad_rows_go_to_the_reject_file(served: Served, tmp_path: Path) -> None:
     with served.connect() as connection:
         got = rows(connection, "SELECT id FROM t WHERE id >= 100")
         execute(connection, "DELETE FROM t WHERE id >= 100")
-    assert (code, len(got)) == (2, 50), said
+    assert (code, len(got)) == (3, 50), said
     rejected = (tmp_path / "rejected").read_text()
     for row, reason in bad.items():
         (line,) = [one for one in rejected.splitlines() if row.split(",")[2] in one]
