@@ -5,16 +5,23 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from e2e.serving import until
+from noria.dataflow.engine.engine import Engine
 from noria.dataflow.inspect.validate import validate
+from noria.dataflow.worker.refill import Refill
 from noria.runtime.worker import checkpoints
 from noria.storage.commits import state_file
+from noria.storage.offline.snapshot import open_read_only
+from noria.storage.rocks.engine import DELTAS
 from runtime.test_saved_states import ROWS, VIEWS, Db
 from seeds import seed
 
@@ -195,12 +202,13 @@ def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> No
         db.close()
 
 
-def hot(db: Db, tmp_path: Path) -> Db:
+def hot(db: Db, tmp_path: Path, before_it_opens: Callable[[], object] = lambda: None) -> Db:
     """What a crash leaves of a server whose partial view has 500 keys, of which others were read later."""
     db.sql("CREATE VIEW by_author AS SELECT user, COUNT(*) AS n FROM likes WHERE user = ? GROUP BY user")
     for start in range(0, 500, 50):
         db.sql("SELECT * FROM by_author WHERE user IN (" + ", ".join(map(str, range(start, start + 50))) + ")")
     save(db)
+    before_it_opens()
     return crash(db, tmp_path / "after")
 
 
@@ -225,10 +233,65 @@ def test_the_keys_of_partial_views_are_filled_again(db: Db, tmp_path: Path) -> N
 
 def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                         ) -> None:
-    monkeypatch.setattr("noria.dataflow.engine.evict.memory", lambda engine: 2**60)
-    after = hot(db, tmp_path)
+    made: list[Refill] = []
+
+    def noted(keys: Any) -> Refill:
+        made.append(Refill(keys))
+        return made[-1]
+
+    def short() -> None:
+        monkeypatch.setattr("noria.dataflow.worker.saving.Refill", noted)
+        monkeypatch.setattr("noria.dataflow.engine.evict.memory", lambda engine: 2**60)
+
+    after = hot(db, tmp_path, short)
     try:
-        until("the worker looks at its memory", lambda: after.worker.engine.refill is None)
+        until("the worker looks at its memory", lambda: bool(made) and after.worker.engine.refill is None)
+    finally:
+        after.close()
+
+
+def test_a_defect_while_keys_are_filled_ends_nothing(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    met, read = list[str](), Engine.read
+
+    def breaks(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:
+        if view == "by_author" and len(keys[0]) > 1:
+            met.append(view)
+            raise TypeError("a defect")
+        return read(engine, view, keys, nulls)
+
+    after = hot(db, tmp_path, lambda: monkeypatch.setattr(Engine, "read", breaks))
+    try:
+        until("the filling meets the defect", lambda: met)
+        assert after.sql("SELECT * FROM by_author WHERE user = 77") == db.sql("SELECT * FROM by_author WHERE user = 77")
+        validate(after.worker.engine)
+    finally:
+        after.close()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_damaged_delta_log_costs_the_checkpoint_only(db: Db, tmp_path: Path, saved: bool) -> None:
+    save(db)
+    db.sql("UPDATE posts SET x = 1 WHERE id < 100")
+    db.worker._store._engine.flush()
+    shutil.copytree(db.path, tmp_path / "after")
+    base = tmp_path / "after" / "worker-0" / "base"
+    with closing(open_read_only(str(base), [DELTAS])) as opened:
+        listed = opened.get_column_family(DELTAS).property_value("rocksdb.sstables") or ""
+    numbers = re.findall(r"^ *(\d+):", listed, re.MULTILINE)
+    assert numbers
+    for number in numbers:
+        file = base / f"{int(number):06}.sst"
+        file.write_bytes(bytes(file.stat().st_size))
+    if not saved:
+        (base.parent / state_file.FILE).unlink()
+    after = Db.__new__(Db)
+    after.path = tmp_path / "after"
+    after.open()
+    try:
+        assert given(after) == 0 and after.rows() == db.rows()
+        after.sql("UPDATE posts SET x = 2 WHERE id < 100")
+        validate(after.worker.engine)
+        assert DELTAS not in after.worker._store._engine.families()
     finally:
         after.close()
 

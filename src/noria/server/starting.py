@@ -20,7 +20,7 @@ from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.worker import warm
 from noria.spark.hosting import archive
 from noria.spark.hosting.session import import_path
-from noria.sql.practice import practise
+from noria.sql.warm_up import plan_some
 
 log = logging.getLogger("noria")
 TOLD_S = 15  # between two lines about what is waited for
@@ -67,7 +67,7 @@ async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
 
     def load() -> None:
         warm.kernels(scratch and str(scratch))
-        practise()
+        plan_some()
 
     both = asyncio.gather(supervisor.start(), asyncio.to_thread(load))
     try:

@@ -17,7 +17,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import REFILL_KEYS, REFILL_LEAST_KEYS, REFILL_SLICE_MS
 from noria.dataflow.backfill.pace import Pace
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph.nodes import Node
+from noria.dataflow.graph.nodes import Node, ancestors
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.published import view_of
 
@@ -64,11 +64,15 @@ class Refill:
                 engine.read(view, np.ascontiguousarray(some))
         except (InvariantViolation, StoreBroken):
             raise
-        except LongLookup:  # of so many keys, or of a key with very many rows
-            self._keys = self._most = max(some.shape[1] // 2, 1)
-            rest = keys if some.shape[1] > 1 else rest
+        except LongLookup:  # of so many keys: half as many; or of one key with very many rows, which is left out
+            several = some.shape[1] > 1
+            self._keys = self._most = some.shape[1] // 2 if several else _MOST_KEYS
+            rest = keys if several else rest
         except SqlError:  # reads of the view will report it
             pass
+        except Exception:  # a defect: its readers will meet it; nothing that was filled in part is kept
+            engine.forget_partial(ancestors(engine.readers[view]))
+            return int(some.shape[1])
         self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)
         if rest.shape[1]:
             self._left.append((view, rest))

@@ -173,12 +173,13 @@ class Checkpoints:
         if stand is None:
             return
         began = self._clock()
+        worker = os.getpid()
         pid = os.fork()
         if not pid:
-            self._write(stand)
+            self._write(stand, worker)
         self._writing = _Writing(pid, stand, dict(found), began)
 
-    def _write(self, stand: StorePosition) -> None:
+    def _write(self, stand: StorePosition, worker: int) -> None:
         """Save the states in the forked process, which uses only its memory and its own file."""
         code = 1
         with suppress(BaseException):
@@ -187,6 +188,8 @@ class Checkpoints:
                 signal.signal(number, signal.SIG_DFL)
             signal.alarm(CHECKPOINT_MOST_S)
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != worker:  # it ended before
+                os._exit(code)
             os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end
             os.nice(_NICE)
             self._save(stand, state_file.NEXT, lambda: True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -60,6 +60,7 @@ _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # per family: with two, all commits wait if one buffer fills while the other is flushed
 _BYTES_PER_SYNC = 2**20  # of table files: else commits wait while megabytes of them are synced
 BLOOM_BITS = 10  # per key: about one look-up of an absent key in a hundred reads a block
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -320,29 +321,27 @@ class Engine:
         except Exception as e:
             raise self.unreadable(name, e) from e
 
+    def _read(self, name: str, read: Callable[[Rdict], Found]) -> Found:
+        """What `read` returns of a family; its failure is what `unreadable` makes of it."""
+        try:
+            return read(self._families[name])
+        except Exception as e:
+            raise self.unreadable(name, e) from e
+
     def values_with_prefix(self, name: str, prefix: bytes, most: int = 2**62, after: bytes | None = None
                            ) -> tuple[list[bytes], bytes | None]:
         """The values of at most `most` keys that start with the prefix, in key order, from the key behind `after` on.
 
         Also returns the last key, or None if the end was reached.
         """
-        try:
-            return reading.values_under(self._families[name], prefix, most, after)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.values_under(family, prefix, most, after))
 
     def count_with_prefix(self, name: str, prefix: bytes, most: int) -> int:
         """How many keys start with the prefix; counts no further than `most`."""
-        try:
-            return reading.count_under(self._families[name], prefix, most)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.count_under(family, prefix, most))
 
     def items_with_prefix(self, name: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        try:
-            return reading.items_under(self._families[name], prefix)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.items_under(family, prefix))
 
     def keys_between(self, name: str, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
         """Yield the keys from `first` to those that start with `last`, in order."""
@@ -353,23 +352,14 @@ class Engine:
 
     def any_between(self, name: str, first: bytes, last: bytes) -> bool:
         """True if there is a key from `first` to `last`, both included."""
-        try:
-            return reading.any_between(self._families[name], first, last)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.any_between(family, first, last))
 
     def values(self, name: str, rows: int, first: bytes | None = None) -> list[bytes]:
         """The first `rows` values from a key on; fewer only at the end."""
-        try:
-            return reading.values(self._families[name], rows, first)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.values(family, rows, first))
 
     def items(self, name: str, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
-        try:
-            return reading.items(self._families[name], rows, first)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
+        return self._read(name, lambda family: reading.items(family, rows, first))
 
     def slices(self, name: str, rows: int, what: str) -> Iterator[list[Any]]:
         """Yield all keys, values or items of a family, `rows` at a time."""
@@ -462,9 +452,10 @@ class Engine:
             self.in_doubt = True
             if "No space left" in str(e):
                 raise disk_full(self.path, "the write found no space") from e
-            if is_damage(str(e)) and (family := self._note_file(one_line(e), list(self._families))):
-                raise self.damage_error(family) from e  # a compaction met it; after a reopening the others continue
-            raise StoreError(f"cannot write to the data directory {self.path}: {e}") from e
+            met = is_damage(str(e)) and self._note_file(one_line(e), list(self._families))  # by a compaction
+            if met and met != DELTAS:
+                raise self.damage_error(met) from e  # after a reopening the others continue
+            raise StoreError(f"cannot write to the data directory {self.path}: {e}") from e  # a restart drops DELTAS
 
     def ingest(self, name: str, paths: list[str]) -> None:
         """Ingest SST files into a family; RocksDB moves them."""

@@ -1,6 +1,6 @@
-"""Parses and plans some SELECTs before anybody sends one: Python runs code faster once it has run a few times.
+"""Plans some SELECTs before a client sends one: Python runs code faster once it has run a few times.
 
-Keeps true: nothing is kept but what Python knows of its code.
+Keeps true: no plan is kept.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class _Catalog:
         return None
 
 
-def practise(rounds: int = ROUNDS) -> list[Prepared]:
-    """The statements."""
+def plan_some(rounds: int = ROUNDS) -> list[Prepared]:
+    """Parse and plan SELECTS so many times, each time with other literals."""
     return [prepare(text.format(n=n), _Catalog()) for n in range(1, rounds + 1) for text in SELECTS]
