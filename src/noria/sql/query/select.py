@@ -23,13 +23,12 @@ from noria.sql.query.block import Block, Item
 from noria.sql.query.context import Context
 from noria.sql.query.joins import Builder
 from noria.sql.query.parameters import (
-    after_terms,
     has_parameter,
 )
 from noria.sql.query.planned import Query
 from noria.sql.query.scope import Scope
 from noria.sql.query.subqueries import CORRELATED, add_domain, null_safe
-from noria.sql.query.where import resolve_where, resolver_of, terms_of
+from noria.sql.query.where import conditions_after, resolve_where, resolver_of, terms_of
 from noria.sql.query.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.syntax import only, snippet
@@ -161,8 +160,10 @@ def _resolve_having(block: Block, top: bool) -> None:
 
     resolve = resolver_of(block, "having clause", aggregates=True, column=column)
     for term in terms_of(having.this):
-        if top and not block.context.batch and has_parameter(term):
-            block.after_having += after_terms(term, lambda p: replace(resolve, parameter=p))
+        parameters = top and not block.context.batch and has_parameter(term)
+        after = conditions_after(block, resolve, term) if parameters else None
+        if after is not None:
+            block.after_having += after
         else:
             block.having += conjuncts(call("and", resolve(term)))
     if any(map(windows_in, block.having)):

@@ -22,7 +22,7 @@ from noria.sql.query.parameters import (
     range_key,
 )
 from noria.sql.query.subqueries import correlation, holds, subquery
-from noria.sql.text.refusals import not_maintained
+from noria.sql.text.refusals import NotMaintained, not_maintained
 from noria.sql.text.syntax import is_membership
 from noria.sql.text.trees import has, nodes
 
@@ -43,6 +43,16 @@ def terms_of(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
+def conditions_after(block: Block, resolve: Resolver, term: exp.Expr) -> list[Expr] | None:
+    """A term with parameters as conditions over the rows that a lookup finds; None if its parameters are constants."""
+    try:
+        return after_terms(term, lambda p: replace(resolve, parameter=p))
+    except NotMaintained:
+        if block.context.values is None:
+            raise
+        return None
+
+
 def resolve_where(block: Block, top: bool) -> None:
     where = block.tree.args.get("where")
     if where is None:
@@ -54,7 +64,7 @@ def resolve_where(block: Block, top: bool) -> None:
             block.where.append(holds(block, resolve, term, top))
             continue
         with_query = has(term, exp.Select)
-        if top and with_query and has_parameter(term):
+        if top and with_query and has_parameter(term) and block.context.values is None:
             raise not_maintained("a parameter in a subquery here", term, "it may stand in IN (SELECT …) and EXISTS")
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
         if key is not None and any(c < block.scope.start for c in columns_of(key.column)):
@@ -67,8 +77,9 @@ def resolve_where(block: Block, top: bool) -> None:
         if top and not with_query and literal_range(term, resolve) and _varying(block, term):
             term, values = as_parameters(term, len(block.literals))
             block.literals += values
-        if top and has_parameter(term):
-            block.after += after_terms(term, lambda p: replace(resolve, parameter=p))
+        after = conditions_after(block, resolve, term) if top and not with_query and has_parameter(term) else None
+        if after is not None:
+            block.after += after
         else:
             _where_terms(block, conjuncts(call("and", resolve(term))))
     found = None if block.bound else range_key(block.after, dict(enumerate(block.literals)))
