@@ -39,11 +39,13 @@ def test_backup_loss_and_damage(tmp_path: Path) -> None:
                 values = ", ".join(f"({i}, {i % 10}, '{os.urandom(100).hex()}')" for i in range(start, start + 1000))
                 execute(connection, f"INSERT INTO {table} VALUES {values}")
     backed_up(server, tmp_path)
+    with server.connect() as connection:
+        execute(connection, f"INSERT INTO good VALUES (20000, 77, '{os.urandom(1000).hex()}')")
     server.kill("worker", "jvm", "driver", "front")
     base = tmp_path / "data" / "worker-0" / "base"
     log = max(base.glob("*.log"), key=lambda p: p.stat().st_size)
     whole = log.read_bytes()
-    os.truncate(log, len(whole) - 1)
+    os.truncate(log, len(whole) // 2)  # the last record may be the delta log's, which nobody waits for
     out = noria("serve", "--data-dir", str(tmp_path / "data"), "--mysql-port", "0", "--http-port", "0")
     assert out.returncode == 1 and "were acknowledged" in out.stderr.splitlines()[-1], out.stderr[-2000:]
     assert "noria check --accept-loss" in out.stderr.splitlines()[-1]

@@ -20,8 +20,8 @@ from runtime.processes import DEADLINE_S, config, finish, spawn
 HOLDER = """
 import sys
 from pathlib import Path
-from noria.runtime.transport.lineage import Lineage
-held = Lineage(Path(sys.argv[1]), int(sys.argv[2]))
+from noria.runtime.transport.lineage import ShardOwner
+held = ShardOwner(Path(sys.argv[1]), int(sys.argv[2]))
 print("held", flush=True)
 sys.stdin.read()
 """
