@@ -25,7 +25,7 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph.eviction import evict
 from noria.plan import mir
 from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef

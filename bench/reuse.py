@@ -33,7 +33,7 @@ from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
 from noria.core.values import encode
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.reader import Reader

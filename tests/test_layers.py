@@ -20,18 +20,10 @@ IMPURE_ALLOWED = {("state", "os")}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Every module a file imports at run time, with its line; imports inside functions count too."""
+    """Every module a file imports, with its line; imports inside functions and for type annotations count too."""
     tree = ast.parse(path.read_text(), str(path))
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        for inner in ast.walk(node)
-    }
     package = ("noria", *path.relative_to(SRC).parent.parts)
     for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -94,8 +86,10 @@ def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
 
 
 def graph() -> dict[str, set[str]]:
-    """Which modules each module imports at run time, imports within functions included: `from package import module`
-    is of the module, `from package import name` of what the package's __init__ has."""
+    """Which modules each module imports, imports within functions and for type annotations included.
+
+    `from package import module` is an import of the module, `from package import name` one of the package's __init__.
+    """
     paths = {module(p): p for p in SRC.rglob("*.py")}
     return {name: {to for to in imported(path) if to in paths} - {name} for name, path in paths.items()}
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import noria
+from noria import client
 from noria.client import Result, api
 from noria.client.api import Changes
 from noria.client.rows import Rows
@@ -26,12 +26,12 @@ from noria.client.rows import Rows
 
 async def connect(url: str = "http://127.0.0.1:8080") -> Database:
     """As `noria.connect`."""
-    return Database(await asyncio.to_thread(noria.connect, url))
+    return Database(await asyncio.to_thread(client.connect, url))
 
 
 async def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1) -> Database:
     """As `noria.open`."""
-    return Database(await asyncio.to_thread(noria.open, path, memory_limit, workers))
+    return Database(await asyncio.to_thread(client.open, path, memory_limit, workers))
 
 
 async def _next(found: Iterator[Changes]) -> Changes | None:

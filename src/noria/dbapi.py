@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import noria
+from noria import client
 from noria.client import Database, Result
 from noria.control.processes.leases import CannotClaim
 from noria.core.errors import SqlError
@@ -143,7 +143,7 @@ def connect(database: str, *, found_rows: bool = False, **more: Any) -> Connecti
     an UPDATE counts the rows that it leaves as they are, too.  more: of `noria.open`."""
     try:
         if database.startswith(("http://", "https://")):
-            opened = noria.connect(database, **more)
+            opened = client.connect(database, **more)
             return Connection(opened, opened.close, found_rows)
         return Connection(*_embedded(os.path.realpath(database), more), found_rows)
     except SqlError as e:
@@ -170,7 +170,7 @@ def _embedded(place: str, options: dict[str, Any]) -> tuple[Database, Callable[[
     with _opening:
         found = _embedded_databases.get(place)
         if found is None:
-            found = _embedded_databases[place] = _Embedded(noria.open(place, **options), options)
+            found = _embedded_databases[place] = _Embedded(client.open(place, **options), options)
         elif found.options != options:
             raise InterfaceError(f"{place} is open in this process with other options: {found.options or 'none'}")
         found.connections += 1

@@ -19,7 +19,8 @@ from noria.core.symbols import fold
 from noria.core.types import BESIDE, SqlType, TableDef
 from noria.core.values import decode, encode
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.engine.evict import evict, evictable, held
+from noria.dataflow.engine.memory_limit import evictable, held
+from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work

@@ -23,9 +23,11 @@ from noria.core.values import decode
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import exchanges_above
 from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot, RemoteScan
-from noria.dataflow.engine.evict import evict, evict_bytes, evictable, hold_limit
+from noria.dataflow.engine.memory_limit import evict_bytes, evictable, hold_limit
 from noria.dataflow.graph import text
-from noria.dataflow.graph.nodes import Mode, Node, Remote, folded_keys
+from noria.dataflow.graph.eviction import evict
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Mode, Node, Remote
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.inspect.validate import Rows, bag, recompute
 from noria.dataflow.messages.peer_messages import (

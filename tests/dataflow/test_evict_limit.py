@@ -10,8 +10,8 @@ import numpy as np
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.engine.evict import essential, evict_bytes, memory
-from noria.dataflow.graph.nodes import ancestors
+from noria.dataflow.engine.memory_limit import essential, evict_bytes, memory
+from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.worker.worker import Worker
 from noria.plan import mir

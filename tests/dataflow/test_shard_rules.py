@@ -24,8 +24,7 @@ from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import FrontierRequests
 from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
 from noria.dataflow.cluster.remote_scan import Pieces, RemoteScan
-from noria.dataflow.engine import evict
-from noria.dataflow.graph import layout
+from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.nodes import Mode
 from noria.dataflow.graph.partition import Partition, owners
 from noria.dataflow.messages.peer_messages import Lost, Request
@@ -232,14 +231,13 @@ def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """R14: what hangs on a row whose lookup would be remote is evicted."""
-    monkeypatch.setattr(evict, "evict_through", lambda *args: None)
     monkeypatch.setattr("noria.dataflow.ops.join.evict_through", lambda *args: None)
     assert Join._evicting.__globals__["evict_through"]() is None
 
 
 def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """R16: an end that keeps nothing passes evictions on."""
-    monkeypatch.setattr(evict, "pass_on", lambda *args: None)
+    monkeypatch.setattr(eviction, "pass_on", lambda *args: None)
 
 
 def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:

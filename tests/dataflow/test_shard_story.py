@@ -15,7 +15,7 @@ from dataflow.simulator import Cluster, ShardRig
 from noria.core.batch import Batch, Codes
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.engine.evict import evict
+from noria.dataflow.graph.eviction import evict
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from reference.table_views import TableViews

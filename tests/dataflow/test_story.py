@@ -23,7 +23,7 @@ def rig() -> Rig:
 
 def test_a_story_tells_of_its_key_alone() -> None:
     r = rig()
-    node, story = r.engine.graph.nodes[0], Story(r.engine, events=3)
+    node, story = r.engine.graph.nodes[0], Story(r.engine.symbols, events=3)
     story("emits", 0, node.fields, (), Batch.from_rows([(9, 1)], 2, [1]))
     story("misses", 0, node.fields, (0,), np.array([[1]]))
     story("emits", 0, node.fields, (), Batch.from_rows([(1, 2), (2, 2)], 2, [1, -1]))
@@ -42,7 +42,7 @@ def test_an_engine_has_its_story() -> None:
 
 def test_large_deltas_are_told_by_their_number_and_not_held() -> None:
     r = rig()
-    story = Story(r.engine)
+    story = Story(r.engine.symbols)
     story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch.from_rows([(i, i) for i in range(STORY_ROWS + 1)], 2))
     large = np.zeros((2, 100_000), np.int64)
     story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch(large[:, :1], np.ones(1, np.int64)))
@@ -53,7 +53,7 @@ def test_large_deltas_are_told_by_their_number_and_not_held() -> None:
 def test_what_can_no_longer_be_shown_is_told_all_the_same() -> None:
     table = TableDef("s", (Column("a", TEXT),), table_id=2)
     r = Rig([table], [ViewDef("v", mir.Base(table), (0,), 1)])
-    story = Story(r.engine)
+    story = Story(r.engine.symbols)
     story("emits", 0, r.engine.graph.nodes[0].fields, (), Batch.from_rows([(2**40,)], 1, [1]))  # the id of no string
     assert story.tell().startswith("n0 emits what can no longer be shown: ")
 

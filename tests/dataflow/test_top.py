@@ -36,7 +36,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     key = (1,) * len(group)
     assert shown(r, key) == rows[:20]
     events: list[str] = []
-    r.engine.trace = lambda *event: events.append(told(r.engine, *event))
+    r.engine.trace = lambda *event: events.append(told(r.engine.symbols, *event))
     for _ in range(200):  # always the first one goes
         r.write([("t", rows.pop(0), -1)])
     r.write([("t", (1_000, 1, -1), 1)])

@@ -6,7 +6,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
-from noria.dataflow.graph.nodes import distinct, folded_keys
+from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.state.table import Table
 
 

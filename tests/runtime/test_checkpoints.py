@@ -241,7 +241,7 @@ def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, 
 
     def short() -> None:
         monkeypatch.setattr("noria.dataflow.worker.saving.Refill", noted)
-        monkeypatch.setattr("noria.dataflow.engine.evict.memory", lambda engine: 2**60)
+        monkeypatch.setattr("noria.dataflow.engine.memory_limit.memory", lambda engine: 2**60)
 
     after = hot(db, tmp_path, short)
     try:

@@ -17,7 +17,8 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import TableDef
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
-from noria.dataflow.graph.nodes import Columns, Node, Operator, Untraceable, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import UNREADY, Columns, Node, Operator, Untraceable
 from noria.dataflow.graph.partition import ONE
 from noria.dataflow.graph.published import view_of
 from noria.dataflow.ops.base import Base
@@ -189,7 +190,7 @@ class Lowering:
         if reader is None:
             return True
         above, builds = ancestors(reader), self.engine.builds
-        if any(n.inert or n.stash is not None or n in builds.states or n in builds.dormant for n in above):
+        if any(n.readiness in UNREADY or n in builds.states or n in builds.dormant for n in above):
             return False
         if reader.full:
             return not any(n.op.size(self.engine, n) for n in above if not n.parents)

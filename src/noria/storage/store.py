@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -324,7 +325,7 @@ class RocksStore(TwoPhaseStore):
             if name in deltas:
                 for told in (stage.table.fitting, *stage.table.awaited):
                     if told is not None:
-                        told.written(stage, deltas[name])
+                        told.written(partial(stage.changed, deltas[name]))
         return deltas
 
     def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None

@@ -268,7 +268,8 @@ class AdHoc(Catalog):
                 await self._with_room((), self.recipe(), False, crowding=gone)
 
     def _crowding(self, stats: dict[str, Any]) -> list[str]:
-        """The ad-hoc views to drop, least recently used first, so that the others fit (`evict.excess_of_adhoc`)."""
+        """The ad-hoc views to drop, least recently used first, so that the others fit
+        (`memory_limit.excess_of_adhoc`)."""
         excess, gone = stats["adhoc_excess"], []
         for name, view in self._adhoc.items():
             if excess > 0 and view.name in stats["adhoc_views"] and self._is_whole(view):

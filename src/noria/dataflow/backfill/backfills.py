@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError, adhoc_too_much
 from noria.core.limits import BUILD_AT_ONCE_ROWS, BUILD_SLICE_MS
 from noria.core.types import TableDef
+from noria.dataflow.backfill.build import Backfill, BackfillRuntime
 from noria.dataflow.backfill.exchange_state import BackfillReceiver, BackfillSender
 from noria.dataflow.backfill.full_state import (
     FitCheck,
@@ -31,13 +31,11 @@ from noria.dataflow.backfill.full_state import (
     StateBackfill,
 )
 from noria.dataflow.backfill.pace import Pace
-from noria.dataflow.backfill.scan import Backfill, ScanBackfill
-from noria.dataflow.graph.nodes import Columns, Node, ancestors, here, nearest
+from noria.dataflow.backfill.scan import ScanBackfill
+from noria.dataflow.graph.graph import ancestors, here, nearest
+from noria.dataflow.graph.nodes import UNREADY, Columns, Node
 from noria.dataflow.graph.protocols import IndexBuild, State, StoreBroken
 from noria.dataflow.graph.work import Work
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 Lookups = tuple[frozenset[int], bool]  # a node's `primaries` and `full_below`
 MOST_ROWS = 65_536
@@ -62,7 +60,7 @@ class Backfills:
     only ad-hoc views need (0: none). `awaited_rows`: Spark makes an index over more rows (0: never).
     `unforeseen`: records a defect and returns the error to answer with."""
 
-    engine: Engine
+    engine: BackfillRuntime
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
     adhoc_bytes: int = 0
@@ -237,7 +235,7 @@ class Backfills:
     def waits(self, node: Node) -> bool:
         """Whether a state or index that the node derives from is not complete yet."""
         above = here(node)[:-1]
-        return self._lacks_index(above) or any(a.op.stateful and (a.inert or a.stash is not None) for a in above)
+        return self._lacks_index(above) or any(a.op.stateful and a.readiness in UNREADY for a in above)
 
     def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
         """Whether this worker can serve the rows of an exchange, as asked for by these columns. False while the
@@ -245,7 +243,7 @@ class Backfills:
         above = here(exchange.parents[0])
         indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
-            n.op.stateful and n.parents and (n.inert or n.stash is not None) for n in above))
+            n.op.stateful and n.parents and n.readiness in UNREADY for n in above))
 
     def _lacks_index(self, nodes: list[Node]) -> bool:
         return bool(self.indexes) and not {base for base, _ in self.indexes}.isdisjoint(nodes)

@@ -11,16 +11,13 @@ asker.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
-from noria.dataflow.backfill.scan import Backfill, ScanBackfill
+from noria.dataflow.backfill.build import Backfill, BackfillRuntime
+from noria.dataflow.backfill.scan import ScanBackfill
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import State
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 AHEAD = 4  # slices
 PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
@@ -50,7 +47,7 @@ class BackfillSender(ScanBackfill):
         except SqlError:  # the next step raises it
             return True
 
-    def _begin(self, engine: Engine) -> None:
+    def _begin(self, engine: BackfillRuntime) -> None:
         self._ready()
         super()._begin(engine)
         assert self._top is not None
@@ -58,18 +55,18 @@ class BackfillSender(ScanBackfill):
             if len(rows):
                 self._take(engine, rows)
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         self._in_slice, self.rows = True, min(self.rows, PIECE_ROWS)
         try:
             return super().step(engine)
         finally:
             self._in_slice = False
 
-    def _take(self, engine: Engine, rows: Batch) -> None:
+    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
         if self._give(rows, self._in_slice, self.counts(engine)):
             self.ahead -= self._in_slice
 
-    def _finish(self, engine: Engine) -> None:
+    def _finish(self, engine: BackfillRuntime) -> None:
         self._over()
 
     def what(self) -> str:
@@ -104,13 +101,13 @@ class BackfillReceiver(Backfill):
         if self._shadow is not None and self.indexes is None:
             self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
 
-    def anew(self, engine: Engine) -> None:
+    def anew(self, engine: BackfillRuntime) -> None:
         """Drop the rows that have arrived and begin again."""
         if self._shadow is not None and self.indexes is None:
             self.node.op.forget(engine, self.node)
         self._shadow, self.passed = None, {}
 
-    def _begun(self, engine: Engine) -> Node:
+    def _begun(self, engine: BackfillRuntime) -> Node:
         n = self.node
         self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, elsewhere=n.elsewhere)
         if self.indexes is not None:
@@ -120,12 +117,12 @@ class BackfillReceiver(Backfill):
         n.op.begin(engine, shadow, 0, 0)
         return shadow
 
-    def take(self, engine: Engine, rows: Batch) -> None:
+    def take(self, engine: BackfillRuntime, rows: Batch) -> None:
         """Add a piece, or an update from a worker whose last piece has arrived."""
         shadow = self._shadow or self._begun(engine)
         shadow.op.tick(engine, shadow, [rows])
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         """Complete the state: all rows have arrived."""
         n, shadow = self.node, self._shadow or self._begun(engine)
         n.op.finish(engine, shadow)
@@ -133,7 +130,7 @@ class BackfillReceiver(Backfill):
             n.full, n.state, n.ranges, n.indexes = True, shadow.state, {}, self.indexes
         return True
 
-    def counts(self, engine: Engine) -> Counts:
+    def counts(self, engine: BackfillRuntime) -> Counts:
         return sum(done for done, _ in self.passed.values()), sum(of for _, of in self.passed.values())
 
     def what(self) -> str:

@@ -7,16 +7,13 @@ A first state is computed by the graph (`scan.py`) or from files of Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch, concat
-from noria.dataflow.backfill.scan import Backfill, ScanBackfill
+from noria.dataflow.backfill.build import Backfill, BackfillRuntime
+from noria.dataflow.backfill.scan import ScanBackfill
 from noria.dataflow.graph import ranges
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import Fitting, IndexBuild, State
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 
 class StateBackfill(ScanBackfill):
@@ -26,7 +23,7 @@ class StateBackfill(ScanBackfill):
         super().__init__(node)
         self._shadow: Node | None = None  # applies the node's operator at the end of the path
 
-    def _begin(self, engine: Engine) -> None:
+    def _begin(self, engine: BackfillRuntime) -> None:
         super()._begin(engine)
         n, top = self.node, self._top
         assert top is not None
@@ -39,7 +36,7 @@ class StateBackfill(ScanBackfill):
         for rows in engine.stream(top):  # output that exists without input rows, as of GROUP_CONCAT without groups
             n.op.tick(engine, shadow, [rows])
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         if not self.begun:
             self._begin(engine)
             assert self._shadow is not None
@@ -59,17 +56,17 @@ class StateBackfill(ScanBackfill):
             n, shadow = self.node, self._shadow
             shadow.state, shadow.indexes, shadow.ranges = n.state, n.indexes, n.ranges
 
-    def _state(self, engine: Engine, shadow: Node) -> None:
+    def _state(self, engine: BackfillRuntime, shadow: Node) -> None:
         self.refit()
 
-    def _take(self, engine: Engine, rows: Batch) -> None:
+    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
         shadow = self._shadow
         assert shadow is not None
         if shadow.ranges:
             ranges.admit(engine, shadow, [rows])
         shadow.op.tick(engine, shadow, [rows])
 
-    def _finish(self, engine: Engine) -> None:
+    def _finish(self, engine: BackfillRuntime) -> None:
         assert self._shadow is not None
         self._shadow.op.finish(engine, self._shadow)
 
@@ -91,7 +88,7 @@ class Promotion(StateBackfill):
     def refit(self) -> None:
         """Nothing to do: the indexes are those of the layout in which the node is full."""
 
-    def _state(self, engine: Engine, shadow: Node) -> None:
+    def _state(self, engine: BackfillRuntime, shadow: Node) -> None:
         shadow.indexes = self.indexes
         shadow.op.make_state(engine, shadow)
 
@@ -117,7 +114,7 @@ class SparkBackfill(Backfill):
         self._batches, self.rest = rows, Batch.empty(0)
         self._done = self._begun = 0
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         n = self.node
         if not self._begun:
             self._begun = 1
@@ -133,7 +130,7 @@ class SparkBackfill(Backfill):
         self._done += len(part)
         return False
 
-    def _finish(self, engine: Engine) -> bool:
+    def _finish(self, engine: BackfillRuntime) -> bool:
         """Apply all deltas kept back in one tick: a group that is pulled again contains all of them."""
         n = self.node
         stash, n.stash = concat(n.stash or [], n.parents[0].width), None
@@ -142,7 +139,7 @@ class SparkBackfill(Backfill):
         n.op.finish(engine, n)
         return True
 
-    def counts(self, engine: Engine) -> tuple[int, int]:
+    def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self._done, self._done
 
     def what(self) -> str:
@@ -158,10 +155,10 @@ class IndexBackfill(Backfill):
         self.base, self.columns, self.build, self.table, self.names = base, columns, build, table, names
         self.ticket = ""  # names it for Spark, which makes its files
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         return self.build.over or self.build.step(self.rows)
 
-    def counts(self, engine: Engine) -> tuple[int, int]:
+    def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self.build.done, self.build.total
 
     def what(self) -> str:
@@ -175,10 +172,10 @@ class FitCheck(Backfill):
         super().__init__()
         self.fitting, self.table = fitting, table
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         return self.fitting.step(self.rows)
 
-    def counts(self, engine: Engine) -> tuple[int, int]:
+    def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self.fitting.done, self.fitting.total
 
     def what(self) -> str:

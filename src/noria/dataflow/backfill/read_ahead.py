@@ -11,17 +11,14 @@ values for it are adjacent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import TableDef
-from noria.dataflow.graph.nodes import Columns, Node, distinct, folded_keys
+from noria.dataflow.graph.keys import distinct, folded_keys
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Node
 from noria.state import probe
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 ROW_BYTES = 16  # estimate, for each row, of a column or an index
 PROBED_ROWS = 8_192  # the decision is made after this many
@@ -46,7 +43,7 @@ class ReadAhead:
         begins = self._table().primary_key[: len(self.columns)] == self.columns
         return begins and base.state is not None and not base.full and self.columns in base.indexes
 
-    def worth_it(self, engine: Engine, passed: int, total: int) -> bool:
+    def worth_it(self, engine: GraphRuntime, passed: int, total: int) -> bool:
         """Whether to read ahead, after `passed` of `total` rows with the lookups they needed. Not if few lookups
         are expected or the rows would use too much memory."""
         base, rows, most = self.base, self.total(engine), engine.builds.adhoc_bytes
@@ -55,10 +52,10 @@ class ReadAhead:
             return False
         return not 0 < most < rows * (base.width + len(base.indexes) + 2) * ROW_BYTES
 
-    def total(self, engine: Engine) -> int:
+    def total(self, engine: GraphRuntime) -> int:
         return engine.store.row_count(self._table().name)
 
-    def step(self, engine: Engine, rows: int) -> None:
+    def step(self, engine: GraphRuntime, rows: int) -> None:
         """Read about `rows` more rows."""
         table, rows = self._table(), max(rows, self._least)
         found, after = engine.store.scan(table.name, self._after, rows)
@@ -78,11 +75,11 @@ class ReadAhead:
         self.done += whole
         self._fill(engine, batch.columns[:, :whole], np.ascontiguousarray(keys[:, :whole]))
 
-    def _keys(self, engine: Engine, keys: Codes) -> Codes:
+    def _keys(self, engine: GraphRuntime, keys: Codes) -> Codes:
         folds = [self.base.fields[c].type.folds for c in self.columns]
         return np.ascontiguousarray(folded_keys(engine.symbols, folds, keys))
 
-    def _fill(self, engine: Engine, rows: Codes, keys: Codes) -> None:
+    def _fill(self, engine: GraphRuntime, rows: Codes, keys: Codes) -> None:
         """Fill the missing ones of these keys; `rows` has all their rows."""
         wanted = distinct(keys)
         wanted = np.ascontiguousarray(wanted[:, self.base.stored.missing(self.columns, wanted)])

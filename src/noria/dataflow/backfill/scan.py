@@ -1,4 +1,4 @@
-"""The base of all builds, and the scan that lets all input rows of a node pass one way in slices.
+"""The scan that lets all input rows of a node pass one way in slices.
 
 Gates (`ops/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through copies
 of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
@@ -11,38 +11,12 @@ beginning; no row meets it before rows of the first side pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from noria.core.batch import Batch
-from noria.core.errors import SqlError
+from noria.dataflow.backfill.build import Backfill, BackfillRuntime
 from noria.dataflow.backfill.read_ahead import PROBED_ROWS
-from noria.dataflow.graph.nodes import Node, Operator, nearest
-
-if TYPE_CHECKING:
-    from noria.dataflow.backfill.read_ahead import ReadAhead
-    from noria.dataflow.engine.engine import Engine
-    from noria.dataflow.ops.gate import Gate
-
-FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
-
-
-class Backfill:
-    """One build. `rows`: the size of its next slice. `error`: why it has stopped."""
-
-    def __init__(self) -> None:
-        self.rows = FIRST_ROWS
-        self.error: SqlError | None = None
-
-    def step(self, engine: Engine) -> bool:
-        """Run one slice. Returns True when the build is complete."""
-        raise NotImplementedError
-
-    def counts(self, engine: Engine) -> tuple[int, int]:
-        """Rows done, and rows in total."""
-        raise NotImplementedError
-
-    def what(self) -> str:
-        raise NotImplementedError
+from noria.dataflow.graph.graph import nearest
+from noria.dataflow.graph.nodes import Ahead, GateOperator, Node, Operator
 
 
 class ScanBackfill(Backfill):
@@ -54,8 +28,8 @@ class ScanBackfill(Backfill):
         self.node = node
         self._top: Node | None = None  # the last node of the path
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
-        self._gates: list[tuple[Node, Gate]] = []
-        self._ahead: list[ReadAhead] = []  # tables that may be read ahead
+        self._gates: list[tuple[Node, GateOperator]] = []
+        self._ahead: list[Ahead] = []  # tables that may be read ahead
         self._probed = False  # whether it is decided which of them are
         self.sources: set[Node] = set()
 
@@ -63,18 +37,18 @@ class ScanBackfill(Backfill):
     def begun(self) -> bool:
         return self._top is not None
 
-    def _begin(self, engine: Engine) -> None:
+    def _begin(self, engine: BackfillRuntime) -> None:
         self._top = self._driven(engine, self.node.parents[0])
 
-    def _take(self, engine: Engine, rows: Batch) -> None:
+    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
         """Receive the output of a slice or a tick."""
         raise NotImplementedError
 
-    def _finish(self, engine: Engine) -> None:
+    def _finish(self, engine: BackfillRuntime) -> None:
         """Complete the build: all rows have passed."""
         raise NotImplementedError
 
-    def _driven(self, engine: Engine, n: Node) -> Node:
+    def _driven(self, engine: BackfillRuntime, n: Node) -> Node:
         """Copy the path to n, with gates at its beginning."""
         if n.op.stateful:
             gate = n.op.gate(n)
@@ -98,7 +72,7 @@ class ScanBackfill(Backfill):
             if ahead is not None and ahead.possible():
                 self._ahead.append(ahead)
 
-    def _reading_ahead(self, engine: Engine) -> ReadAhead | None:
+    def _reading_ahead(self, engine: BackfillRuntime) -> Ahead | None:
         """The table to read ahead before more rows pass; None if there is none."""
         if not self._probed:
             gates = [gate for _, gate in self._gates]
@@ -122,7 +96,7 @@ class ScanBackfill(Backfill):
         self._way.append(node)
         return node
 
-    def tick(self, engine: Engine, deltas: Mapping[Node, Batch]) -> None:
+    def tick(self, engine: BackfillRuntime, deltas: Mapping[Node, Batch]) -> None:
         """Run the output deltas of sources, or rows that pass a gate, through the copied path."""
         out = dict(deltas)
         for n in self._way:
@@ -136,7 +110,7 @@ class ScanBackfill(Backfill):
         if delta is not None:
             self._take(engine, delta)
 
-    def step(self, engine: Engine) -> bool:
+    def step(self, engine: BackfillRuntime) -> bool:
         if not self.begun:
             self._begin(engine)
         if (ahead := self._reading_ahead(engine)) is not None:
@@ -153,13 +127,13 @@ class ScanBackfill(Backfill):
         self._finish(engine)
         return True
 
-    def counts(self, engine: Engine) -> tuple[int, int]:
+    def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         gates = [gate for _, gate in self._gates]
         ahead = self._ahead if self._probed else []
         total = sum(g.total(engine) for g in gates) + sum(a.total(engine) for a in ahead)
         return sum(g.done for g in gates) + sum(a.done for a in ahead), total
 
 
-def _rows(engine: Engine, n: Node) -> int:
+def _rows(engine: BackfillRuntime, n: Node) -> int:
     """The number of rows that a node derives from."""
     return sum(m.op.size(engine, m) for m in ({n} if n.op.stateful else nearest(n)))

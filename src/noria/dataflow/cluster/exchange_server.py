@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,8 +17,11 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import Field
 from noria.dataflow.backfill.exchange_state import BackfillSender, Counts
 from noria.dataflow.cluster.pending import PendingRequests
+from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph.nodes import Columns, Mode, Node, Remote, ancestors, folded_keys, here
+from noria.dataflow.graph.graph import ancestors, here
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Columns, Mode, Node, Remote
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import (
@@ -33,9 +35,6 @@ from noria.dataflow.messages.peer_messages import (
     unpacked,
 )
 from noria.dataflow.ops.exchange import Exchange
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 
 class Values:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,10 +27,11 @@ from noria.dataflow.cluster import pending
 from noria.dataflow.cluster.exchange_server import ExchangeServer, Mine, Values, asks_by
 from noria.dataflow.cluster.frontier import FrontierRequests
 from noria.dataflow.cluster.pending import MOST_WAITS, Asked, Gather, Mask, asked_of, end
-from noria.dataflow.engine import evict
+from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph import layout
-from noria.dataflow.graph.nodes import Columns, Node, Pattern, Remote, ancestors
+from noria.dataflow.graph import eviction, layout
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Columns, Node, Pattern, Remote
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.messages.peer_messages import (
     Answer,
@@ -48,9 +48,6 @@ from noria.dataflow.messages.peer_messages import (
 from noria.dataflow.ops.exchange import Exchange
 from noria.state import probe
 from noria.state.netting import netted
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 Send = Callable[[int, Message], None]
 NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
@@ -324,7 +321,7 @@ class Exchanges:
     def forget(self, node: Node) -> None:
         """Evict all keys of a partial node, and the keys at any worker that depend on them."""
         for cols in node.op.presence(node) if node.state is not None and not node.full else ():
-            evict.evict(self._engine, node, cols, node.stored.present(cols))
+            eviction.evict(self._engine, node, cols, node.stored.present(cols))
 
     def evicted(self, sender: int, e: Evict) -> None:
         node = self._values.node(e.node)
@@ -336,13 +333,13 @@ class Exchanges:
     def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
         for g in self._gathers.of(node, cols):
             if sender in g.answered:
-                stale = evict.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
+                stale = eviction.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
                 if stale.any():
                     self._void(g, sender, stale)
         if node.state is not None:  # else nothing was pulled through it
-            evict.evict(self._engine, node, cols, evict.matching(self._engine, node, cols, p))
+            eviction.evict(self._engine, node, cols, eviction.matching(self._engine, node, cols, p))
         if node.thin:
-            evict.pass_on(self._engine, node, cols, p)
+            eviction.pass_on(self._engine, node, cols, p)
 
     def _void(self, g: Gather, worker: int, keys: Mask) -> None:
         g.answered[worker] &= ~keys
@@ -465,14 +462,14 @@ class Exchanges:
         for cols in node.indexes:
             for below, index, _ in node.users_of(cols):
                 if not below.full:
-                    evict.evict(self._engine, below, index, below.stored.present(index))
+                    eviction.evict(self._engine, below, index, below.stored.present(index))
 
     def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
         """Evict the keys of an index that may have rows of this worker."""
         keys = node.stored.present(cols)
         theirs = self._asked_of(node, cols, keys).get(worker)
         if theirs is not None and keys.shape[1]:
-            evict.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
+            eviction.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
     # -------------------------------------------------------------- what waits
     def kept_for(self, worker: int, keep: bool) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +22,9 @@ from noria.core.errors import InvariantViolation, SqlError, took_too_much, view_
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.dataflow.cluster.pending import end
-from noria.dataflow.graph.nodes import Columns, Node, Remote, folded_keys
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Columns, Node, Remote
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed, unpacked
@@ -31,9 +32,6 @@ from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.base import SCAN_ROWS, Base
 from noria.dataflow.ops.top import Top
 from noria.state import probe
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 
 @dataclass(eq=False)

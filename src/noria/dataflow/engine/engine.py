@@ -8,7 +8,6 @@ topological order, so a read of upstream state during the tick sees states after
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,31 +21,18 @@ from noria.dataflow.backfill.backfills import Backfills
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import SparkBackfill, StateBackfill
 from noria.dataflow.engine import renewal
-from noria.dataflow.engine.lookups import Lookup, Lookups
+from noria.dataflow.engine.lookups import Lookups
 from noria.dataflow.engine.outages import Outages
 from noria.dataflow.engine.profile import Clock, Profile
+from noria.dataflow.engine.runtime import KeyRefill, SavedState, SlicedRead, WorkerExchanges
 from noria.dataflow.graph import layout, ranges
-from noria.dataflow.graph.nodes import (
-    Columns,
-    Graph,
-    Mode,
-    Node,
-    ancestors,
-    distinct,
-    folded_keys,
-    here,
-    nearest,
-)
+from noria.dataflow.graph.graph import Graph, ancestors, here, nearest
+from noria.dataflow.graph.keys import distinct, folded_keys
+from noria.dataflow.graph.nodes import UNREADY, Columns, Mode, Node
 from noria.dataflow.graph.protocols import BaseStore, ViewFactory
 from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.story import More, Story
 from noria.dataflow.graph.work import Work
-
-if TYPE_CHECKING:
-    from noria.dataflow.cluster.exchanges import Exchanges
-    from noria.dataflow.oneshot.slicing import Scan
-    from noria.dataflow.worker.refill import Refill
-    from noria.dataflow.worker.saving import SavedStates
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -68,21 +54,22 @@ class Engine:
         self.builds = Backfills(self)
         self.outages = Outages(self)
         self.lookups = Lookups(self)
-        self.scans: list[Scan | Lookup] = []  # what reads a table in slices
+        self.scans: list[SlicedRead] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
         self.ranged: set[Node] = set()  # readers whose only key column is read by ranges, too
         self.tick_number = 0
-        self.story = Story(self)
+        self.story = Story(symbols)
         self.trace: Trace | None = None
         self.clock: Clock | None = None
         self.processor: Clock | None = None  # time that this thread has computed
         self.profile: Profile | None = None
         self.work: Work | None = None
-        self.saved: SavedStates | None = None  # states of an earlier life, until rows are written
-        self.restored, self.refill = 0, cast("Refill | None", None)  # number restored; keys of partial views
-        self.shards: Exchanges | None = None  # with several workers: the connection to the others
+        self.saved: SavedState | None = None  # states of an earlier life, until rows are written
+        self.restored = 0  # the number of states restored
+        self.refill: KeyRefill | None = None  # keys of partial views, to be filled again
+        self.shards: WorkerExchanges | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.settle: Callable[[], None] = lambda: None  # set by the planner: makes the planned nodes
         self.large: int | None = None  # the last argument of `relayout`
@@ -412,7 +399,7 @@ class Engine:
             self.build(node)
             return
         saved = self.saved
-        if at_once and not waits and saved is not None and saved.give(self, node):
+        if at_once and not waits and saved is not None and saved.give(node):
             return
         if saved is not None and saved.behind:
             node.inert = True
@@ -493,4 +480,4 @@ class Engine:
 
     def ready(self, view: str) -> bool:
         """Whether the view has its first state."""
-        return not any(n.inert or n.stash is not None for n in here(self.readers[view]))
+        return not any(n.readiness in UNREADY for n in here(self.readers[view]))

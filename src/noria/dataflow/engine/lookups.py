@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +22,10 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, too_much_at_once, took_too_long
 from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
 from noria.dataflow.backfill.pace import Pace, no_time
-from noria.dataflow.graph.nodes import Columns, Node, distinct, folded_keys, looked_at
+from noria.dataflow.engine.runtime import EngineRuntime
+from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.keys import distinct, folded_keys
+from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import KeyedScan, StoreBroken, TooManyRows
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work
@@ -31,9 +33,6 @@ from noria.dataflow.messages.envelopes import number_of, refused
 from noria.dataflow.messages.packets import Envelope, Packet
 from noria.state import probe
 from noria.state.netting import netted
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted
@@ -56,7 +55,7 @@ class Lookup:
     of its columns in use, has changed.
     """
 
-    def __init__(self, engine: Engine, wanted: LongLookup):
+    def __init__(self, engine: EngineRuntime, wanted: LongLookup):
         self._engine = engine
         self.base, self.cols, self.keys = wanted.base, wanted.cols, wanted.keys
         self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
@@ -156,7 +155,7 @@ class Lookup:
             yield from part.columns
 
 
-def folded(engine: Engine, base: Node, cols: Columns, keys: Codes) -> Codes:
+def folded(engine: EngineRuntime, base: Node, cols: Columns, keys: Codes) -> Codes:
     return np.ascontiguousarray(folded_keys(engine.symbols, [base.fields[c].type.folds for c in cols], keys))
 
 
@@ -180,7 +179,7 @@ class Lookups:
     """All long lookups, which take turns. `most`: the rows that the current read may look up at once (0:
     unlimited)."""
 
-    engine: Engine
+    engine: EngineRuntime
     most: int = field(default=0, init=False)
     _under_way: list[Lookup] = field(default_factory=list)
     _readers: list[_Reader] = field(default_factory=list)

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from noria.core.errors import SqlError, is_out_of_service, out_of_service
 from noria.core.limits import REBUILD_AFTER_MS, REBUILD_LONGEST_MS
+from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import SparkBackfill
-from noria.dataflow.backfill.scan import Backfill, ScanBackfill
+from noria.dataflow.backfill.scan import ScanBackfill
 from noria.dataflow.engine.renewal import FATAL, once_more, restart
-from noria.dataflow.graph.nodes import Node, here
+from noria.dataflow.engine.runtime import EngineRuntime
+from noria.dataflow.graph.graph import here
+from noria.dataflow.graph.nodes import Node
 
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 @dataclass
 class Outage:
@@ -46,7 +46,7 @@ class Outages:
     no log, so exceptions propagate. `total`: the number of failures.
     """
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: EngineRuntime):
         self._engine = engine
         self._known: dict[Node, Outage] = {}  # by the node that raised, or whose state could not be built
         self._raised: list[Node] = []  # in the tick under way

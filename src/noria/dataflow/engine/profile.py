@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from noria.core.batch import Batch, Codes
-    from noria.dataflow.engine.engine import Engine
-    from noria.dataflow.graph.nodes import Columns, Mode, Node
+from noria.core.batch import Batch, Codes
+from noria.dataflow.engine.runtime import EngineRuntime
+from noria.dataflow.graph.nodes import Columns, Mode, Node
 
 Clock = Callable[[], int]
 
@@ -43,7 +42,7 @@ class Profile:
     _inner: list[int] = field(default_factory=lambda: [0])  # time of the nodes below, by level
     _filling: int = 0
 
-    def fetch(self, engine: Engine, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: EngineRuntime, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
         """`Engine.fetch`, measured."""
         visit = self.visits.setdefault(node.id, Visits())
         misses, start = node.stats.misses, self.clock()

@@ -7,21 +7,18 @@ worker had been lost (R19).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from noria.core.errors import InvariantViolation
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import Promotion
-from noria.dataflow.graph.nodes import Node, ancestors, here
+from noria.dataflow.engine.runtime import EngineRuntime
+from noria.dataflow.graph.graph import ancestors, here
+from noria.dataflow.graph.nodes import UNREADY, Node
 from noria.dataflow.graph.protocols import StoreBroken
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 FATAL = (InvariantViolation, StoreBroken)
 
 
-def reload(engine: Engine, table: str) -> None:
+def reload(engine: EngineRuntime, table: str) -> None:
     """Renew all states that derive from the table: its rows changed on disk."""
     engine.saved = None
     _renew(engine, set(engine.bases.get(table, ())), at_once=True)
@@ -29,7 +26,7 @@ def reload(engine: Engine, table: str) -> None:
         engine.shards.load(table)
 
 
-def restart(engine: Engine, raised: set[Node]) -> list[Node]:
+def restart(engine: EngineRuntime, raised: set[Node]) -> list[Node]:
     """Renew all states that derive from nodes that raised in a tick, whose output is lost.
 
     Returns the full nodes of this worker that are built again, in the background.
@@ -41,7 +38,7 @@ def restart(engine: Engine, raised: set[Node]) -> list[Node]:
     return again
 
 
-def once_more(engine: Engine, node: Node) -> None:
+def once_more(engine: EngineRuntime, node: Node) -> None:
     """Build a full state again whose build failed."""
     build = engine.builds.states[node]
     engine.builds.drop(node)
@@ -51,7 +48,7 @@ def once_more(engine: Engine, node: Node) -> None:
         begin_again(engine, node, at_once=False)
 
 
-def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = None) -> None:
+def begin_again(engine: EngineRuntime, node: Node, at_once: bool, large: int | None = None) -> None:
     """Empty a full node and build its first state again.
 
     If an operator raises meanwhile, the node is built in the background, and the caller continues. `large`: as in
@@ -68,7 +65,7 @@ def begin_again(engine: Engine, node: Node, at_once: bool, large: int | None = N
         engine.first_state(node, False, None, at_once=False)
 
 
-def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
+def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Node]:
     """Forget every partial state that derives from these nodes, and build every full one again. Returns the full
     ones."""
     above = ancestors if engine.shards is None else here
@@ -77,7 +74,7 @@ def _renew(engine: Engine, changed: set[Node], at_once: bool) -> list[Node]:
     for n in below:
         if not n.full:
             engine.forget(n)
-    again = [n for n in below if n.full and not n.inert and n.stash is None]
+    again = [n for n in below if n.full and n.readiness not in UNREADY]
     for n in below:
         if n in again:
             begin_again(engine, n, at_once)

@@ -1,36 +1,31 @@
-"""The joint data-flow graph: nodes, edges, and the layout's decisions for each node.
+"""A node of the graph, the contract of its operator, and what an operator calls back (`GraphRuntime`).
 
-Keeps true: `Graph.nodes` is in topological order, parents before children; both ends of an edge record it. The
-operator of a node (`ops/`, one file each) computes its rows. `layout.py` decides for the whole graph which nodes
-store them.
+The operator of a node (`ops/`, one file each) computes its rows. `layout.py` decides for the whole graph which nodes
+store them, and records its decisions in the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
+from noria.core.ranking import Order
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.graph.partition import ONE, Partition, Parts, alike
-from noria.dataflow.graph.protocols import BaseStore, State
+from noria.dataflow.graph.protocols import BaseStore, State, ViewFactory
+from noria.dataflow.graph.stats import NodeStats
 from noria.dataflow.graph.story import More
 from noria.dataflow.graph.work import Work
 from noria.state.ranges import Ranges
 from noria.state.table import Columns as Columns
-
-if TYPE_CHECKING:
-    from noria.dataflow.backfill.read_ahead import ReadAhead
-    from noria.dataflow.cluster.pending import Gather
-    from noria.dataflow.cluster.remote_scan import Piece
-    from noria.dataflow.engine.engine import Engine
-    from noria.dataflow.ops.gate import Gate
 
 
 class Untraceable(Exception):
@@ -41,11 +36,20 @@ class Untraceable(Exception):
         self.node, self.why = node, why
 
 
+class RemoteRows(Protocol):
+    """Rows that other workers were asked for. `over`: all are here, or `error` says why they cannot be had. `then`:
+    functions to call when it is over."""
+
+    over: bool
+    error: SqlError | None
+    then: list[Callable[[], None]]
+
+
 class Remote(Exception):
     """A request needs rows of other workers. They are being gathered, and the request runs again when all
     `gathers` are over."""
 
-    def __init__(self, gathers: tuple[Gather | Piece, ...]):
+    def __init__(self, gathers: tuple[RemoteRows, ...]):
         super().__init__()
         self.gathers = gathers
 
@@ -120,6 +124,59 @@ class Puller(Protocol):
         """The side of an inner join that is streamed when all its rows are needed; the other side is looked up."""
 
 
+class IndexRequests(Protocol):
+    """The indexes of base tables that lookups need."""
+
+    promised: set[tuple[Node, Columns]]
+
+    @property
+    def adhoc_bytes(self) -> int: ...
+
+    def index(self, base: Node, table: str, columns: Columns) -> None:
+        """Make lookups in the base table by these columns possible."""
+
+
+class RemoteEvictions(Protocol):
+    """The other workers, to which evictions are passed on."""
+
+    def evict(self, node: Node, cols: Columns, p: Pattern) -> None: ...
+
+
+class GraphRuntime(Puller, Protocol):
+    """What the operators of the graph call back: reading upstream rows, and what else their states need."""
+
+    @property
+    def views(self) -> ViewFactory: ...
+
+    @property
+    def builds(self) -> IndexRequests: ...
+
+    @property
+    def shards(self) -> RemoteEvictions | None:
+        """The other workers; None if this is the only one."""
+
+    def first_rows(self, node: Node, order: Order, most: int) -> Batch | None:
+        """The first rows of a node, if an index has them in order; else None."""
+
+    def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
+        """Pull distinct missing keys from the parent and store them."""
+
+
+class Ahead(Protocol):
+    """A sequential read of a base table that replaces lookups (`backfill/read_ahead.py`). `done`: rows read."""
+
+    over: bool
+    done: int
+
+    def possible(self) -> bool: ...
+
+    def worth_it(self, engine: GraphRuntime, passed: int, total: int) -> bool: ...
+
+    def total(self, engine: GraphRuntime) -> int: ...
+
+    def step(self, engine: GraphRuntime, rows: int) -> None: ...
+
+
 class PartialResult(Protocol):
     """The state of an operator that receives its input in slices."""
 
@@ -187,11 +244,11 @@ class Operator:
         primary = 0 if len(node.parents) > 1 else None
         return [Need(port, cols, primary) for port, cols in enumerate(self.lookups()) if cols is not None]
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         """Translate a pattern on input `port` into patterns on the output (rules R8, R9)."""
         raise NotImplementedError
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         """Run one tick: input deltas by port to the output delta. Updates the state."""
         raise NotImplementedError
 
@@ -203,11 +260,11 @@ class Operator:
         """Yield all output rows in slices. Every state above must be full."""
         raise NotImplementedError
 
-    def size(self, engine: Engine, node: Node) -> int:
+    def size(self, engine: GraphRuntime, node: Node) -> int:
         """Rows on disk of a base table, stored rows of a full state, 0 for other nodes."""
         return 0
 
-    def gate(self, node: Node) -> Gate:
+    def gate(self, node: Node) -> GateOperator:
         """The gate that lets the node's rows pass in slices. Stateful operators only."""
         raise NotImplementedError
 
@@ -215,25 +272,25 @@ class Operator:
         """The rows from which `restore` makes the full state again."""
         raise NotImplementedError
 
-    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+    def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
         """Restore an empty full state from the rows that `saved` returned."""
         raise NotImplementedError
 
-    def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
+    def from_end(self, engine: GraphRuntime, node: Node, source: Node) -> bool:
         """Fill a full state from the end of an index of the tables, if few rows of its input `source` suffice.
         Returns whether it did."""
         return False
 
-    def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
+    def ahead(self, node: Node, cols: Columns) -> Ahead | None:
         """A sequential read of the node's rows that replaces many lookups by these columns. None unless the node
         is a base table."""
         return None
 
-    def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
+    def values_between(self, engine: GraphRuntime, cols: Columns, low: int, high: int) -> Codes:
         """The distinct values of one column on disk between low and high, ascending. Base tables only."""
         raise NotImplementedError
 
-    def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+    def reach(self, engine: GraphRuntime, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
         """See `BaseStore.reach`. Base tables only."""
         raise NotImplementedError
 
@@ -260,7 +317,7 @@ class Operator:
         """The indexes that record for each key whether it is present or missing."""
         return node.indexes
 
-    def make_state(self, engine: Engine, node: Node) -> None:
+    def make_state(self, engine: GraphRuntime, node: Node) -> None:
         """Create, change or drop node.state so that it agrees with node.full and node.indexes."""
         raise NotImplementedError
 
@@ -268,14 +325,14 @@ class Operator:
         """The input columns on which the rows depend that nodes below use. None: all."""
         return None
 
-    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
+    def begin(self, engine: GraphRuntime, node: Node, rows: int, keys: int) -> None:
         """Prepare for the slices of a full node's first state. `rows`: about how many rows will arrive. `keys`: a
         lower bound of the distinct keys among them, as far as is known."""
 
-    def finish(self, engine: Engine, node: Node) -> None:
+    def finish(self, engine: GraphRuntime, node: Node) -> None:
         """Complete the first state after its last slice."""
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+    def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Make keys present; `rows` are the parent's rows for these keys."""
         raise NotImplementedError
 
@@ -283,8 +340,26 @@ class Operator:
         """All output rows of a full node."""
         raise NotImplementedError
 
-    def forget(self, engine: Engine, node: Node) -> None:
+    def forget(self, engine: GraphRuntime, node: Node) -> None:
         """Drop the whole state: all keys of a partial one are missing then, and a full one must be built again."""
+        raise NotImplementedError
+
+
+class GateOperator(Operator):
+    """An operator that lets the rows of its source pass in slices (`ops/gate.py`).
+
+    `source`: the node whose rows pass. `open`: every row has passed. `done`: the number of rows that have passed.
+    """
+
+    source: Node
+    open: bool
+    done: int
+
+    def total(self, engine: GraphRuntime) -> int:
+        raise NotImplementedError
+
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
+        """Let about `rows` more rows pass and return them."""
         raise NotImplementedError
 
 
@@ -304,6 +379,19 @@ class User(NamedTuple):
     node: Node
     cols: Columns
     path: tuple[Step, ...]
+
+
+class NodeState(Enum):
+    """Whether a node takes part in ticks, and what it waits for otherwise."""
+
+    NEW = "new"  # made, and not yet settled
+    READY = "ready"
+    WAITING = "waiting"  # for its first state, or for what it derives from
+    BUFFERING = "buffering"  # its deltas are kept back while Spark computes the input of its first state
+    RENEWED = "renewed"  # it was ready; its state is filled or built again
+
+
+UNREADY = frozenset({NodeState.WAITING, NodeState.BUFFERING, NodeState.RENEWED})
 
 
 @dataclass(eq=False)
@@ -327,7 +415,7 @@ class Node:
     pulled: frozenset[Columns] = frozenset()
     coarser: dict[Columns, list[Columns]] = field(default_factory=dict)  # indexes over some of an index's columns
     state: State | None = None
-    live: bool = False
+    live: bool = False  # whether it has been ready
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
     inert: bool = False  # takes part in no tick until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
@@ -337,11 +425,20 @@ class Node:
     through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: nodes that pull through it
     reuse: str = ""  # description of a node that several plans share
     stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
-    stats: NodeStats = field(default_factory=lambda: NodeStats())
+    stats: NodeStats = field(default_factory=NodeStats)
 
     @property
     def width(self) -> int:
         return len(self.fields)
+
+    @property
+    def readiness(self) -> NodeState:
+        """What `live`, `stash` and `inert` say together."""
+        if self.stash is not None:
+            return NodeState.BUFFERING
+        if self.inert:
+            return NodeState.RENEWED if self.live else NodeState.WAITING
+        return NodeState.READY if self.live else NodeState.NEW
 
     @property
     def stored(self) -> State:
@@ -383,116 +480,3 @@ class Node:
 
     def __repr__(self) -> str:
         return f"n{self.id} {self.op.describe()}"
-
-
-@dataclass
-class NodeStats:
-    """Counters since the node was created.
-
-    `asked`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
-    of states that one of its misses filled. `timed_*`: of the ticks that were timed.
-    """
-
-    rows_in: int = 0
-    rows_out: int = 0
-    ticks: int = 0
-    asked: int = 0
-    misses: int = 0
-    evictions: int = 0
-    pull_depth: int = 0
-    timed_ticks: int = 0
-    timed_ns: int = 0
-
-    def tick_ms(self) -> float:
-        """Estimate of the time of all ticks, from those that were timed."""
-        return self.timed_ns * self.ticks / max(self.timed_ticks, 1) / 1e6
-
-
-class Graph:
-    """All nodes, in topological order."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.next_id = 0
-
-    def add(self, op: Operator, parents: Sequence[Node] = ()) -> Node:
-        node = Node(self.next_id, op, tuple(parents), fields=op.fields())
-        self.next_id += 1
-        self.nodes.append(node)
-        for port, p in enumerate(parents):
-            p.children.append((node, port))
-        return node
-
-    def move(self, leaf: Node, parents: Sequence[Node]) -> None:
-        """Give a leaf other parents. It is the last node afterwards."""
-        self.remove(leaf)
-        leaf.parents = tuple(parents)
-        self.nodes.append(leaf)
-        for port, p in enumerate(parents):
-            p.children.append((leaf, port))
-
-    def remove(self, node: Node) -> None:
-        """Remove a node that has no children."""
-        assert not node.children, f"{node} still has children"
-        for p in set(node.parents):
-            p.children = [(c, port) for c, port in p.children if c is not node]
-        self.nodes.remove(node)
-        node.users, node.through = {}, {}  # breaks a cycle, so that memory is freed without a collection
-
-
-def ancestors(n: Node) -> list[Node]:
-    """n and everything above it, in topological order."""
-    found: dict[Node, None] = {}
-    _with_ancestors(n, found)
-    return list(found)
-
-
-def here(n: Node) -> list[Node]:
-    """n and its ancestors on this worker: the search ends at exchanges, which are included."""
-    found: dict[Node, None] = {}
-    _with_ancestors(n, found, across=False)
-    return list(found)
-
-
-def _with_ancestors(n: Node, found: dict[Node, None], across: bool = True) -> None:
-    for p in n.parents if across or not n.op.remote else ():
-        _with_ancestors(p, found, across)
-    found[n] = None
-
-
-def nearest(n: Node) -> set[Node]:
-    """The closest ancestors that have a state or rows on disk."""
-    found: set[Node] = set()
-    for p in n.parents:
-        found |= {p} if p.op.stateful else nearest(p)
-    return found
-
-
-def looked_at(node: Node) -> frozenset[int] | None:
-    """The columns of a node that its children use. None: all."""
-    wanted = [child.op.looks_at(child) for child, _ in node.children]
-    return None if None in wanted else frozenset(c for w in wanted if w is not None for c in w)
-
-
-def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:
-    """Key arrays with CI text folded."""
-    if not any(folds):
-        return keys
-    return np.stack([symbols.folded(k) if f else k for k, f in zip(keys, folds, strict=True)])
-
-
-def distinct(keys: Codes) -> Codes:
-    """The distinct columns of a key array."""
-    if keys.shape[1] < 2:
-        return keys
-    if keys.shape[0] == 1:
-        return np.unique(keys[0])[None, :]
-    return np.ascontiguousarray(np.unique(keys, axis=1))
-
-
-def under_each(rows: Batch, keys: int, work: Work | None) -> tuple[Batch, Codes]:
-    """Repeat all rows for each of `keys` empty keys. Returns them with the ordinal of the key."""
-    n = len(rows)
-    if work is not None:
-        work.product(n * keys, rows.width)
-    return rows.take(np.tile(np.arange(n), keys)), np.repeat(np.arange(keys), n)

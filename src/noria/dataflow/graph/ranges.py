@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,21 +26,18 @@ from noria.core.errors import SqlError
 from noria.core.limits import MAX_INT, MIN_INT, WRITTEN_RANGE_ROWS
 from noria.core.types import Field
 from noria.dataflow.graph import text
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node
 from noria.dataflow.graph.protocols import BaseStore
 from noria.state.ranges import Ranges
 
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
-
-def read(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+def read(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
     """The reader's rows whose key is in [low, high], and for each row the ordinal of its key."""
     keys = _filled(engine, node, cols, low, high)[None, :]
     return node.op.fetch(engine, node, cols, keys, Mode.STORED)
 
 
-def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
+def read_first(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
                ) -> tuple[Batch, Codes]:
     """As `read`, but stop when `rows` rows are found, counted from low (`descending`: from high). Keys beyond are
     neither pulled nor filled."""
@@ -60,7 +56,7 @@ def read_first(engine: Engine, node: Node, cols: Columns, low: int, high: int, r
     return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
 
 
-def _reach(engine: Engine, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+def _reach(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
     """A value up to which base tables have about `rows` rows, or a full state has `rows` values."""
     if not node.parents:
         return node.op.reach(engine, cols, low, high, rows, descending)
@@ -78,7 +74,7 @@ def sources(node: Node, cols: Columns) -> list[Need]:
     return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
 
 
-def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+def _filled(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -> Codes:
     """The values from low to high that rows of the node may have. Fills the gaps if the node has a state."""
     if not node.op.stateful or (not node.parents and node.state is None):
         return _above(engine, node, cols, low, high)
@@ -96,7 +92,7 @@ def _filled(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> C
     return ranges.within(low, high)
 
 
-def _above(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Codes:
+def _above(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -> Codes:
     """The values that the parents, or the table on disk, may have from low to high."""
     if not node.parents:
         return node.op.values_between(engine, cols, low, high)
@@ -104,7 +100,7 @@ def _above(engine: Engine, node: Node, cols: Columns, low: int, high: int) -> Co
     return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
 
-def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
+def _pull(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
     """Make distinct keys present."""
     if not node.parents:
         engine.fetch(node, cols, keys, Mode.FILL)
@@ -116,7 +112,7 @@ def _pull(engine: Engine, node: Node, cols: Columns, keys: Codes) -> None:
         engine.fill(node, cols, np.ascontiguousarray(keys[:, missing]))
 
 
-def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
+def admit(engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> None:
     """Before a tick of the node, make the values of its deltas present that are in filled intervals
     (RANGE-WHOLE)."""
     for cols, ranges in node.ranges.items():
@@ -134,7 +130,7 @@ def admit(engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> None:
             ranges.note(new)
 
 
-def _begun(engine: Engine, node: Node, cols: Columns, keys: Codes, width: int) -> bool:
+def _begun(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, width: int) -> bool:
     """Make keys present that no row had so far. False if a view has no space to publish them; no state is below a
     view."""
     try:
@@ -172,11 +168,11 @@ def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
     return out
 
 
-def _now_filled(engine: Engine, field: Field, low: int, high: int, values: int) -> str:
+def _now_filled(engine: GraphRuntime, field: Field, low: int, high: int, values: int) -> str:
     return f"{_shown(engine, field, low, high)}, which has {values} values"
 
 
-def _shown(engine: Engine, field: Field, low: int, high: int) -> str:
+def _shown(engine: GraphRuntime, field: Field, low: int, high: int) -> str:
     first = "" if low == MIN_INT else text.of_value(engine.symbols, field, low)
     return f"{first}..{'' if high == MAX_INT else text.of_value(engine.symbols, field, high)}"
 

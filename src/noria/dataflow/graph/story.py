@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.limits import STORY_EVENTS, STORY_ROWS
+from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.graph import text
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
-    from noria.dataflow.graph.nodes import Columns
+from noria.state.table import Columns
 
 More = Callable[[], str]
 
@@ -30,8 +28,8 @@ More = Callable[[], str]
 class Story:
     """Records events: call it with the arguments of `told`. `tell` returns them as text."""
 
-    def __init__(self, engine: Engine, events: int = STORY_EVENTS):
-        self._engine = engine
+    def __init__(self, symbols: Symbols, events: int = STORY_EVENTS):
+        self._symbols = symbols
         self._events: deque[tuple[Any, ...]] = deque(maxlen=events)
         self._note = self._events.append
 
@@ -67,12 +65,12 @@ class Story:
             codes = np.frombuffer(kept, np.int64)
             kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
-            return told(self._engine, kind, node, fields, cols, kept, more)
+            return told(self._symbols, kind, node, fields, cols, kept, more)
         except Exception as e:  # its texts were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 
-def told(engine: Engine, kind: str, node: int, fields: Sequence[Field], cols: Columns,
+def told(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
          rows: Batch | Codes | int | None, more: More | None = None) -> str:
     """Format an event.
 
@@ -81,10 +79,10 @@ def told(engine: Engine, kind: str, node: int, fields: Sequence[Field], cols: Co
     text.
     """
     if isinstance(rows, Batch):
-        shown = text.of_delta(engine.symbols, fields, rows)
+        shown = text.of_delta(symbols, fields, rows)
     elif rows is None or isinstance(rows, int):
         shown = "" if rows is None else f"{rows} rows"
     else:
-        shown = text.of_keys(engine.symbols, fields, cols, rows)
+        shown = text.of_keys(symbols, fields, cols, rows)
     at = f"n{node}" if kind in ("emits", "pulls") else f"n{node}{list(cols)}"
     return f"{at} {kind} {shown}{'' if more is None else more()}"

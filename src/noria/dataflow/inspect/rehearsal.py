@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError, table_exists
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
-from noria.dataflow.graph.nodes import Node, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Node
 from noria.dataflow.inspect.render import named
 from noria.dataflow.ops.base import Base
 from noria.state.layout import ENTRY

@@ -11,7 +11,8 @@ from typing import Any
 
 from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Node, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.partition import ONE
 from noria.dataflow.graph.ranges import sources
 

@@ -16,7 +16,9 @@ import numpy as np
 from noria.core.batch import Batch, concat
 from noria.core.errors import InvariantViolation
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Mode, Node, ancestors, folded_keys
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Mode, Node
 from noria.dataflow.graph.ranges import uncovered
 
 Rows = Counter[tuple[int, ...]]

@@ -8,23 +8,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from noria.core.limits import WAITS_TOLD
+from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.cluster.pending import Gather
-
-if TYPE_CHECKING:
-    from noria.dataflow.cluster.peers import Peers
-    from noria.dataflow.worker.deferred import Deferred
+from noria.dataflow.messages.packets import Envelope
 
 
-def of_worker(peers: Peers | None, deferred: Deferred) -> list[str]:
+class DeferredRequests(Protocol):
+    """The requests of a worker that wait (`worker/deferred.py`)."""
+
+    def waiting(self) -> Iterator[tuple[Envelope, list[str]]]: ...
+
+    def progress(self) -> list[dict[str, object]]: ...
+
+
+def of_worker(peers: Peers | None, deferred: DeferredRequests) -> list[str]:
     """The lines for requests, builds and rows of other workers, at most WAITS_TOLD."""
     told = chain(_built(deferred), () if peers is None else _of_peers(peers))
     return list(islice(told, WAITS_TOLD))
 
 
-def _built(deferred: Deferred) -> Iterator[str]:
+def _built(deferred: DeferredRequests) -> Iterator[str]:
     for e, builds in deferred.waiting():
         yield f"{type(e.body).__name__} {getattr(e.body, 'what', '')}: waits for {', '.join(builds) or 'nothing built'}"
     for told in deferred.progress():

@@ -16,23 +16,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
 from noria.core.ranking import Order
-from noria.dataflow.graph.nodes import (
-    Columns,
-    Mode,
-    Node,
-    Untraceable,
-    ancestors,
-    distinct,
-    folded_keys,
-    under_each,
-)
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.keys import distinct, folded_keys, under_each
+from noria.dataflow.graph.nodes import Columns, Mode, Node, NodeState, Untraceable
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.story import More
@@ -44,9 +37,6 @@ from noria.dataflow.ops.top import Top
 from noria.state import probe
 from noria.state.netting import netted
 from noria.state.table import Table
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
@@ -368,7 +358,7 @@ class OneShot:
     def _usable(self, node: Node) -> Node | None:
         """The graph's equal of the node, if its state has the same rows for this reader; otherwise None."""
         twin = self._twins.get(node)
-        if twin is None or twin.state is None or twin.inert or not twin.live or twin.stash is not None:
+        if twin is None or twin.state is None or twin.readiness is not NodeState.READY:
             return None
         if self._delta and node.parents and any(_table(b) in self._delta for b in ancestors(node) if not b.parents):
             return None

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +23,9 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, took_too_much, view_changed
 from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
 from noria.dataflow.backfill.pace import Pace, no_time
-from noria.dataflow.graph.nodes import Columns, Node, Untraceable, distinct
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.keys import distinct
+from noria.dataflow.graph.nodes import Columns, Node, Untraceable
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work
@@ -35,9 +36,6 @@ from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.stateless import Stateless
 from noria.state import probe
 from noria.state.netting import netted
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 

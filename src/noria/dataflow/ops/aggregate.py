@@ -16,8 +16,17 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, PartialResult, Pattern, Puller, Untraceable
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    Mode,
+    Need,
+    Node,
+    PartialResult,
+    Pattern,
+    Puller,
+    Untraceable,
+)
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
 from noria.dataflow.ops.stateful import Stateful
 from noria.state import group_kernels as gk
@@ -78,16 +87,16 @@ class Aggregate(Stateful):
     def finds(self, cols: Columns) -> bool:
         return all(c < len(self.group) for c in cols)
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         known = [(j, p.cols.index(c)) for j, c in enumerate(self.group) if c in p.cols]
         return [Pattern(tuple(j for j, _ in known), p.values[[i for _, i in known]], p.source)]
 
     # -------------------------------------------------------------- state
-    def fresh(self, engine: Engine, node: Node) -> Groups:
+    def fresh(self, engine: GraphRuntime, node: Node) -> Groups:
         folds = [node.fields[j].type.folds for j in range(len(self.group))]
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
-    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
+    def begin(self, engine: GraphRuntime, node: Node, rows: int, keys: int) -> None:
         if not self.group and not node.elsewhere:
             _groups(node).start()
 
@@ -95,7 +104,7 @@ class Aggregate(Stateful):
         """The stored groups with their accumulators."""
         return _groups(node).table.rows()
 
-    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+    def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
         _groups(node).table.apply(rows)
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
@@ -109,7 +118,7 @@ class Aggregate(Stateful):
         return _Gathered(groups, [c for c, f in enumerate(self._fields) if f.type.is_text])
 
     # -------------------------------------------------------------- ticks
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is None:
             return None
@@ -117,7 +126,7 @@ class Aggregate(Stateful):
         more = self._refill(engine, node, dirty)
         return out if more is None else concat([out, more], node.width)
 
-    def _refill(self, engine: Engine, node: Node, dirty: Dirty | None) -> Batch | None:
+    def _refill(self, engine: GraphRuntime, node: Node, dirty: Dirty | None) -> Batch | None:
         """Pull dirty groups again, by an index in which the group's key is present: its input rows are then
         complete on this worker."""
         if dirty is None:

@@ -20,18 +20,8 @@ from dataclasses import replace
 from noria.core.batch import Batch, Codes
 from noria.core.types import BESIDE, Field, TableDef
 from noria.dataflow.backfill.read_ahead import ReadAhead
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import (
-    Columns,
-    Mode,
-    Need,
-    Node,
-    Pattern,
-    Puller,
-    distinct,
-    folded_keys,
-    under_each,
-)
+from noria.dataflow.graph.keys import distinct, folded_keys, under_each
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
 from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful import Stateful, table_of
@@ -67,7 +57,7 @@ class Base(Stateful):
         by = self.table.sharded_by
         return Partition((), SPREAD if by is None else (by,))
 
-    def make_state(self, engine: Engine, node: Node) -> None:
+    def make_state(self, engine: GraphRuntime, node: Node) -> None:
         for cols in sorted(node.pulled | {cols for base, cols in engine.builds.promised if base is node}):
             if cols:
                 engine.builds.index(node, self.table.name, cols)
@@ -79,7 +69,7 @@ class Base(Stateful):
             node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
         node.state.fit(node.indexes)
 
-    def size(self, engine: Engine, node: Node) -> int:
+    def size(self, engine: GraphRuntime, node: Node) -> int:
         return engine.store.row_count(self.table.name)
 
     def gate(self, node: Node) -> Gate:
@@ -94,16 +84,16 @@ class Base(Stateful):
         key = table.primary_key if all(c < width for c in table.primary_key) else ()
         self.table = replace(self.table, primary_key=key, keyed=table.keyed)
 
-    def values_between(self, engine: Engine, cols: Columns, low: int, high: int) -> Codes:
+    def values_between(self, engine: GraphRuntime, cols: Columns, low: int, high: int) -> Codes:
         return engine.store.values_between(self.table.name, cols[0], low, high)
 
-    def reach(self, engine: Engine, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
+    def reach(self, engine: GraphRuntime, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int:
         return engine.store.reach(self.table.name, cols[0], low, high, rows, descending)
 
     def presence(self, node: Node) -> list[Columns]:
         return [c for c in node.indexes if c in node.pulled]
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if node.state is None or delta is None:
             return delta
@@ -141,5 +131,5 @@ class Base(Stateful):
             if after is None:
                 return
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         raise AssertionError("nothing stands above a base table")

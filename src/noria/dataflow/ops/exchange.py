@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import Partition, Parts
 from noria.dataflow.ops.stateful import Stateful, table_of
 
@@ -40,14 +39,14 @@ class Exchange(Stateful):
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The input rows of all workers together."""
         return inputs[0]
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is None:
             return None

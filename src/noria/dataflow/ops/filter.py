@@ -8,8 +8,8 @@ from noria.core.batch import Batch, Codes
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller, looked_at
+from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -38,5 +38,5 @@ class Filter(Stateless):
             return rows, None
         return rows.where(mask), np.flatnonzero(mask).astype(np.int64)
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]

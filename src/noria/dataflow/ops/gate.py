@@ -18,14 +18,13 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Puller
+from noria.dataflow.graph.nodes import Columns, GateOperator, GraphRuntime, Mode, Need, Node, Puller
 
 PART_ROWS = 16  # about this many rows of a state are in a part
 MOST_PARTS = 2**20
 
 
-class Gate(Operator):
+class Gate(GateOperator):
     """`closed`: no row has passed. `open`: every row has. `done`: the number of rows that have passed."""
 
     def __init__(self, source: Node):
@@ -39,17 +38,17 @@ class Gate(Operator):
     def describe(self) -> str:
         return f"gate after n{self.source.id}"
 
-    def total(self, engine: Engine) -> int:
+    def total(self, engine: GraphRuntime) -> int:
         return len(self.source.stored)
 
-    def advance(self, engine: Engine, rows: int) -> Batch:
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
         """Let about `rows` more rows pass and return them."""
         self.closed = False
         passed = self._advance(engine, rows)
         self.done += len(passed)
         return passed
 
-    def _advance(self, engine: Engine, rows: int) -> Batch:
+    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
         raise NotImplementedError
 
     def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
@@ -68,7 +67,7 @@ class Gate(Operator):
             return Batch.empty(rows.width), np.empty(0, np.int64)
         return rows.where(passed), np.flatnonzero(passed)
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         return None if delta is None else self._through(engine, delta)[0]
 
@@ -94,10 +93,10 @@ class KeyGate(Gate):
         self._table = table
         self._up_to: bytes | None = None
 
-    def total(self, engine: Engine) -> int:
+    def total(self, engine: GraphRuntime) -> int:
         return engine.store.row_count(self._table())
 
-    def _advance(self, engine: Engine, rows: int) -> Batch:
+    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
         passed, self._up_to = engine.store.scan(self._table(), self._up_to, rows)
         self.open = self._up_to is None
         return self.source.narrowed(passed)
@@ -116,7 +115,7 @@ class PartGate(Gate):
         self._parts = 1 << min(len(source.stored) // PART_ROWS, MOST_PARTS).bit_length()
         self._next = 0
 
-    def _advance(self, engine: Engine, rows: int) -> Batch:
+    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
         state = self.source.stored
         each = max(len(state) // self._parts, 1)
         first, self._next = self._next, min(self._next + max(rows // each, 1), self._parts)
@@ -133,10 +132,10 @@ class PartGate(Gate):
 class WholeGate(Gate):
     """The gate of an input that cannot be read in parts: all rows pass at once."""
 
-    def total(self, engine: Engine) -> int:
+    def total(self, engine: GraphRuntime) -> int:
         return self.source.op.size(engine, self.source)
 
-    def _advance(self, engine: Engine, rows: int) -> Batch:
+    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
         self.open = True
         return concat(list(self.source.op.stream(engine, self.source)), self.source.width)
 

@@ -23,10 +23,11 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import NULL_CODE
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.engine.evict import evict_through
+from noria.dataflow.graph.eviction import evict_through
+from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import (
     Columns,
+    GraphRuntime,
     Mode,
     Need,
     Node,
@@ -35,8 +36,6 @@ from noria.dataflow.graph.nodes import (
     Puller,
     Remote,
     Untraceable,
-    distinct,
-    folded_keys,
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_pairs, placed
 from noria.dataflow.graph.work import Work
@@ -121,7 +120,7 @@ class Join(Operator):
     def drivers(self) -> tuple[int, ...]:
         return (0,) if self.outer else (0, 1)
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         assert primary is not None
         if port == primary:
             return [self._widen(port, p)]
@@ -148,12 +147,12 @@ class Join(Operator):
         return Pattern(tuple(o for o, _ in outs), p.values[[i for _, i in outs]], p.source)
 
     # -------------------------------------------------------------- ticks
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         if engine.shards is None:
             return self._tick(engine, node, deltas[0], deltas[1])
         return concat(list(self._apart(engine, node, deltas[0], deltas[1])), node.width)
 
-    def _apart(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Iterator[Batch]:
+    def _apart(self, engine: GraphRuntime, node: Node, left: Batch | None, right: Batch | None) -> Iterator[Batch]:
         """Run the tick. If it would look up rows at other workers, split the join keys in halves until only those
         keys are left, and run `_evicting` for them."""
         try:
@@ -173,7 +172,7 @@ class Join(Operator):
                     for rows, k in zip(sides, keys, strict=True)]
             yield from self._apart(engine, node, part[0], part[1])
 
-    def _evicting(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None) -> Batch:
+    def _evicting(self, engine: GraphRuntime, node: Node, left: Batch | None, right: Batch | None) -> Batch:
         """The tick for one join key whose rows are at other workers: evict the keys below that depend on it (rule
         R14). For all other keys the stored rows suffice."""
         if left is not None and (self.outer or 0 in node.primaries):
@@ -184,7 +183,7 @@ class Join(Operator):
             evict_through(engine, node, 1, right)
         return self._tick(engine, node, left, right, Mode.STORED)
 
-    def _tick(self, engine: Engine, node: Node, left: Batch | None, right: Batch | None, mode: Mode | None = None
+    def _tick(self, engine: GraphRuntime, node: Node, left: Batch | None, right: Batch | None, mode: Mode | None = None
               ) -> Batch:
         out: list[Batch] = []
         if self.outer:

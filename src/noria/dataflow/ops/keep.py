@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateful import Stateful, table_of
 
 
@@ -28,12 +27,12 @@ class Keep(Stateful):
     def needs(self, node: Node, cols: Columns) -> list[Need]:
         return [Need(0, cols)]
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         return None if delta is None else table_of(node).apply(delta)

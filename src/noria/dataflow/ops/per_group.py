@@ -21,9 +21,10 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import (
     Columns,
+    GraphRuntime,
     Mode,
     Need,
     Node,
@@ -31,8 +32,6 @@ from noria.dataflow.graph.nodes import (
     Pattern,
     Puller,
     Untraceable,
-    distinct,
-    folded_keys,
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.state import probe
@@ -80,12 +79,12 @@ class PerGroup(Operator):
     def lookups(self) -> list[Columns | None]:
         return [self._by]
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         known = [(self._out[c], p.cols.index(c)) for c in self.group if c in p.cols]
         return [Pattern(tuple(o for o, _ in known), p.values[[i for _, i in known]], p.source)]
 
     # -------------------------------------------------------------- ticks
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is None or not len(delta):
             return None

@@ -19,8 +19,8 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Col, Const, Expr, columns_of
 from noria.core.types import Field
 from noria.core.values import encode
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Pattern, Puller, Untraceable, folded_keys
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless import Stateless
 from noria.state.netting import netted
@@ -63,7 +63,7 @@ class Project(Stateless):
             out[i] = f(rows, engine.symbols)
         return Batch(out, rows.weights), None
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         out = super().tick(engine, node, deltas)
         return netted(out) if self._nets and out is not None and len(out) > 1 else out
 
@@ -86,7 +86,7 @@ class Project(Stateless):
                 ok &= have == want
         return ok
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         known = {i: p.values[p.cols.index(c)] for i, c in self._copies.items() if c in p.cols}
         if known:
             known |= {i: self._constant(engine, i, p.values.shape[1]) for i in self._constants}

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.dataflow.graph.published import Published, view_of
 from noria.dataflow.ops.stateful import Stateful
@@ -43,30 +42,30 @@ class Reader(Stateful):
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return by_groups(inputs[0], self.key, {c: c for c in self.key})
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
     # -------------------------------------------------------------- state
-    def make_state(self, engine: Engine, node: Node) -> None:
+    def make_state(self, engine: GraphRuntime, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
             fresh = self.fresh(engine, node)  # before the old one is dropped: there may be no space
             if node.state is not None:
                 view_of(node).drop()
             node.state = fresh
 
-    def fresh(self, engine: Engine, node: Node) -> Published:
+    def fresh(self, engine: GraphRuntime, node: Node) -> Published:
         if self._feed:
             return Published(engine.views.feed(self.name, self._fields))
         return Published(engine.views.create(self.name, self._fields, self.key, self.visible, node.full,
                                              self._definition))
 
-    def begin(self, engine: Engine, node: Node, rows: int, keys: int) -> None:
+    def begin(self, engine: GraphRuntime, node: Node, rows: int, keys: int) -> None:
         view_of(node).expect(rows, keys)
 
-    def finish(self, engine: Engine, node: Node) -> None:
+    def finish(self, engine: GraphRuntime, node: Node) -> None:
         view_of(node).activate()
 
-    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+    def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
         self.begin(engine, node, len(rows), 0)
         self.tick(engine, node, [rows])
         self.finish(engine, node)
@@ -77,7 +76,7 @@ class Reader(Stateful):
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
-    def forget(self, engine: Engine, node: Node) -> None:
+    def forget(self, engine: GraphRuntime, node: Node) -> None:
         node.clear_ranges()
         if not isinstance(node.state, Published):
             return  # it has kept nothing yet
@@ -89,7 +88,7 @@ class Reader(Stateful):
             view.evict(view.present())
 
     # -------------------------------------------------------------- ticks
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is not None:
             view = view_of(node)

@@ -7,8 +7,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
 from noria.dataflow.ops.stateless import Stateless
 
 
@@ -30,5 +29,5 @@ class Repeat(Stateless):
         some = np.flatnonzero(times > 0)  # NULL and errors are coded below all numbers
         return Batch(rows.columns.take(some, axis=1), rows.weights[some] * times[some]), some
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]

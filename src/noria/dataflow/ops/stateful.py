@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Node, Operator, Puller, under_each
+from noria.dataflow.graph.keys import under_each
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
 from noria.dataflow.graph.protocols import State
 from noria.dataflow.ops.gate import Gate, PartGate, WholeGate
 from noria.state.table import Table
@@ -18,7 +18,7 @@ class Stateful(Operator):
     saves = True
     parted = True  # `State.part` gives the node's rows
 
-    def fresh(self, engine: Engine, node: Node) -> State:
+    def fresh(self, engine: GraphRuntime, node: Node) -> State:
         """An empty state, full or partial as the node is."""
         return Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
 
@@ -26,15 +26,15 @@ class Stateful(Operator):
         """The indexes that the state needs."""
         return node.indexes
 
-    def make_state(self, engine: Engine, node: Node) -> None:
+    def make_state(self, engine: GraphRuntime, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
             node.state = self.fresh(engine, node)
         node.state.fit(self.indexes(node))
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+    def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         node.stored.fill(cols, keys, rows)
 
-    def size(self, engine: Engine, node: Node) -> int:
+    def size(self, engine: GraphRuntime, node: Node) -> int:
         return len(node.stored) if node.full else 0
 
     def gate(self, node: Node) -> Gate:
@@ -46,10 +46,10 @@ class Stateful(Operator):
     def saved(self, node: Node) -> Batch:
         return node.stored.rows()
 
-    def restore(self, engine: Engine, node: Node, rows: Batch) -> None:
+    def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
         table_of(node).apply(rows)
 
-    def forget(self, engine: Engine, node: Node) -> None:
+    def forget(self, engine: GraphRuntime, node: Node) -> None:
         node.clear_ranges()
         if node.state is not None:
             node.state = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Node, Operator, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
 
 
 class Stateless(Operator):
@@ -15,7 +14,7 @@ class Stateless(Operator):
     def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
         raise NotImplementedError
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         return None if delta is None else self.map(engine, delta)[0]
 

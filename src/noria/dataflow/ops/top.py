@@ -27,9 +27,10 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.ranking import Order, in_order
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.keys import distinct, folded_keys, under_each
 from noria.dataflow.graph.nodes import (
     Columns,
+    GraphRuntime,
     Mode,
     Need,
     Node,
@@ -37,9 +38,6 @@ from noria.dataflow.graph.nodes import (
     Pattern,
     Puller,
     Untraceable,
-    distinct,
-    folded_keys,
-    under_each,
 )
 from noria.dataflow.graph.partition import Partition, Parts, alike, by_groups
 from noria.dataflow.ops.stateful import Stateful, table_of
@@ -116,7 +114,7 @@ class Top(Stateful):
     def finds(self, cols: Columns) -> bool:
         return all(c in self.group for c in cols)
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         known = [i for i, c in enumerate(p.cols) if c in self.group]
         return [Pattern(tuple(p.cols[i] for i in known), p.values[known], p.source)]
 
@@ -127,7 +125,7 @@ class Top(Stateful):
     def everything(self, engine: Puller, node: Node) -> Batch:
         return self.shown(engine, node.stored.rows())
 
-    def fill(self, engine: Engine, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+    def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
         are kept."""
         groups = distinct(self._group_keys(engine, rows))
@@ -138,7 +136,7 @@ class Top(Stateful):
             parts.append(self._stored(engine, node, kept))
         node.stored.fill(cols, keys, concat(parts, node.width))
 
-    def from_end(self, engine: Engine, node: Node, source: Node) -> bool:
+    def from_end(self, engine: GraphRuntime, node: Node, source: Node) -> bool:
         rows = None if self.group else engine.first_rows(source, self.order, self.most)
         if rows is not None:
             table_of(node).apply(self.head(engine, rows))
@@ -206,7 +204,7 @@ class Top(Stateful):
         return _some(ranked.rows, np.where(ranked.before(weights) < self.most, weights, 0))
 
     # -------------------------------------------------------------- ticks
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
         if delta is None or not len(delta):
             return None
@@ -248,7 +246,7 @@ class Top(Stateful):
         short = more & (ranked.sums(new) < self.k)
         return np.where(ranked.before(new) < self.most, new, 0), short
 
-    def _pull(self, engine: Engine, node: Node, groups: Codes) -> Batch:
+    def _pull(self, engine: GraphRuntime, node: Node, groups: Codes) -> Batch:
         """All rows of groups, by an index in which their keys are present: the input rows are then complete on
         this worker."""
         parent = node.parents[0]

@@ -12,8 +12,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Mode, Need, Node, Operator, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Operator, Pattern, Puller
 from noria.dataflow.graph.partition import Partition, Parts
 
 
@@ -35,10 +34,10 @@ class Union(Operator):
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,) * len(inputs), tuple(p for p in inputs[0] if all(p in other for other in inputs)))
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
         return [p]
 
-    def tick(self, engine: Engine, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         return concat([d for d in deltas if d is not None], node.width)
 
     def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:

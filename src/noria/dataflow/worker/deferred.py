@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from noria.core.errors import SqlError, interrupted, view_gone
+from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.full_state import IndexBackfill
-from noria.dataflow.backfill.scan import Backfill
 from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
@@ -124,11 +124,11 @@ class Deferred:
         assert isinstance(e.body, packets.Ask)
         depth, _, of = argument.partition(" ")
         done = Done(e.body.request)
-        if self._engine.shards is None:
+        if self._peers is None:
             return done
         there: list[Done] = []
         writers = [int(w) for w in of.split(",") if w]
-        self._engine.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
+        self._peers.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
         return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
 
     def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:

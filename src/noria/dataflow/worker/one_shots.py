@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noria.core.batch import Batch, Codes
 from noria.core.errors import TOO_LONG, SqlError, interrupted, took_too_much
@@ -23,6 +23,7 @@ from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node, Remote
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.messages.client_keys import codes_of
@@ -32,9 +33,6 @@ from noria.dataflow.oneshot.oneshot import OneShot, TooMuch
 from noria.dataflow.oneshot.results import Results
 from noria.dataflow.oneshot.slicing import Asked, Scan, Scans
 from noria.dataflow.worker.changes import Changes
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 Run = Callable[[], Packet | None]
 Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones

@@ -16,7 +16,8 @@ from noria.core.errors import InvariantViolation, SqlError, unfilled, view_chang
 from noria.core.symbols import Symbols
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph.nodes import Remote, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Remote
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work
 from noria.dataflow.messages import packets

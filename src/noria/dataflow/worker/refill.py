@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +15,12 @@ from noria.core.batch import Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import REFILL_KEYS, REFILL_LEAST_KEYS, REFILL_SLICE_MS
 from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph.nodes import Node, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Node
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.published import view_of
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 _FIRST_KEYS, _MOST_KEYS = 16, 4_096  # of a slice
 
@@ -43,17 +41,19 @@ def has_keys(engine: Engine, reader: Node) -> bool:
 class Refill:
     """The keys still to fill. `keys`: by view, of shape (columns, keys), the most wanted first."""
 
-    def __init__(self, keys: Mapping[str, Codes]):
+    def __init__(self, engine: Engine, keys: Mapping[str, Codes]):
+        self._engine = engine
         self._left = deque((view, some) for view, some in keys.items() if some.shape[1])
         self._keys, self._most = _FIRST_KEYS, _MOST_KEYS  # of the next slice, and of any
 
-    def has_work(self, engine: Engine) -> bool:
+    def has_work(self) -> bool:
         """Whether a view can be filled now. Drops the keys of views that no longer fit."""
-        self._left = deque((view, keys) for view, keys in self._left if _fits(engine, view, keys))
-        return any(engine.ready(view) for view, _ in self._left)
+        self._left = deque((view, keys) for view, keys in self._left if self._fits(view, keys))
+        return any(self._engine.ready(view) for view, _ in self._left)
 
-    def step(self, engine: Engine) -> int:
+    def step(self) -> int:
         """Fill one slice of one view. Returns the number of keys."""
+        engine = self._engine
         while not engine.ready(self._left[0][0]):
             self._left.rotate(-1)
         view, keys = self._left.popleft()
@@ -78,17 +78,16 @@ class Refill:
             self._left.append((view, rest))
         return int(some.shape[1])
 
+    def _fits(self, view: str, keys: Codes) -> bool:
+        reader = self._engine.readers.get(view)
+        return reader is not None and not reader.full and len(self._engine.reads.get(reader, ())) == len(keys)
+
 
 def has_work(engine: Engine) -> bool:
     """Whether any keys can be filled now."""
-    return engine.refill is not None and engine.refill.has_work(engine)
+    return engine.refill is not None and engine.refill.has_work()
 
 
 def step(engine: Engine) -> int:
     """Fill one slice (see `Refill.step`)."""
-    return 0 if engine.refill is None else engine.refill.step(engine)
-
-
-def _fits(engine: Engine, view: str, keys: Codes) -> bool:
-    reader = engine.readers.get(view)
-    return reader is not None and not reader.full and len(engine.reads.get(reader, ())) == len(keys)
+    return 0 if engine.refill is None else engine.refill.step()

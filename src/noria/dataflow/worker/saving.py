@@ -13,16 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noria.core.batch import Batch, Codes
 from noria.core.codec import encoded
 from noria.dataflow.engine import renewal
-from noria.dataflow.graph.nodes import Node, ancestors, nearest
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.runtime import SavedState
+from noria.dataflow.graph.graph import ancestors, nearest
+from noria.dataflow.graph.nodes import Node, NodeState
 from noria.dataflow.worker.refill import Refill, has_keys, present_keys
-
-if TYPE_CHECKING:
-    from noria.dataflow.engine.engine import Engine
 
 KEYS = "keys:"
 Named = tuple[str, int, Callable[[], Batch]]  # bytes, about
@@ -66,7 +66,7 @@ def _keys_of(reader: Node) -> Batch:
 
 def _is_whole(engine: Engine, n: Node) -> bool:
     """Whether the node has a full state that can be saved."""
-    return (n.op.saves and n.full and n.live and not n.inert and n.stash is None and n.state is not None
+    return (n.op.saves and n.full and n.readiness is NodeState.READY and n.state is not None
             and bool(n.parents) and n not in engine.builds.states)
 
 
@@ -81,8 +81,10 @@ class SavedStates:
 
     waits = True
 
-    def __init__(self, states: States, plan: Plan, deltas: Mapping[str, Batch]):
-        self._states, self._plan, self.deltas = dict(states), plan, deltas
+    def __init__(self, engine: Engine, states: States, plan: Plan, deltas: Mapping[str, Batch]):
+        self._engine = engine
+        self._states, self._plan = dict(states), plan
+        self.deltas: Mapping[str, Batch] = deltas
         self._names: dict[int, str] = {}
         self.late: list[Node] = []  # nodes whose state is built after the deltas
 
@@ -91,36 +93,36 @@ class SavedStates:
         """Whether the states lack rows that the tables have."""
         return bool(self.deltas)
 
-    def give(self, engine: Engine, node: Node) -> bool:
+    def give(self, node: Node) -> bool:
         """Restore the state of a node that has none. Returns whether it was saved."""
         if not self._states or not node.op.saves:
             return False
-        name = names_of(engine, self._plan(), self._names)[node.id]
+        name = names_of(self._engine, self._plan(), self._names)[node.id]
         rows = self._states.pop(name)() if name in self._states else None
         if rows is None:
             return False
-        node.op.restore(engine, node, rows)
-        engine.restored += 1
+        node.op.restore(self._engine, node, rows)
+        self._engine.restored += 1
         return True
 
-    def keys(self, engine: Engine) -> dict[str, Codes]:
+    def keys(self) -> dict[str, Codes]:
         """The saved keys of partial views, by view."""
         if not any(name.startswith(KEYS) for name in self._states):
             return {}
-        names, found = names_of(engine, self._plan(), self._names), {}
-        for view, reader in engine.readers.items():
+        names, found = names_of(self._engine, self._plan(), self._names), {}
+        for view, reader in self._engine.readers.items():
             saved = self._states.pop(KEYS + names[reader.id], None)
             if saved is not None and (rows := saved()) is not None:
                 found[view] = rows.columns
         return found
 
 
-def catch_up(engine: Engine, saved: SavedStates) -> None:
+def catch_up(engine: Engine, saved: SavedState) -> None:
     """After the program is restored: apply the rows written since the states were saved in one tick. Then begin
     the states that were not saved, and the refill of partial views."""
     saved.waits = False
-    keys = saved.keys(engine)
-    engine.refill = Refill(keys) if keys else None
+    keys = saved.keys()
+    engine.refill = Refill(engine, keys) if keys else None
     if not saved.behind:
         return
     deltas, saved.deltas = saved.deltas, {}

@@ -27,12 +27,13 @@ from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers, routed
 from noria.dataflow.cluster.pending import nothing
 from noria.dataflow.cluster.remote_scan import Pieces
-from noria.dataflow.engine import evict
+from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.engine.profile import Profile
 from noria.dataflow.graph import ranges
-from noria.dataflow.graph.nodes import Remote, ancestors
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.nodes import Remote
 from noria.dataflow.graph.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work
@@ -332,7 +333,7 @@ class Worker:
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
         """Offer the states that an earlier life saved, whose texts this symbol table has, and the rows written
         since by table. Call it before the program is restored."""
-        self.engine.saved = saving.SavedStates(states, self._changes.graph_plan, deltas)
+        self.engine.saved = saving.SavedStates(self.engine, states, self._changes.graph_plan, deltas)
 
     @property
     def restoring(self) -> bool:
@@ -422,7 +423,7 @@ class Worker:
         return packets.Done(body.request, {"watermark": self.watermark(), "views": views})
 
     def _evict(self, body: packets.Evict) -> packets.Packet:
-        return packets.Done(body.request, evict.evict_bytes(self.engine, body.nbytes or 2**62))
+        return packets.Done(body.request, memory_limit.evict_bytes(self.engine, body.nbytes or 2**62))
 
     def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
         self.memory_limit = body.nbytes
@@ -482,11 +483,11 @@ class Worker:
     def stats(self) -> dict[str, Any]:
         """Counters and sizes of this worker."""
         graph, stored = self.engine.graph.nodes, self._store.memory()
-        excess, adhoc = evict.excess_of_adhoc(self.engine, self.memory_limit)
+        excess, adhoc = memory_limit.excess_of_adhoc(self.engine, self.memory_limit)
         return {
-            "tick": self.engine.tick_number, "memory": evict.memory(self.engine) + stored + leaving.nbytes,
+            "tick": self.engine.tick_number, "memory": memory_limit.memory(self.engine) + stored + leaving.nbytes,
             "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
-            "essential": evict.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
+            "essential": memory_limit.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
             "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
@@ -496,4 +497,4 @@ class Worker:
 
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:
-        evict.hold_limit(self.engine, self.memory_limit)
+        memory_limit.hold_limit(self.engine, self.memory_limit)

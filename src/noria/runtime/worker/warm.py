@@ -23,7 +23,7 @@ from noria.core.keys import shard_of
 from noria.core.limits import ONE_SHOT_ROWS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import DOUBLE, INT, TEXT, Column, TableDef, decimal
-from noria.dataflow.engine import evict
+from noria.dataflow.engine import memory_limit
 from noria.dataflow.messages import packets
 from noria.dataflow.worker.worker import Worker
 from noria.kernels import making
@@ -70,7 +70,7 @@ def kernels(place: str | None = None) -> None:
             worker.idle(1000)
             for texts in (pa.string(), pa.large_string()):
                 symbols.intern_many(pa.array(["of no row", None], texts))
-            evict.sweep(worker.engine)  # strings that nobody holds
+            memory_limit.sweep(worker.engine)  # strings that nobody holds
             _read(str(views))
             write_kernels.warm_growth()
             shard_of([np.zeros(1, np.int64), symbols.intern_many(pa.array([""]))], [INT, TEXT], 2, symbols)

@@ -55,7 +55,8 @@ class Fronts:
     def __init__(self, number: int, endpoint: str, begin: messages.Begin, executor: Executor, sessions: Sessions,
                  clock: Callable[[], float] = time.monotonic):
         self.number, self.endpoint, self.executor, self.sessions = number, endpoint, executor, sessions
-        self._begin, self.clock = begin, clock
+        self._begin = begin
+        self.clock: Callable[[], float] = clock
         self.turns = Turns()  # of pieces of large replies
         self._lines: dict[int, Line] = {}  # by the number of the front end
         self._numbers = [itertools.count(i + 1, number) for i in range(number)]  # of connections

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from noria.core.errors import SqlError, internal_error
 from noria.core.limits import FRONT_UNREAD_S
@@ -23,17 +23,17 @@ from noria.plan.view import ViewDef
 from noria.runtime.transport import wire
 from noria.runtime.transport.lineage import Process
 from noria.runtime.transport.pulse import Computing
+from noria.server.answering.executor import Executor
 from noria.server.answering.statements import Compiled
 from noria.server.fronts import messages
 from noria.server.fronts.looks import looked
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.mysql.pieces import is_large, pieces_of
 from noria.server.mysql.rows import encode_result
-from noria.server.outcomes import Encoded, Form, Later, Outcome, ResultSet
+from noria.server.mysql.streaming import Turns
+from noria.server.outcomes import Client, Encoded, Form, Later, Outcome, ResultSet
 from noria.server.sessions.session import Session
-
-if TYPE_CHECKING:
-    from noria.server.fronts.controller import Fronts
+from noria.server.sessions.sessions import Sessions
 
 log = logging.getLogger("noria")
 TOLD_S = 2.0  # one that has not taken a change of the program in by then, and does not compute, is ended
@@ -49,6 +49,33 @@ class Held:
         self.pieces: Iterator[bytes] = iter(())  # what is left of a large answer
 
 
+class FrontEnds(Protocol):
+    """The owner of the lines (`controller.Fronts`).  clock: seconds; turns: pieces of large answers take turns."""
+
+    executor: Executor
+    sessions: Sessions
+    clock: Callable[[], float]
+    turns: Turns
+
+    def joined(self, line: Line, join: messages.Join) -> None:
+        """A front end has connected."""
+
+    def served(self, line: Line, ready: messages.Ready) -> None:
+        """A front end listens."""
+
+    def opened(self, line: Line, client: Client) -> None:
+        """A client has connected to the front end."""
+
+    def answered(self, line: Line, reads: int) -> None:
+        """The front end has answered reads by itself."""
+
+    def kill(self, process: Process) -> None:
+        """End the front end's process."""
+
+    def left(self, line: Line) -> None:
+        """The line is lost."""
+
+
 class Line(asyncio.Protocol):
     """The line to one front end.
 
@@ -56,7 +83,7 @@ class Line(asyncio.Protocol):
     the views in which it may look keys up; heard_at: when it last sent something.
     """
 
-    def __init__(self, fronts: Fronts):
+    def __init__(self, fronts: FrontEnds):
         self._fronts, self._executor = fronts, fronts.executor
         self._reader = wire.Reader(MESSAGES, KINDS)
         self.number: int | None = None

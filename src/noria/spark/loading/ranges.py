@@ -6,16 +6,18 @@ Keeps true: a part belongs to one family, a key to one part, and parts of a fami
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.spark.loading.tasks import Job
+from noria.core.types import TableDef
 from noria.storage.tables.sst import entries
+from noria.storage.tables.table import Index
 
 SAMPLED_ROWS = 2_000  # of a batch that is read to place the bounds
 
@@ -46,7 +48,19 @@ class Ranges:
         return bisect.bisect_right(starts, part) - 1
 
 
-def place(job: Job, families: Sequence[int], ranges: int) -> Ranges:
+class Sampled(Protocol):
+    """A job that can read some rows of all its files."""
+
+    @property
+    def table(self) -> TableDef: ...
+
+    @property
+    def families(self) -> Sequence[Index | None]: ...
+
+    def sampled(self) -> Iterator[pa.RecordBatch]: ...
+
+
+def place(job: Sampled, families: Sequence[int], ranges: int) -> Ranges:
     """Bounds for these families, from keys that the driver reads in some parts of the files."""
     if ranges <= 1:
         return Ranges(tuple(() for _ in families))

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from noria.core.values import decode, from_arrow
 from noria.spark.loading import checking, files
 from noria.spark.loading.checking import ColumnMap
 from noria.spark.loading.files import Reject, Split
+from noria.spark.loading.ranges import Ranges
 from noria.spark.loading.reading import Reading
 from noria.spark.loading.rejects import kept
 from noria.storage.format.catalog import family_of
@@ -39,9 +40,6 @@ from noria.storage.format.encoding import unpack_rows
 from noria.storage.tables.shards import owners
 from noria.storage.tables.sst import ENTRY, ROW_NUMBER, bag_rows, entries, write_file
 from noria.storage.tables.table import Index
-
-if TYPE_CHECKING:
-    from noria.spark.loading.ranges import Ranges
 
 PARCEL_SCHEMA = "part int, kind string, data binary"
 ENTRIES, REPORT = "entries", "report"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from math import pi
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -33,13 +32,11 @@ from noria.core.expressions.functions import (
 from noria.core.expressions.library import LIBRARY
 from noria.core.expressions.library.dates import parts_of
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TIME, Kind, decimal
+from noria.sql.expressions.resolving import Operands
 from noria.sql.text.refusals import refuse
 
-if TYPE_CHECKING:
-    from noria.sql.expressions.scalars import Resolver
-
 Arguments = Sequence[exp.Expr]
-Maker = Callable[["Resolver", str, Arguments], Expr]
+Maker = Callable[[Operands, str, Arguments], Expr]
 MICROS = 1_000_000
 DAY = 86_400 * MICROS
 
@@ -56,7 +53,7 @@ def plain(op: str) -> Maker:
 
 def _counted(least: int, most: int, make: Callable[..., Expr]) -> Maker:
     """A function of that many resolved arguments."""
-    def maker(r: Resolver, name: str, nodes: Arguments) -> Expr:
+    def maker(r: Operands, name: str, nodes: Arguments) -> Expr:
         if not least <= len(nodes) <= most:
             raise wrong_count(name.lower())
         return make(*(r(n) for n in nodes))
@@ -121,7 +118,7 @@ def _isnull(x: Expr) -> Expr:
     return call("is_null", x)
 
 
-def _hex_literal(r: Resolver, name: str, nodes: Arguments) -> Expr:
+def _hex_literal(r: Operands, name: str, nodes: Arguments) -> Expr:
     """HEX(number) is of the number, HEX(text) of its bytes."""
     (x,) = (r(n) for n in nodes) if len(nodes) == 1 else (None,)
     if x is None:
@@ -149,7 +146,7 @@ def _unit(node: exp.Expr | None) -> str:
     return unit
 
 
-def shifted(r: Resolver, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
+def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
     """moment + INTERVAL n unit.  A DATE stays one under whole days; a fraction gives DATETIME(6)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
     given, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
@@ -204,7 +201,7 @@ def _composed(amount: Expr, unit: str) -> int:
 
 
 def _date_sum(sign: int) -> Maker:
-    def make(r: Resolver, name: str, nodes: Arguments) -> Expr:
+    def make(r: Operands, name: str, nodes: Arguments) -> Expr:
         if len(nodes) != 2:
             raise wrong_count(name.lower())
         moment, by = nodes
@@ -218,14 +215,14 @@ def _date_sum(sign: int) -> Maker:
     return make
 
 
-def _timestampadd(r: Resolver, name: str, nodes: Arguments) -> Expr:
+def _timestampadd(r: Operands, name: str, nodes: Arguments) -> Expr:
     if len(nodes) != 3:
         raise wrong_count("timestampadd")
     unit, amount, moment = nodes
     return shifted(r, r(moment), exp.Interval(this=amount, unit=exp.Var(this=unit.name)), 1)
 
 
-def _timestampdiff(r: Resolver, name: str, nodes: Arguments) -> Expr:
+def _timestampdiff(r: Operands, name: str, nodes: Arguments) -> Expr:
     if len(nodes) != 3:
         raise wrong_count("timestampdiff")
     unit, a, b = _unit(nodes[0]), r(nodes[1]), r(nodes[2])
@@ -314,7 +311,7 @@ def _timediff(a: Expr, b: Expr) -> Expr:
     return cast(call("time_difference", a, b), replace(TIME, scale=max(a.type.scale, b.type.scale)))
 
 
-def extracted(r: Resolver, unit_node: exp.Expr, x: Expr) -> Expr:
+def extracted(r: Operands, unit_node: exp.Expr, x: Expr) -> Expr:
     """EXTRACT(unit FROM x): the digits of a composed unit stand side by side."""
     unit = _unit(unit_node)
     if unit in _COMPOSED:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import Const, Expr
 from noria.core.types import BIGINT
 from noria.sql.expressions.leaves import AggCall, ConcatCall, OverCall
+from noria.sql.expressions.resolving import Operands
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only, snippet
-
-if TYPE_CHECKING:
-    from noria.sql.expressions.scalars import Resolver
 
 _RANKINGS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 _PICKS: dict[type[exp.Expr], str] = {exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.Lag: "lag",
@@ -23,7 +19,7 @@ _WINDOW = frozenset({"this", "partition_by", "order", "spec", "over", "alias"})
 _CLAUSES = ("field list", "order clause")
 
 
-def over_call(r: Resolver, node: exp.Expr) -> Expr:
+def over_call(r: Operands, node: exp.Expr) -> Expr:
     """f(x) OVER (…) or OVER name"""
     if r.clause not in _CLAUSES or not r.aggregates:
         raise SqlError(3593, "HY000", f"You cannot use the window function '{snippet(node.this)}' in this context")
@@ -66,7 +62,7 @@ def _frame(spec: exp.Expr | None) -> str:
                                                  "UNBOUNDED FOLLOWING")
 
 
-def _function(r: Resolver, node: exp.Expr, partition: tuple[Expr, ...], order: tuple[tuple[Expr, bool], ...],
+def _function(r: Operands, node: exp.Expr, partition: tuple[Expr, ...], order: tuple[tuple[Expr, bool], ...],
               frame: str) -> OverCall:
     this = node.this
     if type(this) in _RANKINGS:

@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 from rocksdict import WriteBatch
 
-from noria.core.batch import Batch, Codes
+from noria.core.batch import Codes
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
@@ -33,8 +33,7 @@ from noria.storage.online.comparing import Comparing
 from noria.storage.online.numbering import Numbering
 from noria.storage.online.rekeying import Copy, change
 from noria.storage.rocks.engine import Engine
-from noria.storage.statements.stage import Stage
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Changed, Index, Table
 
 Refitted = tuple[int, SqlType, Column]  # the position of a column's values, their type, and the later column
 
@@ -79,7 +78,7 @@ def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: s
                ) -> object:
     """Answer as `BaseStore.entries` does."""
     refuse_unfit(table, wanted)
-    if table.fitting is None:
+    if not isinstance(table.fitting, Fitting):
         raise view_changed(wanted.name)
     return table.fitting.comparing[columns].answer(what, given)
 
@@ -133,6 +132,10 @@ class Fitting:
         return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
 
     @property
+    def copied(self) -> Table | None:
+        return None if self.copy is None else self.copy.table
+
+    @property
     def total(self) -> int:
         return self._table.counters.rows
 
@@ -159,13 +162,13 @@ class Fitting:
         self.over = self.over or len(pairs) < rows
         return self.over
 
-    def written(self, stage: Stage, delta: Batch) -> None:
+    def written(self, changed: Callable[[], Changed]) -> None:
         """Check the rows that a commit removed and added."""
         if self.error is not None:
             return
 
         def look() -> None:
-            left, gone, keys, came = stage.changed(delta)
+            left, gone, keys, came = changed()
             self._without(gone, left)
             self._look(came, keys, 0)
             if self._numbers is not None:

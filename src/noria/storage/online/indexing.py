@@ -20,15 +20,13 @@ from itertools import islice, pairwise, repeat
 
 from rocksdict import WriteBatch
 
-from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.limits import INDEX_NOTED
 from noria.storage.rocks.engine import Engine
 from noria.storage.rocks.errors import StoreError
-from noria.storage.statements.stage import Stage
 from noria.storage.tables import meta
 from noria.storage.tables.sst import describe
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Changed, Index, Table
 
 _UNLOGGED_ROWS = 2**16  # with fewer rows, a flush takes longer than a sync of their entries
 
@@ -132,12 +130,12 @@ class IndexBuild:
             self._engine.commit(batch, sync=False)
 
     # ---------------------------------------------------------------- from files
-    def written(self, stage: Stage, delta: Batch) -> None:
+    def written(self, changed: Callable[[], Changed]) -> None:
         """Record what a commit did to the index, while the build waits for files."""
         noted = self._noted
         if noted is None:
             return
-        left, gone, keys, came = stage.changed(delta)
+        left, gone, keys, came = changed()
         before, after = self._table.index_keys(self.index, gone, left), self._table.index_keys(self.index, came, keys)
         if self._begun:  # the family has these entries now, so their records are obsolete
             for entry in (*before, *after):

@@ -80,11 +80,11 @@ def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table])
         table.counters = table.counters._replace(auto_increment=back.counters.auto_increment)
         return [t for t in going if t is not back]
     fitting = table.fitting
-    assert fitting is not None and fitting.copy is not None, "`refuse_unfit` comes before"
+    assert fitting is not None and fitting.copied is not None, "`refuse_unfit` comes before"
     before = copy(table)
     before.fitting, before.building, before.awaited = None, [], []
     engine.condemn(*fitting.passing)
-    table.indexes = fitting.copy.table.indexes
+    table.indexes = fitting.copied.indexes
     return [*going, before]
 
 

@@ -21,7 +21,7 @@ from noria.dataflow.graph.work import Work
 from noria.storage.format.encoding import successor
 from noria.storage.rocks.engine import Engine
 from noria.storage.tables.shards import Shard
-from noria.storage.tables.table import Counters, Index, Table
+from noria.storage.tables.table import Changed, Counters, Index, Table
 
 SCAN_ROWS = 50_000  # per slice: a few milliseconds and some MB
 FIRST_OF_RANGE = 256  # rows in the first slice of a range; each later slice has twice as many
@@ -212,14 +212,14 @@ class Stage:
         both = concat(parts, self.table.width)
         return net(both) if len({int(p.weights[0]) for p in parts}) == 2 else both
 
-    def changed(self, delta: Batch, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+    def changed(self, delta: Batch, since: int = 0) -> Changed:
         """The rows removed and added, net, each with its key.  delta: the result of `delta`."""
         if not self.table.key:
             return self.moved(since)
         gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
         return self.table.keys(gone), gone, self.table.keys(came), came
 
-    def moved(self, since: int = 0) -> tuple[list[bytes], Codes, list[bytes], Codes]:
+    def moved(self, since: int = 0) -> Changed:
         """The rows of a table without a key that were removed and added, net, each with its key."""
         gone: dict[bytes, Codes] = {}
         came: dict[bytes, Codes] = {}

@@ -9,10 +9,10 @@ plain index.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,7 @@ from noria.storage.format.catalog import family_of, index_family_of
 from noria.storage.format.encoding import keys_of, rows_of, unpack_rows
 from noria.storage.tables.shards import Shard
 
-if TYPE_CHECKING:
-    from noria.storage.online.fitting import Fitting
-    from noria.storage.online.indexing import IndexBuild
+Changed = tuple[list[bytes], Codes, list[bytes], Codes]  # net: keys and rows removed, keys and rows added
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,53 @@ class Index:
     @staticmethod
     def of(table: TableDef, columns: tuple[int, ...], unique: bool = False, name: str = "") -> Index:
         return Index(columns, unique, name, index_family_of(table, columns, unique))
+
+
+class CommitObserver(Protocol):
+    """What each commit to a table is reported to."""
+
+    def written(self, changed: Callable[[], Changed]) -> None:
+        """Record a commit.  changed: computes the rows that it removed and added."""
+
+
+class AwaitedIndex(CommitObserver, Protocol):
+    """An index that waits for Spark's files (`online/indexing.py`)."""
+
+    index: Index
+
+
+class RowCheck(CommitObserver, Protocol):
+    """A check whether the rows fit a later definition (`online/fitting.py`).
+
+    over: the check has ended; error: why the rows do not fit; top: the greatest value in the column that generates
+    values from then on; unique: the indexes that it fills.
+    """
+
+    over: bool
+    error: SqlError | None
+    top: int
+    unique: list[Index]
+
+    @property
+    def reached(self) -> int:
+        """The value after which AUTO_INCREMENT continues, whatever the rows have."""
+
+    @property
+    def passing(self) -> list[str]:
+        """The temporary families."""
+
+    @property
+    def copied(self) -> Table | None:
+        """The table with the copied rows, if they are copied."""
+
+    def same(self, wanted: TableDef) -> bool:
+        """True if the rows were checked for this definition."""
+
+    def again(self) -> None:
+        """Restart at the first row."""
+
+    def give_up(self) -> None:
+        """Abandon the check."""
 
 
 class Counters(NamedTuple):
@@ -70,11 +115,11 @@ class Table:
 
     def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):
         self._symbols = symbols
-        self.fitting: Fitting | None = None  # checks what is written
+        self.fitting: RowCheck | None = None  # checks what is written
         self._define(definition)
         self.indexes: list[Index] = list(indexes)
         self.building: list[Index] = []  # maintained by writes, and not looked up yet (`indexing`)
-        self.awaited: list[IndexBuild] = []  # builds that wait for Spark's files: `written` is called on them
+        self.awaited: list[AwaitedIndex] = []  # builds that wait for Spark's files: `written` is called on them
         self.counters = Counters()
 
     def _define(self, definition: TableDef) -> None:

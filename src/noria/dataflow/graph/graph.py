@@ -1,0 +1,76 @@
+"""The joint data-flow graph of all views, and the paths in it.
+
+Keeps true: `Graph.nodes` is in topological order, parents before children; both ends of an edge record it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noria.dataflow.graph.nodes import Node, Operator
+
+
+class Graph:
+    """All nodes, in topological order."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.next_id = 0
+
+    def add(self, op: Operator, parents: Sequence[Node] = ()) -> Node:
+        node = Node(self.next_id, op, tuple(parents), fields=op.fields())
+        self.next_id += 1
+        self.nodes.append(node)
+        for port, p in enumerate(parents):
+            p.children.append((node, port))
+        return node
+
+    def move(self, leaf: Node, parents: Sequence[Node]) -> None:
+        """Give a leaf other parents. It is the last node afterwards."""
+        self.remove(leaf)
+        leaf.parents = tuple(parents)
+        self.nodes.append(leaf)
+        for port, p in enumerate(parents):
+            p.children.append((leaf, port))
+
+    def remove(self, node: Node) -> None:
+        """Remove a node that has no children."""
+        assert not node.children, f"{node} still has children"
+        for p in set(node.parents):
+            p.children = [(c, port) for c, port in p.children if c is not node]
+        self.nodes.remove(node)
+        node.users, node.through = {}, {}  # breaks a cycle, so that memory is freed without a collection
+
+
+def ancestors(n: Node) -> list[Node]:
+    """n and everything above it, in topological order."""
+    found: dict[Node, None] = {}
+    _with_ancestors(n, found)
+    return list(found)
+
+
+def here(n: Node) -> list[Node]:
+    """n and its ancestors on this worker: the search ends at exchanges, which are included."""
+    found: dict[Node, None] = {}
+    _with_ancestors(n, found, across=False)
+    return list(found)
+
+
+def _with_ancestors(n: Node, found: dict[Node, None], across: bool = True) -> None:
+    for p in n.parents if across or not n.op.remote else ():
+        _with_ancestors(p, found, across)
+    found[n] = None
+
+
+def nearest(n: Node) -> set[Node]:
+    """The closest ancestors that have a state or rows on disk."""
+    found: set[Node] = set()
+    for p in n.parents:
+        found |= {p} if p.op.stateful else nearest(p)
+    return found
+
+
+def looked_at(node: Node) -> frozenset[int] | None:
+    """The columns of a node that its children use. None: all."""
+    wanted = [child.op.looks_at(child) for child, _ in node.children]
+    return None if None in wanted else frozenset(c for w in wanted if w is not None for c in w)

@@ -1,0 +1,35 @@
+"""Arrays of keys, of shape (key columns, keys): folding, distinct keys, and rows under empty keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.symbols import Symbols
+from noria.dataflow.graph.work import Work
+
+
+def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:
+    """Key arrays with CI text folded."""
+    if not any(folds):
+        return keys
+    return np.stack([symbols.folded(k) if f else k for k, f in zip(keys, folds, strict=True)])
+
+
+def distinct(keys: Codes) -> Codes:
+    """The distinct columns of a key array."""
+    if keys.shape[1] < 2:
+        return keys
+    if keys.shape[0] == 1:
+        return np.unique(keys[0])[None, :]
+    return np.ascontiguousarray(np.unique(keys, axis=1))
+
+
+def under_each(rows: Batch, keys: int, work: Work | None) -> tuple[Batch, Codes]:
+    """Repeat all rows for each of `keys` empty keys. Returns them with the ordinal of the key."""
+    n = len(rows)
+    if work is not None:
+        work.product(n * keys, rows.width)
+    return rows.take(np.tile(np.arange(n), keys)), np.repeat(np.arange(keys), n)
