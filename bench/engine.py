@@ -26,8 +26,8 @@ from noria.core.expressions.expr import col, const
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import evict
+from noria.lowering.lower import Lowering
 from noria.plan import mir
-from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
@@ -53,7 +53,9 @@ def figure2(stories: int, *, text: bool, path: str | None) -> tuple[Engine, Memo
     join = mir.Join(mir.Base(s), count, ((0, 0),))
     shown = (0, 1, 2, 4) if text else (0, 1, 4)
     plan = mir.Project(join, tuple(col(i, join.fields[i].type) for i in shown), tuple(f"c{i}" for i in shown))
-    Lowering(engine).add_view(ViewDef("StoriesWithVC", plan, (0,), len(shown)))
+    lowering = Lowering(engine)
+    lowering.add_view(ViewDef("StoriesWithVC", plan, (0,), len(shown)))
+    lowering.replan()
     engine.relayout()
     ids = np.arange(stories)
     titles = symbols.intern_many(pa.array([f"story number {i}" for i in ids]))

@@ -30,7 +30,7 @@ from noria.core.errors import SqlError
 from noria.dataflow.engine import engine as engine_module
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.state.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
@@ -130,7 +130,9 @@ class Bench:
         self._rng = np.random.default_rng(1)
         self.write("u", Batch.of(np.stack([self.groups, self.groups % 7])))
         self.write("t", self.batch(rows, 0))
-        Lowering(self.engine).add_view(view)
+        lowering = Lowering(self.engine)
+        lowering.add_view(view)
+        lowering.replan()
         self.engine.relayout()
         name = next(iter(self.engine.readers))
         self.engine.read(name, self.groups[None, :])

@@ -37,7 +37,7 @@ from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.reader import Reader
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
 from noria.sql import commands
@@ -130,7 +130,7 @@ class Served:
         for view in program.views.values():
             if view.name not in self.lent:
                 self.lowering.add_view(view)
-        self.lowering.settle()
+        self.lowering.replan()
         self.engine.relayout()
         self.engine.builds.all()
 

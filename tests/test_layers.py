@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "noria"
-LAYERS = ("kernels", "core", "state", "dataflow", "plan", "sql", "feeds", "views", "storage", "runtime", "spark",
-          "control", "server", "client", "following", "demo", "cli")
+LAYERS = ("kernels", "core", "state", "plan", "dataflow", "lowering", "sql", "feeds", "views", "storage", "runtime",
+          "spark", "control", "server", "client", "following", "demo", "cli")
 PURE = LAYERS[1: LAYERS.index("sql") + 1]  # where compiled kernels are kept is no pure matter
 IMPURE_MODULES = {"asyncio", "logging", "multiprocessing", "os", "random", "requests", "secrets", "select", "shutil",
                   "socket", "subprocess", "tempfile", "threading", "time", "uuid", "zmq", "rocksdict", "pyspark"}

@@ -23,8 +23,8 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.ops.stateless import Stateless
+from noria.lowering.operators import OPERATORS
 from noria.plan.mir import Base, Mir
-from noria.plan.operators import OPERATORS
 from noria.plan.view import ViewDef
 from noria.spark.lowering import lower
 from noria.spark.lowering.relation import Relation

@@ -27,7 +27,7 @@ from noria.dataflow.graph.work import Work
 from noria.dataflow.messages import packets
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.worker.changes import Changes
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
 from reference import mir_reference, random_plans
@@ -78,6 +78,7 @@ class Rig:
         for view in views:
             self._changes.views[view.name] = view
             self.lowering.add_view(view)
+        self.lowering.replan()
         self.engine.relayout()
 
     def change(self, *steps: packets.MigrationStep) -> None:
@@ -118,6 +119,7 @@ class Rig:
     def drop_view(self, name: str) -> None:
         self._changes.views.pop(name, None)  # a worker that took the graph over was never told of it
         self.lowering.drop_view(name)
+        self.lowering.replan()
         self.engine.relayout()
 
     def codes(self, table: str, row: tuple) -> tuple[int, ...]:

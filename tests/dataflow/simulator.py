@@ -235,6 +235,7 @@ class Cluster:
             for delta in rig.deltas([(t, row, 1) for row in rows]).values():
                 rig.store.put(t, delta)
         rig.lowering.adopt(plan)
+        rig.lowering.replan()
         rig.engine.relayout()
         rig.settle()
 

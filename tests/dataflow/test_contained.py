@@ -17,8 +17,8 @@ from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.commits import TickFailed
 from noria.dataflow.worker.worker import Worker
+from noria.lowering.lower import Lowering
 from noria.plan.graph_plan import GraphPlan
-from noria.plan.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore

@@ -10,7 +10,7 @@ from noria.core.types import INT, Column, TableDef
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory

@@ -24,8 +24,8 @@ from noria.core.types import BIGINT, INT, Column, Kind, TableDef
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.ops import gate
 from noria.dataflow.ops.keep import Keep
+from noria.lowering.lower import Lowering
 from noria.plan import mir
-from noria.plan.lower import Lowering
 from noria.plan.optimizer import optimize
 from noria.plan.reuse.grouped import grouped
 from noria.plan.reuse.join_order import joined
@@ -243,6 +243,7 @@ def graph_of(tables: list[TableDef], views: list[ViewDef], at_once: bool, detour
         rig.lowering.add_view(view) if at_once else rig.add_view(view)
     if detour is not None:
         rig.drop_view(detour.name)
+    rig.lowering.replan()
     rig.engine.relayout()
     return shape(rig.lowering)
 
@@ -272,6 +273,7 @@ def test_a_rewritten_plan_has_the_rows_of_the_one_it_stands_for() -> None:
         views, rig = KINDS[seed % 2](rng, tables), Rig(tables, [])
         for v in views:
             rig.lowering.add_view(v)
+        rig.lowering.replan()
         rig.engine.relayout()
         prefixes += any(n.reuse.startswith("one join") for n in rig.engine.graph.nodes)
         copied += any(n.reuse and isinstance(n.op, Keep) for n in rig.engine.graph.nodes)
@@ -404,6 +406,7 @@ def copies(views: Sequence[ViewDef]) -> list[Node]:
     rig = Rig([t.table for t in (T, U, W)], [])
     for v in views:
         rig.add_view(v)
+    rig.lowering.replan()
     rig.engine.relayout()
     return [n for n in rig.engine.graph.nodes if isinstance(n.op, Keep)]
 
@@ -469,6 +472,7 @@ def test_what_is_partial_alone_is_partial_together(block: int) -> None:
         for rig in (together, apart):
             for v in views:
                 rig.lowering.add_view(v)
+            rig.lowering.replan()
             rig.engine.relayout()
         for v in views:
             mine, alone = (r.engine.readers[v.name] for r in (together, apart))

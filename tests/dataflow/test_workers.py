@@ -22,7 +22,7 @@ from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.dataflow.messages.peer_messages import Lost
 from noria.dataflow.worker.worker import Worker
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.runtime.transactions.own_writes import together
 from noria.sql.commands import CreateTable, CreateView
 from noria.state.symbols import SymbolTable

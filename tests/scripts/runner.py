@@ -29,7 +29,7 @@ from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.story import told
 from noria.dataflow.messages import packets
 from noria.dataflow.worker.worker import Worker
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.sql import commands
 from noria.sql.parse import parse
 from noria.state.symbols import SymbolTable

@@ -27,7 +27,7 @@ from noria.dataflow.graph.story import told
 from noria.dataflow.messages import packets, peer_messages
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.runtime.routing.write_routing import Numbers, routed
 from noria.state.symbols import SymbolTable
 from noria.storage.store import RocksStore

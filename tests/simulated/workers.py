@@ -9,7 +9,7 @@ from typing import Any
 from noria.core.limits import HEARTBEAT_MS
 from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.worker.worker import Worker
-from noria.plan.lower import Lowering
+from noria.lowering.lower import Lowering
 from noria.runtime.transport import wire
 from noria.runtime.transport.lineage import Fence, ShardOwner
 from noria.runtime.transport.pulse import RequestUnderWay, doing_path

@@ -23,8 +23,8 @@ from noria.core.expressions.expr import Expr, Param, columns_of, walk
 from noria.core.expressions.functions import with_values
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.plan.aggregates import spec_of
 from noria.plan.mir import Aggregate, Filter, Mir, Project
-from noria.plan.operators import spec_of
 from noria.state.groups import Groups
 
 

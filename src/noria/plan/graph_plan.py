@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noria.dataflow.graph.nodes import Columns
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
+from noria.state.table import Columns
 
 
 @dataclass(frozen=True)

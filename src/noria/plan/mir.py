@@ -1,7 +1,6 @@
 """MIR: the plan of a query as frozen relational nodes that check themselves (section 5 of the paper).
 
-A plan lowers twice, to incremental operators (`plan/lower.py`) and to a Spark DataFrame (`spark/lowering/lower.py`);
-both must give the same rows.  Structural equality is sharing: two views that contain an equal node run it
+A plan lowers twice, to incremental operators (`lowering/`) and to a Spark DataFrame (`spark/lowering/`); both must give the same rows.  Structural equality is sharing: two views that contain an equal node run it
 once.  Names are for people and do not take part in equality; positions do.
 
 Row semantics: bags with NULLs three-valued.  Columns of type text with the CI collation are equal when their

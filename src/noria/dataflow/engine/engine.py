@@ -71,7 +71,6 @@ class Engine:
         self.refill: KeyRefill | None = None  # keys of partial views, to be filled again
         self.shards: WorkerExchanges | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
-        self.settle: Callable[[], None] = lambda: None  # set by the planner: makes the planned nodes
         self.large: int | None = None  # the last argument of `relayout`
         self._filling = 0  # states being filled, each for the one before
         self._deepest = 0
@@ -272,7 +271,6 @@ class Engine:
     def relayout(self, large: int | None = None) -> None:
         """Plan all pulls again and adapt every state: add and drop indexes, build full states. New full states
         over more than `large` base rows are not built here; they wait for `bootstrap`."""
-        self.settle()
         nodes = self.graph.nodes
         self.large = large if large is not None else self.large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes

@@ -21,8 +21,9 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Node
-from noria.dataflow.inspect.render import named
 from noria.dataflow.ops.base import Base
+from noria.plan.describing import named
+from noria.plan.view import ViewDef
 from noria.state.layout import ENTRY
 
 WORD = 8
@@ -88,7 +89,7 @@ class Planner(Protocol):
         """The views in the graph."""
 
 
-def rehearse(engine: Engine, planner: Planner, views: Sequence[Any], dropped: Iterable[str]) -> Rehearsal:
+def rehearse(engine: Engine, planner: Planner, views: Sequence[ViewDef], dropped: Iterable[str]) -> Rehearsal:
     """Describe a change that adds `views`, whose names must be free, and drops `dropped`."""
     before, first_id = set(engine.graph.nodes), engine.graph.next_id
     tried: list[str] = []

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from noria.core.types import Field
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.partition import ONE
 from noria.dataflow.graph.ranges import sources
+from noria.plan.describing import named
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
@@ -91,14 +90,6 @@ def _pulls(n: Node) -> str:
             "worker 0 (narrow)" if not part else
             f"one worker (narrow): rows of n{above.id} are spread by {_names(n, part)}"))
     return "; ".join(told)
-
-
-_COLUMN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#(\d+)""")
-
-
-def named(text: str, fields: Sequence[Field]) -> str:
-    """Replace column numbers by names in a description, except in quoted text."""
-    return _COLUMN.sub(lambda m: fields[int(m[1])].name if m[1] and int(m[1]) < len(fields) else m[0], text)
 
 
 def _why_partial(n: Node) -> str:

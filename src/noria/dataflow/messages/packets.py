@@ -16,6 +16,10 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.statements import Insert, Load, Statement, WriteResult
 from noria.core.types import TableDef
+from noria.dataflow.messages.peer_messages import Message
+from noria.plan.graph_plan import GraphPlan
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
 
 Unique = tuple[tuple[int, ...], ...]
 Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
@@ -192,7 +196,7 @@ class ReadMany:
 
 @dataclass(frozen=True)
 class Query:
-    """A one-shot: rows of a query (plan.view.ViewDef) that is in no program. Nothing of it is kept
+    """A one-shot: rows of a query that is in no program. Nothing of it is kept
     (`oneshot.py`). Answer: `Rows`.
 
     `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `pieces`: as in `Read`. `rows`: a query that
@@ -201,7 +205,7 @@ class Query:
     """
 
     request: int
-    view: Any
+    view: ViewDef
     keys: Any
     nulls: bool = False
     between: tuple[int, int] | None = None
@@ -234,9 +238,9 @@ class More:
 
 @dataclass(frozen=True)
 class Between:
-    """A message from one worker to another (`peer_messages.Message`). `version`: of the sender's program."""
+    """A message from one worker to another. `version`: of the sender's program."""
 
-    message: Any
+    message: Message
     version: int
 
 
@@ -260,14 +264,14 @@ class DropTable:
 
 @dataclass(frozen=True)
 class AddView:
-    view: Any  # plan.view.ViewDef (this package is below plan)
+    view: ViewDef
 
 
 @dataclass(frozen=True)
 class CheckView:
     """Report whether the view can be made, without making it: it has no reader yet."""
 
-    view: Any
+    view: ViewDef
 
 
 @dataclass(frozen=True)
@@ -331,7 +335,7 @@ class Migrate:
     limit_ms: int = 0
     note: Note | None = None
     version: int = 0
-    adopt: Any = None
+    adopt: GraphPlan | None = None
     first_node: int = 0
     back: bool = False
 
@@ -582,7 +586,7 @@ class Migrated:
     seq: int
     error: SqlError | None = None
     explain: tuple[tuple[str, str], ...] = ()
-    bootstrap: tuple[tuple[str, int, Any], ...] = ()
+    bootstrap: tuple[tuple[str, int, Mir], ...] = ()
     failed: tuple[tuple[str, SqlError], ...] = ()
     filling: tuple[str, ...] = ()
     yielded: tuple[str, ...] = ()

@@ -26,14 +26,17 @@ from noria.dataflow.messages import packets
 from noria.dataflow.oneshot.oneshot import OneShot, first_rows
 from noria.dataflow.worker import saving
 from noria.dataflow.worker.commits import TickFailed
+from noria.plan.graph_plan import GraphPlan
+from noria.plan.mir import Mir
+from noria.plan.view import ViewDef
 
 
 class Planner(Protocol):
-    """Makes graph nodes of views (`plan.lower.Lowering`)."""
+    """Makes graph nodes of views (`lowering.lower.Lowering`)."""
 
-    def add_view(self, view: Any) -> None: ...
+    def add_view(self, view: ViewDef) -> None: ...
 
-    def try_view(self, view: Any) -> None:
+    def try_view(self, view: ViewDef) -> None:
         """Make the nodes of a view that `take_out` removes again."""
 
     def take_out(self, name: str) -> None: ...
@@ -49,16 +52,16 @@ class Planner(Protocol):
     def rekey_table(self, table: TableDef) -> None:
         """Use the table's new primary key."""
 
-    def renamed(self, view: Any, table: str, name: str) -> Any:
+    def renamed(self, view: ViewDef, table: str, name: str) -> ViewDef:
         """The view after a table was renamed."""
 
-    def outdated(self, view: Any, tables: Mapping[str, TableDef]) -> SqlError | None:
+    def outdated(self, view: ViewDef, tables: Mapping[str, TableDef]) -> SqlError | None:
         """Why the view cannot be made: a table that it reads has changed since it was planned."""
 
-    def input_plan(self, node: Any) -> Any:
+    def input_plan(self, node: Node) -> Mir:
         """The plan whose rows are a node's input."""
 
-    def tables(self, view: Any) -> Iterable[str]:
+    def tables(self, view: ViewDef) -> Iterable[str]:
         """The base tables that a view reads."""
 
     def top(self, view: str) -> Node | None:
@@ -70,17 +73,20 @@ class Planner(Protocol):
     def names(self) -> Iterable[str]:
         """The views in the graph."""
 
-    def graph_plan(self) -> Any:
+    def replan(self) -> None:
+        """Make the nodes of the views that were added. Views that nothing is kept of may be planned anew with them."""
+
+    def graph_plan(self) -> GraphPlan:
         """The graph as data."""
 
-    def adopt(self, plan: Any) -> None:
+    def adopt(self, plan: GraphPlan) -> None:
         """Make the same graph in an engine that has none."""
 
-    def back_to(self, plan: Any) -> set[Node]:
+    def back_to(self, plan: GraphPlan) -> set[Node]:
         """Restore the graph of a moment before a change whose steps were undone. Returns the nodes that had to be
         made again."""
 
-    def once(self, view: Any) -> tuple[Any, Node, dict[Node, Node], dict[Node, set[int]]]:
+    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Make nodes, outside the graph, for one read of a view. Returns the view, the node of its rows, equal
         nodes of the graph, and the columns of base tables that it uses."""
 
@@ -118,6 +124,7 @@ class Changes:
                 undo.append(self._apply(s))
             if back and self._before is not None:
                 again = self._planner.back_to(self._before)
+            self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
             self._refuse_lost_lookups(steps, found)
@@ -129,7 +136,8 @@ class Changes:
             for u in reversed(undo):
                 u()
             self.left_out = left_out
-            again = again | self._planner.back_to(before) if several else again
+            again = again | self._planner.back_to(before) if before is not None else again
+            self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
             self._made_again(again)
@@ -195,16 +203,17 @@ class Changes:
         except Exception as bug:  # states may be at odds with the tables
             raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
 
-    def adopt(self, steps: Sequence[packets.MigrationStep], plan: Any) -> None:
+    def adopt(self, steps: Sequence[packets.MigrationStep], plan: GraphPlan) -> None:
         """Make the views of these steps from the other workers' graph. SqlError, without any change, if the plan
         does not match or a graph exists already."""
         self._planner.adopt(plan)
         self._before = None  # earlier changes of tables were made without a graph
         self.views = {s.view.name: s.view for s in steps if isinstance(s, packets.AddView)}
+        self._planner.replan()
         self._engine.relayout(self._large)
         self._engine.builds.declare()
 
-    def graph_plan(self) -> Any:
+    def graph_plan(self) -> GraphPlan:
         """The graph as data, which another worker can adopt."""
         return self._planner.graph_plan()
 
@@ -330,6 +339,6 @@ class Changes:
         if (error := self._planner.outdated(view, self._store.tables())) is not None:
             raise error
 
-    def input_plan(self, node: Any) -> Any:
+    def input_plan(self, node: Node) -> Mir:
         """The plan whose rows are a node's input."""
         return self._planner.input_plan(node)

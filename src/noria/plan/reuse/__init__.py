@@ -7,7 +7,7 @@
     through     how a view is read in the reader of another: what a lookup finds there, less some columns and rows;
                 joins in any order
 
-Equal plan nodes are one graph node already (`plan/lower.py`), so a strategy has done its work when it has made nodes
+Equal plan nodes are one graph node already (`lowering/`), so a strategy has done its work when it has made nodes
 equal: it gives plan nodes for plan nodes, of the same rows in the same columns.  Keeps true:
 
 * a rewritten plan is ordinary MIR with the rows of the plan that it stands for, errors included;

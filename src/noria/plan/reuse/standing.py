@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from noria.core.limits import KEPT_PLANS
-from noria.dataflow.inspect.render import named
+from noria.plan.describing import named
 from noria.plan.mir import Join, Mir, renamed
 from noria.plan.reuse.chains import joins_of
 from noria.plan.reuse.one_copy import copies_in

@@ -27,8 +27,8 @@ from noria.dataflow.engine import memory_limit
 from noria.dataflow.messages import packets
 from noria.dataflow.worker.worker import Worker
 from noria.kernels import making
+from noria.lowering.lower import Lowering
 from noria.plan import mir
-from noria.plan.lower import Lowering
 from noria.plan.view import ViewDef
 from noria.runtime.transport.packet_codec import PACKETS
 from noria.state import slices

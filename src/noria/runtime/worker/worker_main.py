@@ -428,7 +428,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     process makes them."""
     from noria.dataflow.worker.worker import Worker
     from noria.feeds.writer import FeedDirectory
-    from noria.plan.lower import Lowering
+    from noria.lowering.lower import Lowering
     from noria.runtime.worker import warm
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
     from noria.state.symbols import SymbolTable

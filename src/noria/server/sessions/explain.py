@@ -20,6 +20,7 @@ from noria.core.limits import FILL_ROWS_S, ONE_SHOT_ROWS
 from noria.dataflow.inspect import render
 from noria.dataflow.inspect.rehearsal import NodePlan
 from noria.dataflow.messages.packets import Ask, Read
+from noria.plan.describing import named
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
@@ -323,7 +324,7 @@ def _then(select: sql.Select) -> list[str]:
         steps.append(f"limit {view.limit}" + f" offset {view.offset}" * bool(view.offset))
     plan = view.after
     while plan is not None and plan.inputs:
-        steps.insert(0, render.named(str(plan), plan.inputs[0].fields))
+        steps.insert(0, named(str(plan), plan.inputs[0].fields))
         plan = plan.inputs[0]
     return [f"then, over the rows found: {'; '.join(steps)}"] if steps else []
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from noria.core.expressions.expr import columns_of
-from noria.core.types import Collation, Field, Kind
+from noria.core.types import Field
 from noria.dataflow.graph.nodes import Operator
 from noria.dataflow.ops.aggregate import Aggregate
 from noria.dataflow.ops.base import Base
@@ -20,27 +20,11 @@ from noria.dataflow.ops.top import Top
 from noria.dataflow.ops.union import Union
 from noria.dataflow.ops.window import Function, Window
 from noria.plan import mir
+from noria.plan.aggregates import spec_of
 from noria.plan.optimizer.averages import sums_fit
 from noria.plan.view import ViewDef
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
-
-
-def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
-    """The kernel's aggregate for a plan's."""
-    if a.function == "count_star":
-        return Spec(gk.COUNT_STAR)
-    assert a.column is not None
-    t = inputs[a.column].type
-    if a.function == "count":
-        return Spec(gk.COUNT_COL, a.column)
-    if a.function in ("sum", "avg"):
-        if t.kind is Kind.DOUBLE:
-            return Spec(gk.FSUM if a.function == "sum" else gk.FAVG, a.column)
-        return Spec(gk.SUM if a.function == "sum" else gk.AVG, a.column, 10 ** (a.type.scale - t.scale))
-    if t.is_text:
-        return Spec(gk.TEXT_MIN if a.function == "min" else gk.TEXT_MAX, a.column, int(t.collation is Collation.CI))
-    return Spec(gk.MIN if a.function == "min" else gk.MAX, a.column)
 
 
 def _join(m: mir.Join) -> Operator:

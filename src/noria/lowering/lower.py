@@ -25,9 +25,9 @@ from noria.dataflow.ops.base import Base
 from noria.dataflow.ops.exchange import Exchange
 from noria.dataflow.ops.keep import Keep
 from noria.dataflow.ops.reader import Reader
+from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
-from noria.plan.operators import OPERATORS, parts_of, reader_of
 from noria.plan.optimizer import of_parts, told
 from noria.plan.reuse import Alone, Sharing, related, sources
 from noria.plan.uses import outdated, used
@@ -48,7 +48,6 @@ class Lowering:
         self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
         self._full: set[Node] = set()  # of several workers: those that are to be
         self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
-        engine.settle = self.settle
 
     def node(self, m: mir.Mir) -> Node:
         """The graph node of a plan node, made when it is not there."""
@@ -110,8 +109,11 @@ class Lowering:
         """As it goes into the graph."""
         return told(view if self.engine.shards is None else of_parts(view))
 
-    def settle(self) -> None:
-        """The graph with the nodes of all views: what is not in use is planned anew, as one set."""
+    def replan(self) -> None:
+        """Make the nodes of the views that were added, and sweep those of dropped ones.
+
+        The views in which nothing is kept are planned anew with them, as one set.  Call it before `Engine.relayout`.
+        """
         if self._changed is None:
             return
         concerned = {v.name for v in related(list(self.views.values()), self._changed)}
