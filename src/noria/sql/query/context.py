@@ -62,7 +62,7 @@ class Context:
         return self.mode == "batch"
 
     def parameter(self, node: exp.Placeholder) -> Expr:
-        """The value of a `?` that is not a key.  Without values it is NULL in a batch, else an error (NotMaintained)."""
+        """The value of a `?` that is not a key.  Without values: NULL in a batch, else raises NotMaintained."""
         if not self.batch and self.values is None:
             parent = node.parent if node.parent is not None else node
             raise not_maintained("a parameter here", parent,
