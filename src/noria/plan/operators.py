@@ -1,5 +1,5 @@
-"""Plan nodes to operators: `OPERATORS` is the registry.  A new operator is one file under `dataflow/ops/` and one line
-here."""
+"""The registry of operators: `OPERATORS` makes the operator of a plan node.  A new operator is one file under
+`dataflow/ops/` and one line here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noria.state.groups import Spec
 
 
 def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
-    """The kernel's aggregate for a plan's."""
+    """The kernel's specification of a plan's aggregate."""
     if a.function == "count_star":
         return Spec(gk.COUNT_STAR)
     assert a.column is not None
@@ -54,7 +54,8 @@ def _aggregate(m: mir.Aggregate) -> Operator:
 
 
 def _leaves_out(m: mir.Project) -> bool:
-    """Does it show some of the aggregates of groups only?  Those of a shared state change for the sake of others."""
+    """Whether it shows only some of a grouping's aggregates.  Then a change of another view's aggregate in a shared
+    state may leave its rows unchanged."""
     below = m.input
     while isinstance(below, mir.Filter):
         below = below.input
@@ -65,7 +66,7 @@ def _leaves_out(m: mir.Project) -> bool:
 
 
 def _distinct(m: mir.Distinct) -> Operator:
-    """Groups of all columns, of which nothing is asked."""
+    """DISTINCT, as a grouping by all columns without aggregates."""
     return Aggregate(m.fields, range(m.width), [], str(m))
 
 

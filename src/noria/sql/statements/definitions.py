@@ -50,7 +50,7 @@ def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
-_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # the last two have no effect
+_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # the last two are ignored
 
 
 def drop(statement: Statement, tree: exp.Drop) -> Command:
