@@ -99,8 +99,8 @@ def chain(plan: Join) -> Chain:
 # ---------------------------------------------------------------- in plans
 @dataclass(frozen=True)
 class Found:
-    """A chain in a plan.  `free`: whether its joins may be reordered.  They may if the nodes above accept its columns in
-    any order, and none of these may hold an error.  `level`: the depth of nested chains, from 1."""
+    """A chain in a plan.  `free`: whether its joins may be reordered.  They may if the nodes above accept its columns
+    in any order, and none of these may hold an error.  `level`: the depth of nested chains, from 1."""
 
     free: bool
     level: int
