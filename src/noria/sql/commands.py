@@ -1,7 +1,7 @@
 """The commands that statements become: frozen, with all names resolved and all expressions typed.
 
-Writes are in `core.statements`.  Keeps true: among commands only a `Select` has parameters: in its lookups, its LIMIT
-and OFFSET, and the conditions after the lookup.  `bound_select` replaces them by values.
+Writes are in `core.statements`.  Keeps true: besides the definition of a view, only a `Select` has parameters.  They
+are in its lookups, LIMIT, OFFSET and the conditions after the lookup; `bound_select` replaces them by values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class CreateView:
-    """CREATE VIEW.  `materialized`: build the reader's state at once, not at the first read."""
+    """CREATE VIEW.  `materialized`: make its own reader at once, even if another view's reader could serve it."""
 
     view: ViewDef
     or_replace: bool = False
@@ -236,7 +236,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class SetVariable:
-    """SET …; SET NAMES is an assignment of `names`, SET [SESSION] TRANSACTION … one of `transaction`."""
+    """SET.  SET NAMES is an assignment to `names`; SET [SESSION] TRANSACTION is one to `transaction`."""
 
     assignments: tuple[Assignment, ...]
 
@@ -265,7 +265,7 @@ class Transaction:
     what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
     name: str = ""
     read_only: bool = False
-    chain: bool = False  # COMMIT AND CHAIN: another one begins at once
+    chain: bool = False  # COMMIT AND CHAIN: the next transaction begins at once
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ VIEWS = "views"  # the names of directories of views begin with this
 _STEM = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}[-.]")
 _STEM_LENGTH = 25
 _FOLDER = "view."  # a prefix, because the symbol table may share the directory
-_LONGEST_NAME = 200  # bytes of a file name that views may use; longer names are hashed
+_LONGEST_NAME = 200  # the most bytes of a view's name in a file name; longer names are hashed
 _POOL, _VIEW, _STAMPS, _RECORD = ".pool", ".view", ".stamps", ".json"
 
 

@@ -28,7 +28,7 @@ NO_ID = -1  # the code of a text that is not in the symbol table; it may still b
 
 
 class Nothing(Exception):
-    """No row equals this key."""
+    """No row can equal this key."""
 
 
 def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:

@@ -46,7 +46,7 @@ EPOCH, HELD, MOST_USED, PASSED = range(INDEXES + POWERS, INDEXES + POWERS + 4)
 # HELD: distinct rows.  MOST_USED: the limit of USED, beyond which another index is needed.  PASSED: slots of the
 # smaller index whose keys have moved to the larger one.
 INDEX = 256  # the first index starts here
-MAX_KEY = 16  # key columns of a view
+MAX_KEY = 16  # the most key columns of a view
 
 FORMAT = 0x4E4F524941_03  # "NORIA", layout 3
 BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; the bits above are the number
@@ -57,7 +57,7 @@ EMPTY, GONE = 0, 1
 _OFFSET_BITS = 48
 OFFSET = (1 << _OFFSET_BITS) - 1
 NO_VERSION = -1
-COUNT = 1  # word of a block: rows, and above COUNT_BITS the size class
+COUNT = 1  # a word of a block: the number of rows, and from bit COUNT_BITS on the size class
 COUNT_BITS = 48
 COUNT_MASK = (1 << COUNT_BITS) - 1
 KEY = 2  # the first key word of a block

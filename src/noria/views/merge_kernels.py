@@ -58,7 +58,7 @@ from noria.views.slab_kernels import (
     withdraw,
 )
 
-_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # rows
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # rows between a prefetch and its use
 _MANY = 16  # from this number of delta rows of one key on, a hash table finds equal rows
 
 

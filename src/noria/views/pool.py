@@ -38,11 +38,11 @@ def _fits(words: int, own: int, slots: int, slab: int) -> bool:
 
 
 class Land(Protocol):
-    """Memory for one view and its stamps."""
+    """The memory of one view and its stamps."""
 
     words: Codes
     stamps: Codes
-    slots: int  # of the first index
+    slots: int  # the slots of the first index
     grows: bool  # whether larger indexes fit beside it
 
     @property

@@ -48,9 +48,9 @@ ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES = range(6)  # SERVES: STATE w
 ASKED = 8
 ROWS_AT = 24
 
-# What `read` returns.
+# The results of `read`.
 PLAIN, SPECIAL, MISS, ELSEWHERE, TOO_LARGE = range(5)
-_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys between a prefetch and its use
 _TRIES = 10_000  # a try fails only if the writer made progress; after so many failures the worker answers
 
 

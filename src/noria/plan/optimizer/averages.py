@@ -25,6 +25,7 @@ def sums_fit(t: SqlType) -> bool:
 
 
 def of_parts(view: ViewDef) -> ViewDef:
+    """Split the view's averages, for a server of several workers."""
     return replace(view, plan=everywhere(merge_projects)(everywhere(_divided)(view.plan)))
 
 

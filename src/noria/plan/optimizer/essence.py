@@ -34,6 +34,7 @@ class Rows(Mir):
 
 
 def essence(plan: Mir) -> Mir:
+    """The plan without unused table columns, for comparison."""
     for rewrite in (_SOME_COLUMNS, _MERGED, narrow, _MERGED):
         plan = rewrite(plan)
     return plan

@@ -62,7 +62,7 @@ def grouped(plan: Mir) -> Grouped | None:
         aggs = tuple(a if a.column is None else replace(a, column=at[a.column]) for a in aggs)
         below = below.input
     if len(set(group)) < len(group):
-        return None  # a column twice
+        return None  # it groups by a column twice
     terms = list[Expr]()
     while isinstance(below, Filter):
         terms += conjuncts(below.predicate)

@@ -164,7 +164,7 @@ def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
     """Complete the walks, sharing joins where possible."""
     done: dict[Join, Walk] = {}
     keeping = Counter(w.plan for some in walks.values() for w in some if w.keeping)
-    found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> of which chains
+    found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> the chains that can take it
     for c, some in walks.items():
         for walk in some:
             for i, join in walk.keeping if keeping[walk.plan] > 1 and walk.keeping else walk.nexts:

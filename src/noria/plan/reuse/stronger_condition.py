@@ -4,8 +4,8 @@
     open      SELECT title FROM stories WHERE id = ? AND state = 1     a row of all, if its column 2 is 1
     by both   SELECT title FROM stories WHERE id = ? AND author = ?    likewise, if its author is the wanted one
 
-The policy: only if a key has at most one row, so that a read tests at most one.  If two of a thousand rows were wanted,
-rows of its own would be faster.  And only tests of whole numbers, which cost nothing beside the lookup (`Check`).
+The policy: a key must have at most one row, so that a read tests at most one.  If two of a thousand rows were wanted,
+rows of its own would be faster.  Only whole numbers are tested, which costs nothing beside the lookup (`Check`).
 Refused if a column may hold an error: rejected rows must not report one.
 """
 

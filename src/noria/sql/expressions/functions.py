@@ -150,7 +150,7 @@ def _unit(node: exp.Expr | None) -> str:
 
 def shifted(r: Resolver, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
     """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days; fractions of seconds
-    make a DATETIME with their digits."""
+    make a DATETIME with fractional digits (`_digits`)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
     given, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
     if unit in _COMPOSED:

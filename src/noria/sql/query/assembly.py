@@ -28,6 +28,7 @@ from noria.sql.text.refusals import not_maintained
 
 
 def assemble(block: Block, joined: Joined) -> Query:
+    """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
     aggregated = any(map(uses_aggregate, asked + block.after_having))
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):

@@ -49,7 +49,7 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     joins = tree.args.get("joins") or []
     if len(joins) >= MAX_TABLES:
         raise SqlError(1116, "HY000", f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
-    plain = not any(j.args.get("side") for j in joins)  # a row of NULLs has no key
+    plain = not any(j.args.get("side") for j in joins)  # a NULL-extended row has no key
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
 

@@ -60,7 +60,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
 
 
 def _check_outer(block: Block) -> None:
-    """Refuse outer columns that are left: WHERE alone may use them, as `correlation` or `add_domain` supports."""
+    """Refuse outer columns outside the terms of WHERE that `correlation` or `add_domain` supports."""
     asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
              *block.where, *block.after]
     if any(c < block.scope.start for e in asked for c in columns_read(e)):

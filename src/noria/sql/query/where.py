@@ -55,6 +55,7 @@ def conditions_after(block: Block, resolve: Resolver, term: exp.Expr) -> list[Ex
 
 
 def resolve_where(block: Block, top: bool) -> None:
+    """Resolve WHERE into the block.  `top`: terms with parameters may become keys or conditions after the lookup."""
     where = block.tree.args.get("where")
     if where is None:
         return

@@ -47,6 +47,7 @@ SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
 def alter(tree: exp.Alter, catalog: Catalog) -> Command:
+    """Translate ALTER TABLE.  Raises SqlError for an unknown table, column or key, and for an unsupported part."""
     only(tree, frozenset({"this", "kind", "actions", "options", "exists"}), "ALTER TABLE")
     if tree.args.get("kind") != "TABLE" or tree.args.get("exists"):
         raise refuse("this ALTER", tree)

@@ -43,12 +43,12 @@ class Statement:
     """One parsed statement of a text."""
 
     tree: exp.Expr
-    nodes: Sequence[exp.Expr]  # of the tree, as it was parsed
+    nodes: Sequence[exp.Expr]  # all nodes of the tree
     text: str  # as written
     parameters: int
     internal: bool = False  # CREATE INTERNAL VIEW, or FEED
     replace: bool = False  # REPLACE INTO
-    body: str = ""  # of CREATE VIEW: the SELECT as written
+    body: str = ""  # the SELECT of CREATE VIEW, as written
     feed: bool = False  # CREATE or DROP FEED
 
 
@@ -76,7 +76,7 @@ _AFTER_OPERAND = _AFTER_EXPRESSION | {
     TokenType.EQ, TokenType.NEQ, TokenType.NULLSAFE_EQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
     TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.IS, TokenType.BETWEEN, TokenType.LIKE,
     TokenType.JOIN, TokenType.LEFT, TokenType.INNER, TokenType.CROSS}
-_SHIFTS = {TokenType.LT, TokenType.GT}  # two of them
+_SHIFTS = {TokenType.LT, TokenType.GT}  # a shift is two of these tokens
 
 
 class _Parser(MySQLParser):
@@ -209,7 +209,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:
         raise _syntax_error(e, text) from None
-    except TokenError:  # of a hint, which the parser reads by itself
+    except TokenError:  # from a hint, which the parser tokenizes by itself
         raise parse_error(f"a hint that cannot be read, near '{text[:SHOWN]}'") from None
     except RecursionError:
         raise too_deep() from None

@@ -32,7 +32,7 @@ class Plain:
 
     def __init__(self, keywords: Mapping[str, TokenType], signs: Mapping[str, TokenType]):
         self._keywords, self._signs = keywords, {**signs, **{k: v for k, v in keywords.items() if not k[0].isalpha()}}
-        self._several = {k.split(" ")[0] for k in keywords if " " in k}  # keywords of several words begin with these
+        self._several = {k.split(" ")[0] for k in keywords if " " in k}  # first words of keywords with several words
 
     def tokens(self, text: str) -> list[Token] | None:
         """The tokens of a plain text; None for any other text."""
