@@ -2,8 +2,9 @@
 
     project #1 (x)      →   project #2 (y), where y replaces x and has x's column 1 as its column 2
 
-Projections and groupings accept columns in any order; filters pass them on.  Keeps true: a plan has the same rows in
-the same columns, and no node is added.
+Projections and groupings accept columns in any order; filters pass them on.  The inputs of a join keep their columns,
+so a caller replaces a chain of joins as a unit.  Keeps true: a plan has the same rows in the same columns, and no node
+is added.
 """
 
 from __future__ import annotations
