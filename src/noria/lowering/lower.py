@@ -1,11 +1,11 @@
-"""Lowers MIR to the data-flow graph: one operator per plan node, shared when equal (section 5.1).
+"""Lowers MIR to the data-flow graph: one operator for each plan node, shared among equal nodes (section 5.1).
 
-Keeps true: equal plan nodes have one graph node.  Every input in which a node looks rows up can be looked up; if its
-columns do not trace to a state, a `Keep` is inserted.
+Keeps true: equal plan nodes have one graph node.  Every input in which a node looks up rows supports that lookup; if
+the columns do not trace to a state, a `Keep` is inserted.
 
-Plans that are not equal are rewritten to share (`plan/reuse/`) before the graph is laid out.  All new views, and all
-views in which nothing is kept yet, are rewritten together, so their order does not matter.  A view in use stays as it
-is, and others build on what it has.
+Before the graph is laid out, plans are rewritten so that they share nodes (`plan/reuse/`).  All new views, and all
+views without state, are rewritten together, so their order does not matter.  The plan of a view in use does not
+change; other views may share its nodes.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from noria.plan.view import ViewDef
 
 
 class Lowering:
-    """Adds plans to an engine's graph and takes them out again.  reuse: beyond equality, too."""
+    """Adds plans to an engine's graph and removes them.  `reuse`: whether to share beyond equality."""
 
     def __init__(self, engine: Engine, reuse: bool = True):
         self.engine = engine
         self.made: dict[mir.Mir, Node] = {}
         self._kept: dict[Node, Node] = {}  # input -> the Keep above it
-        self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input, by which columns -> the exchange
-        self._parts: dict[mir.Mir, Node] = {}  # what each worker does of these before an exchange
+        self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input and columns -> the exchange
+        self._parts: dict[mir.Mir, Node] = {}  # the nodes that each worker computes before an exchange
         self.views: dict[str, ViewDef] = {}
         self._sharing = Sharing(self._full_alone) if reuse else None
-        self._plans: dict[str, mir.Mir] = {}  # of views, as they are in the graph
-        self._full: set[Node] = set()  # of several workers: those that are to be
-        self._changed: set[mir.Mir] | None = None  # what the views that came and went group, None: none did
+        self._plans: dict[str, mir.Mir] = {}  # the views' plans as they are in the graph
+        self._full: set[Node] = set()  # with several workers: the nodes that every worker must keep full
+        self._changed: set[mir.Mir] | None = None  # the sources of added and dropped views; None: no change
 
     def node(self, m: mir.Mir) -> Node:
-        """The graph node of a plan node, made when it is not there."""
+        """The graph node of a plan node; made if it does not exist."""
         if m in self.made:
             return self.made[m]
         op, asked = OPERATORS[type(m)](m), [None] * len(m.inputs)
@@ -68,7 +68,8 @@ class Lowering:
         return node
 
     def _added(self, op: Operator, inputs: Iterable[Node], asked: Sequence[Columns | None]) -> Node:
-        """A node over these, with what must stand between."""
+        """Add a node over these inputs, with the exchanges and Keeps that it needs between.  `asked`: the columns by
+        which it looks up each input."""
         if self.engine.shards is not None:
             inputs = list(inputs)
             partition = op.partition([i.parts for i in inputs])
@@ -76,7 +77,7 @@ class Lowering:
         return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
 
     def _joined(self, op: Operator, parents: Sequence[Node]) -> Node:
-        """A node over these as they are."""
+        """Add a node with exactly these parents."""
         node = self.engine.graph.add(op, parents)
         if self.engine.shards is not None:
             node.parts = op.partition([p.parts for p in parents]).output
@@ -92,8 +93,8 @@ class Lowering:
         return self._exchanged[node, by]
 
     def _able(self, node: Node, cols: Columns | None) -> Node:
-        """The node itself when rows can be found in it by cols, else a `Keep` of it; of no columns at all, when its
-        rows are in memory."""
+        """The node itself if its rows can be looked up by `cols`, else a `Keep` of it.  If `cols` is empty, the node
+        itself if it has a state in memory."""
         if cols is None or (traceable(node, cols) if cols else node.op.stateful and bool(node.parents)):
             return node
         if node not in self._kept:
@@ -101,19 +102,17 @@ class Lowering:
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
-        """A view, which tells the errors of its conditions; its nodes are made as the graph is laid out anew."""
+        """Add a view, whose rows carry the errors of its conditions.  `settle` makes its nodes later."""
         self.views[view.name] = self._told(view)
         self._note_change(view.name)
 
     def _told(self, view: ViewDef) -> ViewDef:
-        """As it goes into the graph."""
+        """The view in the form in which it enters the graph."""
         return told(view if self.engine.shards is None else of_parts(view))
 
     def replan(self) -> None:
-        """Make the nodes of the views that were added, and sweep those of dropped ones.
-
-        The views in which nothing is kept are planned anew with them, as one set.  Call it before `Engine.relayout`.
-        """
+        """Make the nodes of all views and remove unneeded ones.  The views that are related to a change and not in use
+        are planned again, as one set.  Call it before `Engine.relayout`."""
         if self._changed is None:
             return
         concerned = {v.name for v in related(list(self.views.values()), self._changed)}
@@ -143,12 +142,12 @@ class Lowering:
                 node.reuse, node.stands_for = text, parts
 
     def try_view(self, view: ViewDef) -> None:
-        """The nodes of a view that is taken out again, over what is there; nothing else is planned anew."""
+        """Make the nodes of a view that `take_out` removes again.  It shares existing nodes; no other view changes."""
         view = self.views[view.name] = self._told(view)
         self._lower(view, view.plan if self._sharing is None else self._sharing.over_standing(view.plan))
 
     def take_out(self, name: str) -> None:
-        """A view that was tried."""
+        """Remove a view and the nodes that no other view needs; other views are not planned again."""
         del self.views[name]
         self._plans.pop(name, None)
         if name in self.engine.readers:
@@ -156,7 +155,7 @@ class Lowering:
         self._sweep()
 
     def planned(self, view: str) -> mir.Mir:
-        """The view's plan as it is in the graph."""
+        """The view's plan in the graph."""
         return self._plans[view]
 
     def _note_change(self, view: str) -> None:
@@ -187,7 +186,7 @@ class Lowering:
         return node
 
     def _is_idle(self, view: ViewDef) -> bool:
-        """Is nothing kept of it?  Of a view that is kept whole: is nothing written?"""
+        """Whether the view has no state yet: a partial view no key, a full one no rows in its tables, and no build."""
         reader = self.engine.readers.get(view.name)
         if reader is None:
             return True
@@ -200,19 +199,20 @@ class Lowering:
         return reader.state is None or not (ranges or reader.state.present_count(view.key))
 
     def _may_change(self, view: ViewDef) -> bool:
-        """Can it be planned anew?  Of several workers each would know its own part only: a plan stays."""
+        """Whether the view can be planned again.  Never with several workers: each knows only its own part."""
         return self.engine.shards is None and self._is_idle(view)
 
     def is_idle(self, view: str) -> bool:
-        """Has nothing been read of the view yet, at this worker?"""
+        """Whether nothing has been read from the view on this worker yet."""
         return view in self.views and self._is_idle(self.views[view])
 
     def _is_full(self, node: Node) -> bool:
-        """Of several workers: is it to be, whenever its state is whole here?  All of them must plan alike."""
+        """Whether the node is full.  With several workers, whether it must be: all of them must plan alike, whatever
+        their states."""
         return node.full if self.engine.shards is None else node in self._full
 
     def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
-        """What is full in a program of this view alone, of this plan."""
+        """Lay out a program of this view alone, with this plan (see `reuse.sharing.Alone`)."""
         mine = self.engine
         alone = Lowering(Engine(mine.store, mine.symbols, mine.views), reuse=False)
         alone._lower(view, plan)
@@ -221,8 +221,11 @@ class Lowering:
         return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full, len(alone._kept))
 
     def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
-        """Nodes that are in no graph, for one reading of a view that is in none: the view as it tells errors, the node
-        of its rows, for each node the graph's equal, where there is one, and of base tables the columns looked at."""
+        """Make nodes outside the graph, for one read of a view that is not in it.
+
+        Returns the view with errors carried, the node of its rows, the equal graph nodes of these nodes, and the used
+        columns of the base tables.
+        """
         view = told(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
@@ -241,7 +244,7 @@ class Lowering:
         return view, top, twins, {mine[base]: columns for base, columns in used(view.plan).items()}
 
     def top(self, view: str) -> Node | None:
-        """The node of a view's rows, if it is there."""
+        """The node of a view's rows, or None."""
         known = self._plans.get(view)
         return None if known is None else self.made.get(known)
 
@@ -250,11 +253,11 @@ class Lowering:
         return list(self.views)
 
     def parts(self) -> list[Node]:
-        """What each worker does before an exchange: each has the rows of its own."""
+        """The nodes before exchanges that compute a part on each worker: each has only its own worker's rows."""
         return list(self._parts.values())
 
     def rename_view(self, view: str, name: str) -> None:
-        """The view has another name from now on; a view of that name must be dropped before."""
+        """Rename a view.  A view that has the new name must be dropped first."""
         reader = self.engine.readers.get(view)
         if reader is not None:
             assert isinstance(reader.op, Reader)
@@ -266,7 +269,7 @@ class Lowering:
             self._plans[name] = self._plans.pop(view)
 
     def drop_view(self, name: str) -> None:
-        """Remove the reader and every node that nothing needs any more."""
+        """Remove the view, its reader, and every node that no other view needs."""
         self._note_change(name)
         self.take_out(name)
 
@@ -279,15 +282,15 @@ class Lowering:
         self.engine.graph.remove(reader)
 
     def _sweep(self) -> None:
-        """Take out every node that nothing needs any more."""
+        """Remove every node that no view needs."""
         wanted = {self.made[p] for p in self._plans.values()}
         for node in reversed(list(self.engine.graph.nodes)):
             if not node.children and node not in self.engine.reads and node not in wanted:
                 self._forget(node)
 
-    # -------------------------------------------------------------- the same graph at another worker
+    # -------------------------------------------------------------- the same graph on another worker
     def graph_plan(self) -> GraphPlan:
-        """The graph as it is."""
+        """The current graph as data."""
         plans: dict[Node, Made | Part | Whole] = {n: Part(m) for m, n in self._parts.items()}
         plans |= {n: Whole(m) if m in self._parts else Made(m) for m, n in self.made.items()}
         by = {x: cols for (_, cols), x in self._exchanged.items()}
@@ -305,7 +308,7 @@ class Lowering:
                          members)
 
     def adopt(self, plan: GraphPlan) -> None:
-        """The same graph, in an engine that has none."""
+        """Make the graph of another worker.  Raises SqlError 1235 if this engine has a graph already."""
         graph = self.engine.graph
         if not isinstance(plan, GraphPlan) or graph.nodes:
             raise SqlError(1235, "42000", "Only a worker without views takes another one's graph over")
@@ -338,8 +341,10 @@ class Lowering:
         graph.next_id = plan.next_id
 
     def back_to(self, plan: GraphPlan) -> set[Node]:
-        """The graph is what it was of this plan, after the views are those of then again: every node by its number of
-        then.  The nodes that had to be made again, which have no state.  InvariantViolation: it is another graph."""
+        """Restore the graph of an earlier plan, with its node numbers, after its views were restored.
+
+        Returns the nodes that were made again and so have no state.  Raises InvariantViolation if the graph differs.
+        """
         graph = self.engine.graph
         if self._sharing is not None:
             self._sharing.take(plan.instead, plan.members)
@@ -372,7 +377,7 @@ class Lowering:
         return list(mir.tables_of(view.plan))
 
     def rename_table(self, table: str, name: str) -> None:
-        """The table has another name from now on."""
+        """Rename a table in all nodes and plans."""
         for node in self.engine.bases.get(table, ()):
             assert isinstance(node.op, Base)
             node.op.table = replace(node.op.table, name=name)
@@ -415,7 +420,7 @@ class Lowering:
 
 
 def traceable(node: Node, cols: Columns) -> bool:
-    """Can rows of node be found by cols, through stateless nodes down to states?"""
+    """Whether rows of the node can be looked up by `cols`, in states that stateless nodes lead to."""
     if node.op.stateful:
         return node.op.finds(cols)
     try:

@@ -1,5 +1,5 @@
-"""Plan nodes to operators: `OPERATORS` is the registry.  A new operator is one file under `dataflow/ops/` and one line
-here."""
+"""The registry of operators: `OPERATORS` makes the operator of a plan node.  A new operator is one file under
+`dataflow/ops/` and one line here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _aggregate(m: mir.Aggregate) -> Operator:
 
 
 def _leaves_out(m: mir.Project) -> bool:
-    """Does it show some of the aggregates of groups only?  Those of a shared state change for the sake of others."""
+    """Whether it shows only some of a grouping's aggregates.  Then a change of another view's aggregate in a shared
+    state may leave its rows unchanged."""
     below = m.input
     while isinstance(below, mir.Filter):
         below = below.input
@@ -49,7 +50,7 @@ def _leaves_out(m: mir.Project) -> bool:
 
 
 def _distinct(m: mir.Distinct) -> Operator:
-    """Groups of all columns, of which nothing is asked."""
+    """DISTINCT, as a grouping by all columns without aggregates."""
     return Aggregate(m.fields, range(m.width), [], str(m))
 
 

@@ -1,1 +1,1 @@
-"""From relational plans to the data-flow: MIR, the optimiser, views, lowering."""
+"""Relational plans (`mir`), views (`view`), rewrites (`optimizer`, `reuse`) and the lowering to operators (`lower`)."""

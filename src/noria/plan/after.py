@@ -1,11 +1,11 @@
-"""What is done to looked-up rows: filtered, grouped again, projected; the part of a query that no state can hold.
+"""The plan over looked-up rows: filters, groupings and projections of a query that a view's state cannot include.
 
     SELECT COUNT(*) FROM t WHERE a IN (?, ?) AND s LIKE ?
         view:    aggregate count(*) by a, s, looked up by a
         after:   aggregate sum(count) over filter s like ?2 over found
 
-A plan over the leaf `Found`, with the parameters (`expr.Param`) that predicates still have.  It runs here, vectorised,
-for every client; over the view's own plan it is the query as Spark answers it (`over`).
+Its leaf is `Found`; its predicates may have parameters (`expr.Param`), which `bound` replaces by values.  `run`
+executes it, vectorised, at each lookup.  `over` puts it above the view's own plan, for Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from noria.state.groups import Groups
 
 @dataclass(frozen=True)
 class Found(Mir):
-    """The rows of all keys of one lookup, as the view has them."""
+    """The rows that a lookup finds in the view, for all its keys."""
 
     columns: tuple[Field, ...]
 
@@ -43,19 +43,19 @@ class Found(Mir):
 
 
 def bound(after: Mir, values: Sequence[Any]) -> Mir:
-    """The plan with the parameters' values."""
+    """Replace the parameters by their values."""
     inputs = tuple(bound(i, values) for i in after.inputs)
     plan = after if inputs == after.inputs else after.with_inputs(*inputs)
     return replace(plan, predicate=with_values(plan.predicate, values)) if isinstance(plan, Filter) else plan
 
 
 def over(after: Mir, plan: Mir) -> Mir:
-    """The plan with `plan` for what was found."""
+    """Replace the leaf `Found` by `plan`."""
     return plan if isinstance(after, Found) else after.with_inputs(*(over(i, plan) for i in after.inputs))
 
 
 def parameters_of(after: Mir | None) -> set[int]:
-    """The ordinals of the parameters that predicates have."""
+    """The ordinals of the parameters in the plan's predicates."""
     if after is None:
         return set()
     own = {e.index for e in walk(after.predicate) if isinstance(e, Param)} if isinstance(after, Filter) else set()
@@ -63,12 +63,12 @@ def parameters_of(after: Mir | None) -> set[int]:
 
 
 def filter_of(after: Mir) -> Expr | None:
-    """The predicate where filtering is all that is done; None where there is more."""
+    """The predicate of a plan that only filters; None for any other plan."""
     return after.predicate if isinstance(after, Filter) and isinstance(after.input, Found) else None
 
 
 def found_fields(after: Mir) -> tuple[Field, ...]:
-    """The columns that rows must be found with."""
+    """The columns of the leaf `Found`."""
     return after.fields if isinstance(after, Found) else found_fields(after.inputs[0])
 
 
@@ -77,8 +77,8 @@ def mask_columns(predicate: Expr) -> tuple[int, ...]:
 
 
 def run(after: Mir, found: Batch, symbols: Symbols) -> Batch:
-    """The plan's rows over found ones; an evaluation error is an ERROR_CODE, as everywhere, but of a condition it is
-    an SqlError: there is nothing after it."""
+    """Execute the plan over the found rows.  An evaluation error in a column is an ERROR_CODE.  One in a condition
+    raises SqlError, because no reader follows that could report it."""
     if isinstance(after, Found):
         return found
     rows = run(after.inputs[0], found, symbols)

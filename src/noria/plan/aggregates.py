@@ -9,7 +9,7 @@ from noria.state.groups import Spec
 
 
 def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:
-    """The kernel's aggregate for a plan's."""
+    """The kernel's specification of a plan's aggregate."""
     if a.function == "count_star":
         return Spec(gk.COUNT_STAR)
     assert a.column is not None

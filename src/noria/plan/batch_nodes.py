@@ -1,7 +1,7 @@
-"""Plan nodes that only Spark's lowering knows: an order has no place in the data-flow, whose relations are bags.
+"""Plan nodes for Spark only: Sort and Limit.  The data-flow has no order, since its relations are bags.
 
-They stand at the top of the plans of `sql.commands.BatchQuery`, never in a `ViewDef`: which rows are the first, below
-the top, is `mir.TopK`.
+Keeps true: they are at the top of a `sql.commands.BatchQuery`'s plan, never in a `ViewDef`.  Below the top, `mir.TopK`
+selects the first rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from noria.plan.mir import Mir, check
 
 @dataclass(frozen=True)
 class Sort(Mir):
-    """The rows in order of (column, descending): NULLs first ascending, text by its collation.  Above it only
-    Limit keeps the order."""
+    """The rows ordered by (column, descending).  NULLs come first in ascending order; text compares by its collation.
+    Only a Limit above it keeps the order."""
 
     input: Mir
     order: tuple[tuple[int, bool], ...]
@@ -28,7 +28,7 @@ class Sort(Mir):
 
 @dataclass(frozen=True)
 class Limit(Mir):
-    """The rows after the first `offset`, at most `limit` of them (None: all)."""
+    """At most `limit` rows (None: all), after the first `offset` rows."""
 
     input: Mir
     limit: int | None

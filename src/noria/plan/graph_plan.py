@@ -1,6 +1,7 @@
-"""The graph as data, which a worker sends to a restarted one.
+"""The graph as data.  A worker sends it to a restarted worker, and keeps it to undo a failed change.
 
-So both have the same nodes with the same numbers, whatever was planned, dropped and shared before.
+Keeps true: a graph made from it has the same nodes with the same numbers, whatever was planned, dropped and shared
+before.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ from noria.state.table import Columns
 
 @dataclass(frozen=True)
 class Made:
-    """A node of a plan node."""
+    """The only node of a plan node."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
 class Part:
-    """What each worker does of a plan node before the exchange (`Operator.in_parts`)."""
+    """The part of a plan node that each worker computes before the exchange (`Operator.in_parts`)."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
 class Whole:
-    """What is done of it after the exchange: the node of this plan node."""
+    """The part of a plan node that is computed after the exchange; it has the plan node's rows."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A `Keep` of its only parent."""
+    """A `Keep` of its parent."""
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Its only parent's rows, hashed by these columns."""
+    """An exchange of its parent's rows, hashed by these columns."""
 
     by: Columns
 
@@ -54,7 +55,7 @@ class Read:
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """full: is it to be, on every worker?"""
+    """One node of the graph.  `full`: whether every worker must keep it full."""
 
     id: int
     what: Made | Part | Whole | Kept | Exchanged | Read
@@ -64,8 +65,8 @@ class PlannedNode:
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """nodes: in the graph's order.  plans: of the views, as they are in the graph.  instead, members: what `Sharing`
-    knows."""
+    """The graph of a worker.  `nodes`: in the graph's order.  `plans`: the views' plans as they are in the graph, by
+    name.  `instead`, `members`: the data of `Sharing`."""
 
     nodes: tuple[PlannedNode, ...]
     next_id: int
@@ -76,7 +77,7 @@ class GraphPlan:
 
 
 def same_nodes(now: GraphPlan, then: GraphPlan) -> dict[int, PlannedNode] | None:
-    """Of each node of `now`, by its number, which of `then` it is; None where they are different graphs."""
+    """For each node number of `now`, the equal node of `then`; None if the graphs differ."""
     known = {(p.what, p.parents): p for p in then.nodes}
     found: dict[int, PlannedNode] = {}
     for p in now.nodes:

@@ -1,11 +1,11 @@
-"""What a view's key column is looked up by.
+"""The lookups of a view's key columns: values, parameters, sets and ranges.
 
     Value(3)                        a = 3                 Parameter(0)                  a = ?1
     AnyOf(Parameter(0), Value(3))   a IN (?1, 3)          NullSafe(Parameter(0))        a <=> ?1
     Range(Bound("gt", …), …)        a > ?1 AND a <= 5
 
-Keeps true: a lookup that `bind` returned has no parameters; NULL among its values matches no row, as `a = NULL` does,
-but under NullSafe it matches NULL.
+Keeps true: a lookup that `bind` returns has no parameters.  NULL among its values matches no row, as in `a = NULL`;
+under NullSafe it matches NULL.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 class Lookup:
-    """One of the kinds below; each is frozen and compares by what it holds."""
+    """Base of the kinds below; each is frozen and compares by value."""
 
-    single = False  # one value, of the client's or of the text
-    several = False  # perhaps more than one key
+    single = False  # exactly one value, from the client or the text
+    several = False  # may have more than one key
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """The ordinals of the parameters that it uses, in order."""
+        """The ordinals of its parameters, in order."""
         raise NotImplementedError
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The Python values, as the client gave them, of a bound lookup that is no range."""
+        """The Python values of a bound lookup, as the client sent them.  Not for ranges."""
         raise NotImplementedError
 
     def bind(self, values: Sequence[Any]) -> Lookup:
-        """With these for its parameters."""
+        """Replace its parameters by these values."""
         raise NotImplementedError
 
     def moved(self, change: Callable[[Any], Any]) -> Lookup:
-        """A bound lookup with each of its values changed."""
+        """Apply `change` to each value of a bound lookup."""
         raise NotImplementedError
 
     def condition(self, column: Expr) -> Expr:
-        """What a bound lookup asks of its column."""
+        """The condition on the column that equals a bound lookup."""
         raise NotImplementedError
 
     def show(self, column: str) -> str:
-        """As SQL; parameters are counted from one."""
+        """The lookup as SQL; parameters count from one."""
         raise NotImplementedError
 
 
@@ -90,7 +90,7 @@ class Value(Lookup):
 
 @dataclass(frozen=True)
 class Parameter(Lookup):
-    """`column = ?`; ordinal: of the `?`, from zero."""
+    """`column = ?`.  `ordinal`: of the `?`, from zero."""
 
     ordinal: int
     single = True
@@ -113,14 +113,14 @@ One = Value | Parameter
 
 
 def one(lookup: Lookup) -> One:
-    """The same: it is single."""
+    """The lookup as a `One`; it must be single."""
     assert isinstance(lookup, One)
     return lookup
 
 
 @dataclass(frozen=True)
 class AnyOf(Lookup):
-    """`column IN (…)`, each of these in turn."""
+    """`column IN (…)`: each value is a key."""
 
     of: tuple[One, ...]
     several = True
@@ -175,14 +175,14 @@ class NullSafe(Lookup):
 
 @dataclass(frozen=True)
 class Bound:
-    """One end of a range.  op: lt, le, gt or ge."""
+    """One end of a range.  `op`: lt, le, gt or ge."""
 
     op: str
     one: One
 
     @property
     def value(self) -> Any:
-        """Of a bound lookup's."""
+        """The value, in a bound lookup."""
         return self.one.values[0]
 
 
@@ -211,13 +211,13 @@ class Range(Lookup):
 
 
 def is_plain(lookups: Sequence[Lookup]) -> bool:
-    """Is each of them a parameter, in order, or are there none?"""
+    """Whether the lookups are exactly the parameters 0, 1, … in order; true for none."""
     return all(lookup == Parameter(i) for i, lookup in enumerate(lookups))
 
 
 @dataclass(frozen=True)
 class Key(Generic[C]):
-    """What a column is looked up by.  column: an expression over a block's relations, or a position of a plan."""
+    """A column and its lookup.  `column`: an expression over a block's relations, or a position in a plan."""
 
     lookup: Lookup
     column: C

@@ -1,10 +1,11 @@
 """MIR: the plan of a query as frozen relational nodes that check themselves (section 5 of the paper).
 
-A plan lowers twice, to incremental operators (`lowering/`) and to a Spark DataFrame (`spark/lowering/`); both must give the same rows.  Structural equality is sharing: two views that contain an equal node run it
-once.  Names are for people and do not take part in equality; positions do.
+A plan is lowered to incremental operators (`lowering/`) or to a Spark DataFrame (`spark/lowering/`).  Both
+must return the same rows.  Equal nodes are shared: two views that contain an equal node run it once.  Names are for
+people and are no part of equality; positions are.
 
-Row semantics: bags with NULLs three-valued.  Columns of type text with the CI collation are equal when their
-folded values are equal, everywhere: joins, groups, keys.
+Relations are bags; NULL has SQL's three-valued logic.  Texts with the CI collation are equal if their folded values
+are, in joins, groups and keys alike.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, dec
 
 
 class Read(NamedTuple):
-    """What equality of plans leaves out of a base table, and the data-flow works by."""
+    """The properties of a base table that the data-flow uses, but that equality of plans ignores."""
     name: str
     table_id: int
     primary_key: tuple[int, ...]
@@ -30,14 +31,14 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Mir:
-    """A relation; `fields` are its output columns.
+    """A plan node: a relation with the output columns `fields`.
 
-    A node is a frozen dataclass: it states its parts, checks them in `__post_init__`, and prints itself.  Those
-    parts that are relations are its inputs; its hash, kept, and its equality are those of its type and parts.
+    A node is a frozen dataclass that checks its parts in `__post_init__` and prints itself.  The parts that are
+    relations are its inputs.  Equality and the cached hash depend on its type and parts.
     """
 
     def __init_subclass__(cls) -> None:
-        cls.__hash__ = Mir.__hash__  # type: ignore[method-assign]  # plans are deep: a dataclass's own would walk them
+        cls.__hash__ = Mir.__hash__  # type: ignore[method-assign]  # a dataclass's own would walk the plan at each call
 
     @property
     def _kind(self) -> Any:
@@ -45,7 +46,7 @@ class Mir:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """Those of the first input, unless a node says otherwise."""
+        """The output columns: the first input's, unless a node overrides this."""
         return self.inputs[0].fields
 
     @cached_property
@@ -66,17 +67,17 @@ class Mir:
 
     @cached_property
     def steps(self) -> int:
-        """How many nodes it has, each as often as it is used."""
+        """The number of nodes; a shared node counts at each use."""
         return 1 + sum(i.steps for i in self.inputs)
 
     @cached_property
     def table_names(self) -> frozenset[str]:
-        """Of the base tables that it reads."""
+        """The names of the base tables that it reads."""
         return frozenset(r.name for r in self.tables_read)
 
     @cached_property
     def tables_read(self) -> frozenset[Read]:
-        """The base tables: equal plans may be over tables that are called, keyed or spread otherwise."""
+        """The base tables that it reads.  Equal plans may read tables of different names, keys or sharding."""
         return frozenset[Read]().union(*(i.tables_read for i in self.inputs))
 
     @cached_property
@@ -87,26 +88,26 @@ class Mir:
         return self._hash
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is cached: a hash holds for one process only."""
+        """The parts without cached values: a hash is valid in one process only."""
         return {name: getattr(self, name) for name in _parts(self._kind)}
 
 
 @cache
 def _parts(kind: Any, compared: bool = False) -> tuple[str, ...]:
-    """What a node of this kind states; compared: as far as it takes part in equality."""
+    """The names of the parts of nodes of this kind.  `compared`: only those that take part in equality."""
     return tuple(f.name for f in dataclasses.fields(kind) if f.compare or not compared)
 
 
 def check(ok: bool, what: str | Callable[[], str]) -> None:
-    """Raise for a plan that makes no sense: a defect of whoever made it.  what: called where printing it takes long."""
+    """Raise ValueError for an ill-formed plan, a defect of its maker.  `what` is a function if printing is slow."""
     if not ok:
         raise ValueError(f"ill-formed plan: {what if isinstance(what, str) else what()}")
 
 
 @dataclass(frozen=True)
 class Base(Mir):
-    """A base table with all its columns.  Equal are those of the same rows: names, keys, indexes and defaults are not
-    part of it."""
+    """A base table with all its columns.  Equality compares the table's number and column types; names, keys, indexes
+    and defaults do not matter."""
 
     table: TableDef = field(compare=False)
 
@@ -137,7 +138,7 @@ class Base(Mir):
 
 @dataclass(frozen=True)
 class Filter(Mir):
-    """Rows for which the predicate is true (not false, not NULL)."""
+    """The rows for which the predicate is true (neither false nor NULL)."""
 
     input: Mir
     predicate: Expr
@@ -151,7 +152,7 @@ class Filter(Mir):
 
 @dataclass(frozen=True)
 class Project(Mir):
-    """Computed columns; a bare `Col` is a copy, through which keys trace."""
+    """Computed columns.  A bare `Col` is a copy: keys trace through it."""
 
     input: Mir
     exprs: tuple[Expr, ...]
@@ -171,11 +172,13 @@ class Project(Mir):
 
 @dataclass(frozen=True)
 class Join(Mir):
-    """Equi-join on pairs (left column, right column), at least one.  Output: all left columns, then all right
-    columns.  outer: LEFT JOIN, unmatched left rows once with NULLs on the right.  A NULL key matches nothing, but of
-    the pairs whose places are in `null_safe` NULL equals NULL.  residual: what else rows must meet to match, over
-    the output columns; of an outer join only (over an inner one it is a filter).
-    Paired columns have the same kind, scale and collation (the SQL front end casts by projecting first)."""
+    """An equi-join on one or more pairs (left column, right column).  Output: all left columns, then all right columns.
+
+    `outer`: a LEFT JOIN; an unmatched left row occurs once, with NULLs on the right.  NULL matches nothing, except in
+    the pairs whose indexes are in `null_safe`, where NULL equals NULL.  `residual`: a further condition for a match of
+    an outer join, over the output columns (an inner join has a Filter instead).  Paired columns have the same kind,
+    scale and collation; the SQL front end casts them by a Project.
+    """
 
     left: Mir
     right: Mir
@@ -213,8 +216,8 @@ AGG_FUNCTIONS = ("count_star", "count", "sum", "min", "max", "avg")
 
 @dataclass(frozen=True)
 class Agg:
-    """One aggregate of one input column (None for count_star).  Types follow MySQL: SUM of integers and
-    decimals is exact DECIMAL, of doubles DOUBLE; AVG adds four digits of scale."""
+    """One aggregate of one input column (None for count_star).  Types follow MySQL: SUM of integers and decimals is an
+    exact DECIMAL, of doubles a DOUBLE.  AVG adds four digits of scale."""
 
     function: str
     column: int | None
@@ -225,7 +228,7 @@ class Agg:
 
 
 def agg(function: str, column: int | None, fields: tuple[Field, ...]) -> Agg:
-    """The aggregate with MySQL's result type.  SUM and AVG want a number column (cast before)."""
+    """The aggregate with MySQL's result type.  SUM and AVG need a column of numbers; the caller casts others."""
     check(function in AGG_FUNCTIONS, f"unknown aggregate {function}")
     if function in ("count_star", "count"):
         return Agg(function, column, BIGINT)
@@ -242,9 +245,11 @@ def agg(function: str, column: int | None, fields: tuple[Field, ...]) -> Agg:
 
 @dataclass(frozen=True)
 class Aggregate(Mir):
-    """GROUP BY `group` (input columns, in output order), then the aggregates.  With an empty group there is
-    always exactly one row; otherwise a group without rows has none.  A grouped CI text column shows the
-    spelling that is least in byte order among the group's rows."""
+    """GROUP BY `group`.  Output: these input columns in order, then the aggregates.
+
+    An empty `group` makes exactly one row; otherwise a group without rows has no row.  A grouped CI text column shows
+    the spelling among the group's rows that is least in byte order.
+    """
 
     input: Mir
     group: tuple[int, ...]
@@ -285,10 +290,10 @@ FRAMES = ("range", "rows", "all")
 
 @dataclass(frozen=True)
 class Over:
-    """A window function.  column: its argument; None for rankings and count_star.  by: the distance of LAG and LEAD.
+    """A window function.  `column`: its argument (None for rankings and count_star).  `by`: LAG's and LEAD's distance.
 
-    frame, of aggregates, FIRST_VALUE and LAST_VALUE: from the group's first row to the last row that is equal in the
-    order ("range", MySQL's default), to the row itself ("rows"), or to the group's last row ("all")."""
+    `frame`, for aggregates, FIRST_VALUE and LAST_VALUE, begins at the group's first row.  It ends at the last row that
+    is equal in the order ("range", MySQL's default), at the row itself ("rows"), or at the group's last row ("all")."""
 
     function: str
     column: int | None
@@ -316,8 +321,11 @@ def over(function: str, column: int | None, fields: tuple[Field, ...], frame: st
 
 @dataclass(frozen=True)
 class Window(Mir):
-    """Window functions: the input's columns, then one for each.  The rows of equal `partition` columns (NULL equals
-    NULL) are a group, without any all rows are; within it `order`, then all columns (`core/ranking.py`)."""
+    """Window functions.  Output: the input's columns, then one for each function.
+
+    A group is the rows with equal `partition` columns (NULL equals NULL), or all rows if there are none.  Within a
+    group, rows are ordered by `order`, then by all columns (`core/ranking.py`).
+    """
 
     input: Mir
     partition: tuple[int, ...]
@@ -347,8 +355,11 @@ class Window(Mir):
 
 @dataclass(frozen=True)
 class GroupConcat(Mir):
-    """GROUP BY `group`; the texts of one column in each group, joined by a separator, in `order`, then in their own.
-    NULLs are left out; the result is NULL if none is left.  distinct: equal texts once.  Without a group: one row."""
+    """GROUP BY `group`, with the texts of one column joined by a separator, in `order`, then in the texts' own order.
+
+    NULLs are skipped; the result is NULL if no text remains.  `distinct`: equal texts occur once.  An empty `group`
+    makes one row.
+    """
 
     input: Mir
     group: tuple[int, ...]
@@ -377,8 +388,8 @@ class GroupConcat(Mir):
 
 @dataclass(frozen=True)
 class TopK(Mir):
-    """Of each group's rows (without a group: of all), in `order`, then by all columns, those after the first `offset`,
-    at most `limit` of them."""
+    """At most `limit` rows of each group after its first `offset`, in `order`, then by all columns.  An empty `group`:
+    of all rows."""
 
     input: Mir
     group: tuple[int, ...]
@@ -400,8 +411,8 @@ class TopK(Mir):
 
 @dataclass(frozen=True)
 class Distinct(Mir):
-    """Each row once.  NULLs are equal here, text by its collation; of a group's spellings the least in byte
-    order is shown, per column."""
+    """Each row once.  NULL equals NULL; text compares by its collation.  Each column shows the spelling of its group
+    that is least in byte order."""
 
     input: Mir
 
@@ -411,7 +422,7 @@ class Distinct(Mir):
 
 @dataclass(frozen=True)
 class UnionAll(Mir):
-    """The rows of both, duplicates kept.  Columns pair by position and have the same kind, scale and collation."""
+    """The rows of both inputs, with duplicates.  Columns pair by position, with the same kind, scale and collation."""
 
     left: Mir
     right: Mir
@@ -433,7 +444,7 @@ class UnionAll(Mir):
 
 @dataclass(frozen=True)
 class Repeat(Mir):
-    """Each row as many times as column `count` says: none for NULL and below 1."""
+    """Each row as many times as its column `count` says; not at all for NULL and below 1."""
 
     input: Mir
     count: int
@@ -446,7 +457,8 @@ class Repeat(Mir):
 
 
 def tables_of(plan: Mir) -> dict[str, TableDef]:
-    """The base tables a plan reads, by name; with all columns that any part of it knows."""
+    """The base tables that a plan reads, by name.  If its parts know different versions of a table, the one with the
+    most columns."""
     if isinstance(plan, Base):
         return {plan.table.name: plan.table}
     found: dict[str, TableDef] = {}
@@ -458,12 +470,13 @@ def tables_of(plan: Mir) -> dict[str, TableDef]:
 
 
 def renamed(plan: Mir, table: str, name: str) -> Mir:
-    """The plan, where a table has another name."""
+    """The plan after the table was renamed to `name`."""
     return rebased(plan, table, lambda b: Base(replace(b.table, name=name)))
 
 
 def rebased(plan: Mir, table: str, over: Callable[[Base], Mir]) -> Mir:
-    """The plan over what stands for a table of this name; what does not read it stays itself, equal parts stay one."""
+    """Replace each Base of this table by `over(base)`.  Parts that do not read it stay the same objects, and a shared
+    part stays shared."""
     made: dict[int, Mir] = {}
 
     def again(node: Mir) -> Mir:
@@ -477,7 +490,7 @@ def rebased(plan: Mir, table: str, over: Callable[[Base], Mir]) -> Mir:
 
 
 def unique_keys(plan: Mir) -> list[frozenset[int]]:
-    """Sets of columns of which no two rows have the same values (NULL equal to NULL)."""
+    """Sets of columns in which no two rows have equal values (NULL equals NULL)."""
     if isinstance(plan, Base):
         return [frozenset(plan.table.primary_key)] if plan.table.primary_key else []
     if isinstance(plan, Aggregate):

@@ -1,7 +1,7 @@
-"""Which columns of its base tables a plan needs: what its rows, their number and their order depend on.
+"""Finds the columns of its base tables that a plan needs: its rows, their number and their order depend on them.
 
-A plan reads whole rows of a table; those of their columns that nothing above looks at may be dropped, or get another
-type, while the plan goes on.
+A plan reads complete rows of a table.  A column that no node above uses may be dropped or change its type; the plan
+stays valid.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from noria.core.expressions.expr import columns_of
 from noria.core.types import TableDef
 from noria.plan import mir
 
-Wanted = list[set[int]]  # of each input
+Wanted = list[set[int]]  # the needed columns of each input
 
 
 def used(plan: mir.Mir) -> dict[mir.Base, set[int]]:
-    """The base tables of a plan, all of whose columns are wanted, and the positions that it needs of each."""
+    """The base tables of a plan, and the positions of their columns that it needs to compute all of its own."""
     found: dict[mir.Base, set[int]] = {}
     rest: list[tuple[mir.Mir, set[int]]] = [(plan, set(range(plan.width)))]
     while rest:
@@ -31,7 +31,7 @@ def used(plan: mir.Mir) -> dict[mir.Base, set[int]]:
 
 
 def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
-    """Error 1412 where a table is not what it was when the plan was made: as far as the plan needs it."""
+    """Return error 1412 if a table has changed, since the plan was made, in a column that the plan needs; else None."""
     if all(tables.get(t.name) == t for t in _tables(plan)):
         return None
     for base, columns in used(plan).items():
@@ -43,7 +43,7 @@ def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
 
 
 def _tables(plan: mir.Mir) -> Iterator[TableDef]:
-    """Of each place where a table stands."""
+    """The table of each Base node."""
     if isinstance(plan, mir.Base):
         yield plan.table
     for i in plan.inputs:
@@ -51,7 +51,7 @@ def _tables(plan: mir.Mir) -> Iterator[TableDef]:
 
 
 def changed(was: TableDef, table: TableDef, column: int) -> bool:
-    """Is the column not what it was?  However it is called; one that may be NULL no more is."""
+    """Whether the column was dropped, or changed its type or became nullable.  A new name or NOT NULL is no change."""
     before, after = was.columns[column], table.columns[column]
     return bool(after.dropped) or before.type != after.type or (after.nullable and not before.nullable)
 
@@ -88,7 +88,7 @@ def _distinct(node: mir.Distinct, wanted: set[int]) -> Wanted:
 
 
 def _whole(node: Any, wanted: set[int]) -> Wanted:
-    """Equal rows in an order are told apart by all their columns."""
+    """An order compares all columns, so it needs them all."""
     return [set(range(node.input.width))]
 
 

@@ -1,4 +1,4 @@
-"""A view: the plan that is kept, what it is looked up by, and what is done after the lookup."""
+"""Views as frozen values: the maintained plan, the key of lookups, and the steps after a lookup."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from noria.plan.mir import Mir, check, renamed
 
 @dataclass(frozen=True)
 class Asks:
-    """How the parameters of a view's lookup are used: a lookup for each key column, LIMIT, OFFSET.  names: the
-    parameters' names, in order."""
+    """The uses of a view's parameters: a lookup for each key column, LIMIT, OFFSET.  `names`: the parameters' names, in
+    order."""
 
     lookups: tuple[Lookup, ...]
     limit: Parameter | None
@@ -24,20 +24,20 @@ class Asks:
 
 @dataclass(frozen=True)
 class ViewDef:
-    """An external view: a plan, the columns it is looked up by, and what is done after the lookup.
+    """A view: a plan, the key of its lookups, and the steps after a lookup.
 
-    key: positions in plan.fields, one per `?` in order of the parameters (parameter i binds key[i]); empty for
-    a view without parameters, whose single key is ().  visible: how many leading columns the client sees
-    (key columns that were not selected follow them).  order: (column, descending) and limit/offset are
-    applied to the rows of one lookup.  empty_row: for an ungrouped aggregate with parameters, the Python
-    values of the row that a key without rows has (COUNT 0, SUM NULL); None otherwise.
-    text: the SELECT as SQL.  internal: nobody looks it up, so it has no reader; other views build on it.  feed: but its
-    changes are told (`noria.feeds`), by a reader that keeps them on disk; it is internal, too.
+    `key`: positions in plan.fields, one for each `?` in order (parameter i binds key[i]).  It is empty for a view
+    without parameters, whose single key is ().  `visible`: the number of leading columns that the client sees; key
+    columns that were not selected follow them.  `order`, as (column, descending), `limit` and `offset` apply to the
+    rows of one lookup.  `empty_row`: for an ungrouped aggregate with parameters, the Python values of the row of a key
+    without rows (COUNT 0, SUM NULL); None otherwise.
+    `text`: the SELECT as SQL.  `internal`: without a reader and not looked up; other views build on it.  `feed`: an
+    internal view whose reader records its changes on disk (`noria.feeds`).
 
-    after: what is done to the rows of a lookup before order and limit, a plan over `plan.after.Found`; its columns
-    take the place of the plan's in visible and order.  asks: None where parameter i binds key[i] and that is all.
-    ranged: its only key column, of numbers or dates, is looked up by ranges, too.
-    definition: a number that tells it from other views that have or had its name; 0 where there are none.
+    `after`: a plan over `plan.after.Found` that is applied to the rows of a lookup before order and limit.  With it,
+    visible and order refer to its columns.  `asks`: None if parameter i binds key[i] and there are no others.
+    `ranged`: its only key column, of numbers or dates, is also looked up by ranges.
+    `definition`: a number that distinguishes it from other views that have or had its name; 0 if there are none.
     """
 
     name: str
@@ -66,16 +66,16 @@ class ViewDef:
 
     @property
     def result(self) -> Mir:
-        """The relation whose rows a lookup gives, hidden columns included."""
+        """The relation whose rows a lookup returns, including hidden columns."""
         return self.plan if self.after is None else self.after
 
     def with_table(self, table: str, name: str) -> ViewDef:
-        """The same view, where a table has another name."""
+        """The view after the table was renamed to `name`."""
         return replace(self, plan=renamed(self.plan, table, name))
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What the client sees."""
+        """The columns that the client sees."""
         return self.result.fields[: self.visible]
 
     @cached_property

@@ -1,9 +1,9 @@
-"""From SQL text to commands (`commands.py`).  `parse.py` is the entrance; a statement passes through these rooms:
+"""Translates SQL text to commands (`commands.py`).  Call `parse.py`; a statement passes through these rooms:
 
-    text          its shape, comments and syntax tree; what is refused, and how that is said
+    text          the text's shape, comments and syntax tree; errors for unsupported syntax
     expressions   scalar expressions of the tree, typed
-    query         a SELECT as a plan: a block's clauses one after the other
-    statements    definitions, writes, what sessions say; they use what is before
+    query         plans a SELECT: a block's clauses in order
+    statements    definitions, writes and statements about the session
 
 Keeps true: a room imports only rooms before it.
 """

@@ -1,7 +1,7 @@
-"""What a statement asks for: frozen commands, all names resolved and all expressions typed.
+"""The commands that statements become: frozen, with all names resolved and all expressions typed.
 
-Writes are `core.statements`.  Keeps true: a command holds no parameter but in the `lookups` of a `Select`
-(and, until `bind`, in what `prepare` gives).
+Writes are in `core.statements`.  Keeps true: besides the definition of a view, only a `Select` has parameters.  They
+are in its lookups, LIMIT, OFFSET and the conditions after the lookup; `bound_select` replaces them by values.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Truncate:
 
 @dataclass(frozen=True)
 class RenameTables:
-    """RENAME TABLE: (name, new name), one after the other."""
+    """RENAME TABLE: pairs (name, new name), applied in order."""
 
     names: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class AlterTable:
-    """was: the definition that the change was planned for."""
+    """ALTER TABLE.  `was`: the definition for which the change was planned."""
 
     was: TableDef
     table: TableDef
@@ -58,7 +58,7 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class CreateView:
-    """materialized: with its reader, before anybody reads it."""
+    """CREATE VIEW.  `materialized`: make its own reader at once, even if another view's reader could serve it."""
 
     view: ViewDef
     or_replace: bool = False
@@ -68,7 +68,7 @@ class CreateView:
 
 @dataclass(frozen=True)
 class CreateTextView:
-    """A view that is only its text (`statements/text_views.py`)."""
+    """CREATE VIEW of a view that is stored as text only (`statements/text_views.py`)."""
 
     name: str
     text: str
@@ -77,7 +77,7 @@ class CreateTextView:
 
 @dataclass(frozen=True)
 class DropView:
-    """feeds: they are feeds; else none of them is."""
+    """DROP VIEW, or DROP FEED (`feeds`)."""
 
     names: tuple[str, ...]
     if_exists: bool = False
@@ -86,7 +86,7 @@ class DropView:
 
 @dataclass(frozen=True)
 class BatchQuery:
-    """A SELECT for Spark over a snapshot.  reason: why it is not maintained ("" if it could be)."""
+    """A SELECT that Spark runs over a snapshot.  `reason`: why no view answers it ("" if one could)."""
 
     plan: Mir
     visible: int
@@ -99,10 +99,12 @@ class BatchQuery:
 
 @dataclass(frozen=True)
 class Select:
-    """A SELECT.  `view` is the view that answers it, by `lookups` (one for each of view.key); None when no
-    view can, and then `batch` is what Spark runs.  `limit` and `offset` stand in for the view's own while
-    they are parameters.  instead: plans the same with literal ranges as conditions of the view, for where there is one;
-    SqlError where that cannot be kept."""
+    """A SELECT.
+
+    `view` answers it by `lookups`, one for each column of view.key.  If no view can, it is None, and Spark runs
+    `batch`.  `limit` and `offset`: parameters that replace the view's own.  `instead`: plans the same SELECT with its
+    literal ranges as conditions of the view; raises SqlError if that view cannot be maintained.
+    """
 
     view: ViewDef | None
     lookups: tuple[Lookup, ...] = ()
@@ -113,13 +115,13 @@ class Select:
 
     @property
     def parameters(self) -> set[int]:
-        """The ordinals of those that have a place; of one that a view answers."""
+        """The ordinals of the parameters that it uses.  Only for a SELECT that a view answers."""
         assert self.view is not None
         ends = [p.ordinal for p in (self.limit, self.offset) if p is not None]
         return {*ends, *(i for a in self.lookups for i in a.parameters), *parameters_of(self.view.after)}
 
     def is_plain(self, parameters: int) -> bool:
-        """Are so many parameters, in their order, the key, and nothing else?"""
+        """Whether the lookups are exactly this number of parameters, in order."""
         return parameters == len(self.lookups) and is_plain(self.lookups)
 
     @property
@@ -132,7 +134,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Information:
-    """A SELECT from information_schema, over what the program has."""
+    """A SELECT from information_schema, over the program's own definitions."""
 
     query: BatchQuery
 
@@ -142,10 +144,10 @@ class Information:
 
 
 def as_batch(select: Select, reason: str = "") -> BatchQuery:
-    """A bound SELECT as a query for Spark, whether or not a view could answer it.
+    """Make a query for Spark from a bound SELECT, whether or not a view could answer it.
 
-    The key columns become filters; what the view does after a lookup becomes Sort and Limit.  (The one row
-    of an aggregate over nothing, `view.empty_row`, is still the caller's: it is due when the answer is empty.)
+    Lookups become filters; the view's order and limit become Sort and Limit.  If the answer is empty, the caller must
+    add `view.empty_row`, the row of an aggregate over no rows.
     """
     if select.view is None:
         assert select.batch is not None
@@ -168,9 +170,12 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
 
 @dataclass(frozen=True)
 class Item:
-    """One column of a SELECT without FROM.  kind: "value" has its value; "variable" names a system variable
-    (`name` without @@, scope "session", "global" or ""), "user_variable" one of the client's, "function" a
-    function of the session or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …)."""
+    """One column of a SELECT without FROM.
+
+    `kind` "value" has its value.  Kind "variable" names a system variable (`name` without @@; `scope` "session",
+    "global" or "").  Kind "user_variable" names one of the client's.  Kind "function" names a function of the session
+    or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …).
+    """
 
     field: Field
     kind: Literal["value", "variable", "user_variable", "function"] = "value"
@@ -181,7 +186,7 @@ class Item:
 
 @dataclass(frozen=True)
 class SelectItems:
-    """SELECT without FROM: one row of these; none when limit is 0."""
+    """SELECT without FROM: one row of these items, or none if `limit` is 0."""
 
     items: tuple[Item, ...]
     limit: int | None = None
@@ -189,8 +194,8 @@ class SelectItems:
 
 @dataclass(frozen=True)
 class Timed:
-    """A SELECT that asks for the time: `at(utc, offset)` is the command at a time, in a session whose clock is so
-    far ahead of UTC."""
+    """A SELECT that reads the clock.  `at(utc, offset)` returns the command for a time, in a session whose clock is
+    `offset` ahead of UTC."""
 
     at: Callable[[datetime, timedelta], Command]
     fields: tuple[Field, ...]
@@ -198,7 +203,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Explain:
-    """analyze: run it, and say what that took.  text: the statement that it explains."""
+    """EXPLAIN.  `analyze`: run the statement and report its cost.  `text`: the explained statement."""
 
     command: Command
     analyze: bool = False
@@ -207,8 +212,8 @@ class Explain:
 
 @dataclass(frozen=True)
 class Show:
-    """SHOW and DESCRIBE.  what: lower case with single spaces, without FULL, GLOBAL and SESSION ("tables",
-    "columns", "create table", "variables", "warnings", …).  target: the table, view or database named."""
+    """SHOW and DESCRIBE.  `what`: in lower case with single spaces, without FULL, GLOBAL and SESSION ("tables",
+    "columns", "create table", "variables", "warnings", …).  `target`: the named table, view or database."""
 
     what: str
     target: str = ""
@@ -221,8 +226,8 @@ class Show:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One SET: scope "session", "global", "user" (@x), or "" as written; name lower case.  The value is a
-    Python value, or an `Item` of another variable."""
+    """One assignment of SET.  `scope`: "session", "global", "user" (@x), or "" if not written.  `name`: in lower case.
+    `value`: a Python value, or an `Item` that reads another variable."""
 
     scope: str
     name: str
@@ -231,7 +236,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class SetVariable:
-    """SET …; SET NAMES is an assignment of `names`, SET [SESSION] TRANSACTION … one of `transaction`."""
+    """SET.  SET NAMES is an assignment to `names`; SET [SESSION] TRANSACTION is one to `transaction`."""
 
     assignments: tuple[Assignment, ...]
 
@@ -255,12 +260,12 @@ class DropDatabase:
 
 @dataclass(frozen=True)
 class Transaction:
-    """name: of a savepoint."""
+    """BEGIN, COMMIT, ROLLBACK, and the statements about savepoints.  `name`: of the savepoint."""
 
     what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
     name: str = ""
     read_only: bool = False
-    chain: bool = False  # COMMIT AND CHAIN: another one begins at once
+    chain: bool = False  # COMMIT AND CHAIN: the next transaction begins at once
 
 
 @dataclass(frozen=True)
@@ -273,13 +278,13 @@ class Kill:
 
 @dataclass(frozen=True)
 class FlushHosts:
-    """Addresses that were blocked for broken connections may connect again."""
+    """FLUSH HOSTS: addresses that were blocked after broken connections may connect again."""
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """A statement that there is nothing to do for: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment; `what` is its word,
-    tables those that it names."""
+    """A statement without effect: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment.  `what`: its word.  `tables`: those
+    that it names."""
 
     what: str
     tables: tuple[str, ...] = ()
@@ -287,7 +292,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class LockTables:
-    """LOCK TABLES; write: may only this session write the table?  Without tables UNLOCK TABLES."""
+    """LOCK TABLES, with (table, whether for WRITE); UNLOCK TABLES if `tables` is empty."""
 
     tables: tuple[tuple[str, bool], ...] = ()
 
@@ -298,7 +303,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:
-    """The names of the tables that the command defines in another way, empties or drops."""
+    """The names of the tables that the command redefines, empties or drops."""
     if isinstance(command, AlterTable):
         return (command.was.name,)
     if isinstance(command, Truncate):
@@ -310,8 +315,11 @@ def tables_changed(command: Command) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A statement with `parameters` question marks; `command` is what it will be (its parameters as they are,
-    or NULL where a plan must be made anew for each execution)."""
+    """A prepared statement with `parameters` question marks.
+
+    `command` has its result columns.  Its parameters stay parameters, or are NULL if each execution plans anew.
+    `binder` makes the command with values.
+    """
 
     command: Command
     parameters: int
@@ -319,7 +327,7 @@ class Prepared:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns of its result; none for a statement without one."""
+        """The columns of the result; empty for a statement without one."""
         if isinstance(self.command, Select | Timed | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
@@ -328,7 +336,7 @@ class Prepared:
 
 
 def bound_select(select: Select, values: Sequence[Any]) -> Select:
-    """The SELECT with its parameters' values."""
+    """Bind the values of a SELECT's parameters.  Raises error 1210 for a LIMIT or OFFSET that is not a row count."""
     lookups = tuple([a.bind(values) for a in select.lookups])
     view = select.view
     assert view is not None

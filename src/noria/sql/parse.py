@@ -1,7 +1,7 @@
-"""From text to commands: `parse` a text, `prepare` a statement with parameters, `bind` values to it.
+"""The entry to the language: `parse` a text to commands, `prepare` a statement with parameters, `bind` its values.
 
-Every way into the language starts here.  Keeps true: what is not understood whole is an SqlError that says what
-and where; binding never parses.
+Keeps true: a text that is not understood completely raises an SqlError that says what and where.  Binding never
+parses.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ Binder = Callable[[Sequence[Any]], Command]
 
 
 def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
-    """The commands of a text, which may hold several statements.  Parameters stay parameters; complete: only a view
-    may have some, and what is explained."""
+    """Return the commands of a text, which may hold several statements.  Parameters stay parameters.
+
+    `complete`: only CREATE VIEW and EXPLAIN may have parameters; others raise a syntax error.
+    """
     quick = literal_rows.insert(text, lambda head: prepare(head, catalog))
     if quick is not None:
         return [quick]
@@ -57,14 +59,14 @@ def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
 
 
 def _nothing(text: str) -> Nothing:
-    """A text of comments only; clients send such ones, and dumps are full of them."""
+    """The command of a text of comments only, as clients and dumps send.  Raises error 1065 for an empty text."""
     if not text.strip(" \t\r\n;"):
         raise SqlError(1065, "42000", "Query was empty")
     return Nothing("comment")
 
 
 def prepare(text: str, catalog: Catalog) -> Prepared:
-    """One statement, planned, whose parameters get their values by `bind`."""
+    """Plan one statement; `bind` sets the values of its parameters.  Raises SqlError for several statements."""
     statements = statements_of(tokenize(text))
     if len(statements) != 1:
         if not statements:
@@ -74,7 +76,7 @@ def prepare(text: str, catalog: Catalog) -> Prepared:
 
 
 def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
-    """The command with these values."""
+    """Return the command with these values.  Raises error 1210 if their number is wrong."""
     if len(values) != prepared.parameters:
         raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: {len(values)} values for "
                                       f"{prepared.parameters} parameters")
@@ -111,12 +113,12 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
 
 
 def _analyzes(tokens: list[Token]) -> bool:
-    """EXPLAIN ANALYZE: the statement is run."""
+    """Whether the statement is EXPLAIN ANALYZE."""
     return any(t.text.upper() == "ANALYZE" for t in tokens[1:-1][:2])
 
 
 def _explained(tokens: list[Token]) -> list[Token]:
-    """The statement after EXPLAIN [FORMAT = …] [EXTENDED]."""
+    """The tokens of the statement after EXPLAIN [EXTENDED | PARTITIONS | ANALYZE] [FORMAT = …]."""
     rest = tokens[1:]
     while rest and rest[0].text.upper() in ("EXTENDED", "PARTITIONS", "ANALYZE"):
         rest = rest[1:]
@@ -152,7 +154,7 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
         return _fixed(definitions.create(statement, tree, catalog))
     if isinstance(tree, exp.Drop):
         return _fixed(definitions.drop(statement, tree))
-    if isinstance(tree, exp.Condition):  # a bare name or expression: sqlglot takes it for a text of its own
+    if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
 
@@ -171,12 +173,12 @@ def _fixed(command: Command) -> tuple[Command, Binder]:
 
 
 def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
-    """The command of a write with parameters has NULL for each."""
+    """The command of a write has NULL for each parameter until it is bound."""
     return binder([None] * statement.parameters), binder
 
 
 def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
-    """A SELECT that asks for the time is planned anew for each."""
+    """The command of a SELECT that reads the clock: each execution plans it for its own time."""
     def planned(utc: datetime, offset: timedelta) -> tuple[Command, Binder, list[Any]]:
         now, more = clock.at(tree, statement.parameters, utc, offset)
         command, binder = _select(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
@@ -198,7 +200,7 @@ _SOME_TIME = datetime(2000, 1, 1)
 
 
 def _from_nothing(tree: exp.Select) -> bool:
-    """Has it no FROM?  FROM DUAL is none, and taken out."""
+    """Whether the SELECT has no FROM.  FROM DUAL counts as none and is removed."""
     source = tree.args.get("from_")
     if source is not None and not tree.args.get("joins") and isinstance(source.this, exp.Table):
         name = source.this.this

@@ -1,4 +1,4 @@
-"""Plans some SELECTs before a client sends one: Python runs code faster once it has run a few times.
+"""Plans some SELECTs before the first client does, because Python runs code faster after a few runs.
 
 Keeps true: no plan is kept.
 """
@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 class _Catalog:
-    """Implements query.context.Catalog."""
+    """A catalog of the two tables; implements `query.context.Catalog`."""
 
     def table(self, name: str) -> TableDef | None:
         return {"users": USERS, "posts": POSTS}.get(name)
@@ -36,5 +36,5 @@ class _Catalog:
 
 
 def plan_some(rounds: int = ROUNDS) -> list[Prepared]:
-    """Parse and plan SELECTS so many times, each time with other literals."""
+    """Parse and plan SELECTS `rounds` times, each time with other literals."""
     return [prepare(text.format(n=n), _Catalog()) for n in range(1, rounds + 1) for text in SELECTS]

@@ -1,4 +1,4 @@
-"""Decodes copied rows to values: all columns that a view shows, or those that a reader chooses.
+"""Decodes copied rows to values: all visible columns of a view, or those that a reader chooses.
 
 Keeps true: only chosen columns become values, and checks use codes.  So a read of few columns costs the same in a wide
 view as in a narrow one.
@@ -25,10 +25,9 @@ Row = tuple[Any, ...]
 
 
 class Decoder:
-    """Decode some columns of rows to Python values, column by column if there are several rows.
+    """Decodes some columns of rows to Python values, column by column if there are several rows.
 
-    fields: those of the columns that the view shows.  The rows follow each other from `start` on, each behind its
-    weight.
+    `fields`: of the view's visible columns.  `start`: the word at which the rows begin; each row follows its weight.
     """
 
     def __init__(self, fields: Sequence[Field], columns: Sequence[int], symbols: AttachedSymbols, start: int):
@@ -39,7 +38,7 @@ class Decoder:
         self._codes = itemgetter(*(at for at, _ in self._places)) if len(columns) > 1 else None
 
     def one(self, words: memoryview, checks: Sequence[Check]) -> list[Row]:
-        """`plain` of a single row."""
+        """`plain` for a single row."""
         for check in checks:
             if not check.test(words[self._start + check.column + 1]):
                 return []
@@ -54,7 +53,7 @@ class Decoder:
         return [tuple(row)]
 
     def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
-        """Of rows that count once and have no NULL."""
+        """Decode the rows that pass the checks.  Every row must have weight 1 and no NULL or error."""
         start = self._start
         taken: list[Any] = self._taken(words, rows, stride, checks) if checks else [
             words[at:start + rows * stride:stride].tolist() for at, _ in self._places]
@@ -63,14 +62,14 @@ class Decoder:
         return list(zip(*taken, strict=True))
 
     def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
-        """The same for rows with NULLs, weights or errors."""
+        """`plain` for rows with NULLs, other weights or errors; a row of weight n occurs n times."""
         weights, *taken = self._taken(words, rows, stride, checks, weights=True)
         columns = [[decode(c, t, self._symbols) for c in codes] for t, codes in zip(self._types, taken, strict=True)]
         return [row for weight, row in zip(weights, zip(*columns, strict=True), strict=True) for _ in range(weight)]
 
     def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check], weights: bool = False
                ) -> list[list[int]]:
-        """Codes of the columns, of the rows that pass."""
+        """The codes of the columns (after the weights, if wanted), for the rows that pass the checks."""
         start, places = self._start, [at for at, _ in self._places]
         stop = start + rows * stride
         taken = [words[at:stop:stride].tolist() for at in ([start, *places] if weights else places)]
@@ -83,7 +82,8 @@ class Decoder:
 
 def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: AttachedSymbols, through: Through | None
                  ) -> pa.Table:
-    """Columns of codes, and `__key`, as Arrow; through: some columns, and the rows that meet its checks."""
+    """Decode columns of codes to an Arrow table, with the rows' key ordinals as `__key`.  `through`: selects columns,
+    and the rows that pass its checks."""
     columns: Sequence[int] = range(len(fields))
     if through is not None:
         columns = through.columns
@@ -97,7 +97,7 @@ def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: A
 
 
 def decoder(field: Field, symbols: AttachedSymbols) -> Callable[[int], Any] | None:
-    """From a code that is neither NULL nor an error to the value; None where the code is the value."""
+    """A function from a code, neither NULL nor an error, to its value; None if the code is the value."""
     if field.type.kind is Kind.INT:
         return None
     if field.type.is_text and not field.type.is_bytes:

@@ -1,14 +1,14 @@
-"""The names of view files, the record that says where a view is, and the end of files whose writer is gone.
+"""The names of view files, the records that locate views, and the removal of files whose writer has ended.
 
-    <directory>/view.<name>/<epoch>-<creation>-<generation>.json             what the view is, and where: its record
+    <directory>/view.<name>/<epoch>-<creation>-<generation>.json             the view's record: columns and location
     <directory>/view.<name>/<epoch>-<creation>-<generation>.view, .stamps    of a view with files of its own
     <directory>/<epoch>-<number>-<words>.pool, .stamps                       shared by small views (`views/pool.py`)
 
 Numbers have a fixed width, so that the greatest name is the newest: a later epoch, or in one epoch the later
 creation, or the later generation of one creation.
 
-Keeps true: a record is there, whole, only after its memory serves; a record whose memory has another STATE is out of
-date.
+Keeps true: a record appears, complete, only after its memory serves.  A record is out of date if its memory has
+another STATE.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from noria.state import atomics
 from noria.state.mapped import map_file, no_room
 from noria.views.layout import DEAD, STATE
 
-VIEWS = "views"  # what directories of views are called, or begin with
+VIEWS = "views"  # the names of directories of views begin with this
 _STEM = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}[-.]")
 _STEM_LENGTH = 25
-_FOLDER = "view."  # the symbol table may share the directory
-_LONGEST_NAME = 200  # bytes of a file name that views may use; longer names are hashed
+_FOLDER = "view."  # a prefix, because the symbol table may share the directory
+_LONGEST_NAME = 200  # the most bytes of a view's name in a file name; longer names are hashed
 _POOL, _VIEW, _STAMPS, _RECORD = ".pool", ".view", ".stamps", ".json"
 
 
 @dataclass(frozen=True)
 class About:
-    """What a reader must know of a view.  symbols: the path of the symbol table of its text codes, relative to the
-    directory of the views; definition: the number of the definition that made the view."""
+    """The description of a view for readers.  `symbols`: the path of the symbol table of its text codes, relative to
+    the directory of the views.  `definition`: the number of the definition that made the view."""
 
     name: str
     fields: tuple[Field, ...]
@@ -52,8 +52,8 @@ class About:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a view's memory is: files relative to the directory, first words and numbers of words; and the STATE it
-    has as long as it is there."""
+    """The location of a view's memory: files relative to the directory, first words and numbers of words.  `serves`:
+    the STATE that the memory has while the view is there."""
 
     file: str
     first: int
@@ -66,8 +66,8 @@ class Spot:
 
 @dataclass(frozen=True)
 class Place:
-    """The names that one creation of a view uses.  home: the view's first name, where its memory is; records are where
-    its name is now."""
+    """The file names of one creation of a view.  `home`: the view's first name, whose folder has its memory.  Its
+    records are in the folder of its current name."""
 
     directory: str
     about: About
@@ -92,12 +92,12 @@ class Place:
         return os.path.join(self.folder, self._name(generation, ending))
 
     def paths(self, generation: int) -> tuple[str, str]:
-        """Of memory of its own and of its stamps."""
+        """The paths of the view's own memory and of its stamps."""
         view, stamps = (os.path.join(self._home, self._name(generation, e)) for e in (_VIEW, _STAMPS))
         return view, stamps
 
     def record(self, generation: int, spot: Spot) -> None:
-        """Tell readers where the view is from now on; SqlError where there is no room to."""
+        """Publish the view's new location to readers.  Raises SqlError if the file system is full."""
         path = self._path(generation, _RECORD)
         text = json.dumps({**_to_json(self.about), "spot": asdict(spot)})
         try:
@@ -116,13 +116,13 @@ class Place:
             raise no_room(e, self.folder, 0) from None
 
     def withdraw(self, generation: int) -> None:
-        """The record is out of date."""
+        """Remove a record that is out of date."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(generation, _RECORD))
 
     def remove_folder(self) -> None:
         for folder in {self.folder, self._home}:
-            with contextlib.suppress(OSError):  # another creation of the view lives there
+            with contextlib.suppress(OSError):  # another creation of the view uses the folder
                 os.rmdir(folder)
 
 
@@ -131,7 +131,7 @@ def stem(epoch: int, number: int) -> str:
 
 
 def pool_paths(directory: str, epoch: int, number: int, words: int) -> tuple[str, str]:
-    """Of a file that holds regions of so many words, and of its stamps."""
+    """The paths of a pool with regions of `words` words, and of its stamps."""
     path = os.path.join(directory, f"{stem(epoch, number)}-{words:x}")
     return path + _POOL, path + _STAMPS
 
@@ -144,7 +144,7 @@ def view_folder(directory: str, name: str) -> str:
 
 
 def newest_first(folder: str) -> list[str]:
-    """Paths of a view's records."""
+    """The paths of a view's records, newest first."""
     with contextlib.suppress(FileNotFoundError):
         return [os.path.join(folder, n) for n in sorted(os.listdir(folder), reverse=True) if n.endswith(_RECORD)]
     return []
@@ -160,7 +160,7 @@ def read_record(path: str) -> tuple[About, Spot]:
 
 
 def bury(directory: str, first: str) -> None:
-    """Mark all memory of views with a stem before `first` DEAD and delete it."""
+    """Mark all memory of views with a stem before `first` DEAD, and delete its files."""
     for path in _numbered(directory):
         name = os.path.basename(path)
         if name[:_STEM_LENGTH] >= first:
@@ -174,7 +174,7 @@ def bury(directory: str, first: str) -> None:
 
 
 def _kill(path: str, region: int) -> None:
-    """DEAD to every view in a file of regions of so many words; 0: a file of one view."""
+    """Mark every view in a file DEAD.  `region`: the words of a region of the file, or 0 for a file of one view."""
     backed = os.stat(path).st_blocks * 512 // 8
     if backed:
         words = map_file(path, "int64", writable=True)
@@ -183,14 +183,14 @@ def _kill(path: str, region: int) -> None:
 
 
 def creations(directory: str, epoch: int) -> int:
-    """How many numbers an earlier life of the same epoch has used."""
+    """The greatest number that an earlier writer of the same epoch has used; 0 for none."""
     own = f"{epoch:012x}-"
     names = map(os.path.basename, _numbered(directory))
     return max((int(n[len(own):_STEM_LENGTH], 16) for n in names if n.startswith(own)), default=0)
 
 
 def _numbered(directory: str) -> Iterator[str]:
-    """Every file of a life of a writer."""
+    """The paths of all files that writers have made."""
     for place in [directory, *_folders(directory)]:
         if os.path.isdir(place):
             yield from (os.path.join(place, n) for n in os.listdir(place) if _STEM.match(n))
@@ -203,7 +203,7 @@ def _folders(directory: str) -> list[str]:
 
 
 def names(directory: str) -> list[str]:
-    """Views that have records."""
+    """The names of the views that have records."""
     found = []
     for folder in _folders(directory):
         records = newest_first(folder)

@@ -1,7 +1,7 @@
-"""Encodes key values as the folded codes by which a view is looked up, in a process that may not intern texts.
+"""Encodes key values as the folded codes by which a view is looked up, in a process that must not intern texts.
 
-A value that no row can equal (NULL, a text that was never interned, 1.5 for an integer column) is no error.  The result
-is `Nothing` if no row of any view could match, else a code that no key has.
+A value that no row can equal is no error: NULL, 1.5 for an integer column, or a text that was never interned.  For a
+single key, `encode_key` raises `Nothing` for the first two; such a text has the code NO_ID, which no key has.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from noria.core.types import Field, Kind
 from noria.core.values import arrow_type, encode, from_arrow, texts_of
 from noria.state.symbols import AttachedSymbols
 
-NO_ID = -1  # the code of a text that is not in the symbol table: it may be in the base tables
+NO_ID = -1  # the code of a text that is not in the symbol table; it may still be in the base tables
 
 
 class Nothing(Exception):
-    """No row equals this key."""
+    """No row can equal this key."""
 
 
 def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
-    """A function from a Python value to its folded code."""
+    """A function from a Python value to its folded code.  It raises SqlError for a value of a wrong type."""
     type = field.type
 
     def text(value: Any) -> int:
@@ -62,7 +62,8 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
 
 
 def encode_key(key: Sequence[Any], encoders: Sequence[Callable[[Any], int]], fields: Sequence[Field]) -> list[int]:
-    """Folded codes of one key; raises Nothing where no row can equal it."""
+    """The folded codes of one key.  Raises Nothing if no row can equal it, and error 1210 for a wrong number of
+    values."""
     if len(key) != len(encoders):
         names = ", ".join(f.name for f in fields) or "none"
         raise SqlError(1210, "HY000", f"the key has {len(key)} values, but the view is looked up by: {names}")
@@ -76,7 +77,8 @@ def encode_key(key: Sequence[Any], encoders: Sequence[Callable[[Any], int]], fie
 
 def encode_columns(columns: Sequence[pa.Array | pa.ChunkedArray], fields: Sequence[Field], rows: int,
                    symbols: AttachedSymbols) -> tuple[Codes, npt.NDArray[np.bool_]]:
-    """Folded codes, shape (columns, keys), of Arrow key columns, and which keys hold a NULL."""
+    """The folded codes of Arrow key columns, of shape (columns, keys), and which keys hold a NULL.  Raises SqlError for
+    a wrong number of columns or a wrong type."""
     if len(columns) != len(fields):
         raise SqlError(1210, "HY000", f"the keys have {len(columns)} columns, but the view is looked up by "
                        f"{len(fields)}: {', '.join(f.name for f in fields)}")
@@ -116,11 +118,11 @@ def _wrong(value: Any, field: Field) -> SqlError:
     return incorrect_value(str(field.type), value, field.name, 1)
 
 
-_NO_SYMBOLS = cast(Symbols, None)  # where the type is known not to be text
+_NO_SYMBOLS = cast(Symbols, None)  # for types that are not text
 
 
 def key_columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
-    """Key columns and the number of keys."""
+    """The Arrow columns of keys in any supported form, and the number of keys."""
     if isinstance(keys, (pa.Table, pa.RecordBatch)):
         return (list(keys.columns), keys.num_rows) if fields else ([], keys.num_rows)
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):

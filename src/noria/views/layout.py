@@ -1,28 +1,27 @@
-"""Where things lie in a view's memory: one int64 array, a file or a region of one, so that a kernel takes one
-argument.
+"""The layout of a view's memory: one int64 array, a file or a region of one, so that a kernel needs one argument.
 
-    header | index: one slot word for each place of an open-addressing hash table | slab of blocks, and larger indexes
+    header | index: the slot words of an open-addressing hash table | slab of blocks, and larger indexes
 
-* slot: EMPTY, GONE (was taken; probing goes on past it), or hash bits and the word offset of the key's block
+* slot: EMPTY, GONE (removed; probing continues past it), or hash bits and the word offset of the key's block
 * block: version, row count and size class, the folded key, then for each row its weight and its columns
-* stamps, elsewhere: for each slot the tick of its last read, written by readers
+* stamps, in another file: for each slot the tick of its last read, written by readers
 
-Keeps true: a slot is changed by one release store, after its new block is whole.  A block that a slot showed
-is given version NO_VERSION before any other word of it is written again, and a version is never used twice:
-versions start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after copying a
-block has copied one whole version.
+Keeps true: one release store changes a slot, after its new block is complete.  When no slot refers to a block any
+more, its version becomes NO_VERSION before any other word of it changes.  A version is never used twice: versions
+start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after it copied a block has copied
+one complete version.
 
-A view with memory of its own gets a larger index there, of twice the slots, and its keys go over some at a time, as
-rows come: INDEXED says which indexes are in use.  A key's word is in the larger one before it is GONE from the smaller
-one, so a reader that looks in the smaller one first finds it; one that finds none looks at INDEXED again.  Slots are
-numbered over all indexes that the memory ever had, so a number is of one place for good, as its stamp is; numbers of an
-index that is no more in use show nothing.
+A view with memory of its own grows by a larger index there, of twice the slots.  Its keys move to it in steps, as rows
+arrive; INDEXED says which indexes are in use.  A key's word is in the larger index before it is GONE from the smaller
+one.  So a reader that searches the smaller one first finds the key; if it finds none, it reads INDEXED again.  Slots
+are numbered over all indexes that the memory ever had, so a number and its stamp always belong to one place.  Numbers
+of an index that is no longer in use have no entry.
 
-A region is used again by other views.  Its STATE has a number that is never used twice: a reader expects the
-number that it was told with the region's place, and looks at it again after all that it read.  STATE is DEAD or
-MOVED before another word of the region is written, and every version of the next view is greater than those of the
-last.  The number of slots is a region's for good, so that a reader who comes too late still finds slots where it
-looks for them, and in them only blocks of that region; the last PAD words of a region are no block's.
+Regions are reused by other views.  The number in STATE is never used twice.  A reader knows the number from the
+region's record, and compares it again after all its reads.  STATE is DEAD or MOVED before another word of the region
+changes, and every version of the next view is greater than those of the last.  A region's number of slots never
+changes.  So a late reader still finds slots at the same places, which refer only to blocks of that region.  No block
+includes the last PAD words of a region.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -35,22 +34,22 @@ from noria.kernels import njit
 # Words of the header.
 (MAGIC, STATE, TICK, READY, INDEXED, WIDTH, KEYS, FULL, FIRST, SLAB, LIVE, USED, TOP, ROOM, FREE_WORDS,
  VERSION) = range(16)
-# INDEXED: twice the power of two of the slots, and 1 while keys go to the next index; FIRST: slots of the first one;
-# LIVE: keys; USED: slots of the newest one that are not EMPTY
+# INDEXED: twice the log2 of the number of slots, plus 1 while keys move to the next index.  FIRST: slots of the first
+# index.  LIVE: keys.  USED: slots of the newest index that are not EMPTY.
 KEY_COLUMNS = 16  # positions of the key columns in a row
-FOLDS = 32  # 1 where the key column is CI text
+FOLDS = 32  # 1 for each key column that is CI text
 FREE_LISTS = 48  # for each size class the first free block, linked through the word after the version
 CLASSES = 160
-INDEXES = FREE_LISTS + CLASSES  # for each power of two where the index of so many slots is
+INDEXES = FREE_LISTS + CLASSES  # for each power of two the offset of the index with so many slots
 POWERS = 40
 EPOCH, HELD, MOST_USED, PASSED = range(INDEXES + POWERS, INDEXES + POWERS + 4)
-# HELD: distinct rows; MOST_USED: of USED, before there must be another index; PASSED: slots of the smaller index whose
-# keys have gone to the larger one
+# HELD: distinct rows.  MOST_USED: the limit of USED, beyond which another index is needed.  PASSED: slots of the
+# smaller index whose keys have moved to the larger one.
 INDEX = 256  # the first index starts here
-MAX_KEY = 16  # key columns of a view
+MAX_KEY = 16  # the most key columns of a view
 
 FORMAT = 0x4E4F524941_03  # "NORIA", layout 3
-BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; above them is the number
+BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; the bits above are the number
 STATE_BITS = 2
 STATES = (1 << STATE_BITS) - 1
 
@@ -58,7 +57,7 @@ EMPTY, GONE = 0, 1
 _OFFSET_BITS = 48
 OFFSET = (1 << _OFFSET_BITS) - 1
 NO_VERSION = -1
-COUNT = 1  # word of a block: rows, and above COUNT_BITS the size class
+COUNT = 1  # a word of a block: the number of rows, and from bit COUNT_BITS on the size class
 COUNT_BITS = 48
 COUNT_MASK = (1 << COUNT_BITS) - 1
 KEY = 2  # the first key word of a block
@@ -84,13 +83,13 @@ def seed():
 
 @njit(inline="always")
 def place(h, mask):
-    """The first slot to look at."""
+    """The first slot to probe."""
     return np.int64((h ^ (h >> _S29)) & np.uint64(mask))
 
 
 @njit(inline="always")
 def tag(h):
-    """The hash bits kept in a slot, in their place; the slot stays positive."""
+    """The hash bits of a slot word, in their position; the word stays positive."""
     return np.int64(h >> _S49) << _OFFSET_BITS
 
 
@@ -102,14 +101,14 @@ def first_slot(A, power):
 
 @njit(inline="always")
 def slots_in_use(A, indexed):
-    """The numbers of all slots of the indexes in use, as (first, one behind the last); indexed: a value of INDEXED."""
+    """The numbers of all slots of the indexes in use, as (first, last + 1).  `indexed`: a value of INDEXED."""
     first = first_slot(A, indexed >> 1)
     return first, first + (((indexed & 1) * 2 + 1) << (indexed >> 1))
 
 
 @njit(inline="always")
 def place_of(A, slot, indexed):
-    """The word of a slot of an index in use."""
+    """The word offset of a slot of an index in use."""
     number, power = slot + A[FIRST], indexed >> 1
     if number >> (power + 1):
         power += 1
@@ -118,14 +117,14 @@ def place_of(A, slot, indexed):
 
 @njit(inline="always")
 def class_words(c):
-    """Words of a block of a size class: four classes for each doubling."""
+    """The words of a block of a size class.  There are four classes for each doubling."""
     base = np.int64(_LEAST_BLOCK) << (c >> 2)
     return base + (base >> 2) * (c & 3)
 
 
 @njit
 def class_of(words):
-    """The least size class that holds so many words."""
+    """The least size class that holds `words` words."""
     octave = 0
     while (_LEAST_BLOCK << (octave + 1)) < words:
         octave += 1

@@ -1,7 +1,7 @@
-"""Kernels that group a delta's rows by key and merge them with the rows a key has.
+"""Kernels that group a delta's rows by key, and merge each group with the stored rows of its key.
 
-Keeps true: a key's rows are a bag without equal rows and without weights of zero; a negative weight is told,
-never stored.
+Keeps true: the stored rows of a key are distinct and have positive weights.  A negative weight is reported, never
+stored.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -58,15 +58,15 @@ from noria.views.slab_kernels import (
     withdraw,
 )
 
-_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # rows
-_MANY = 16  # from so many delta rows of one key on, a table finds equal rows
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # rows between a prefetch and its use
+_MANY = 16  # from this number of delta rows of one key on, a hash table finds equal rows
 
 
 # ------------------------------------------------------------------ grouping rows by key
 @njit
 def _look_ahead(A, S, table, size, cols, i, fold):
-    """Ask for the memory that later rows of the delta will need: first their slots, then their blocks and their
-    places in the table of groups."""
+    """Prefetch the memory that later rows of the delta need: first their slots, then their blocks and their places in
+    the table of groups."""
     for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
         if i + distance < cols.shape[1]:
             h = seed()
@@ -83,8 +83,10 @@ def _look_ahead(A, S, table, size, cols, i, fold):
 
 @njit
 def group_rows(A, S, cols, weights, fold):
-    """Lists of the delta's rows by key: for group g its slot, first row, row count and hash; next row of each
-    row.  Returns the number of groups."""
+    """Make lists of the delta's rows by key in scratch, and return the number of groups.
+
+    Each group has its slot (-1 if absent), first row, row count and hash; each row has the next row of its group.
+    """
     n = len(weights)
     slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
     table, size = LISTS + 5 * n, table_size(n)
@@ -118,7 +120,7 @@ def group_rows(A, S, cols, weights, fold):
 
 @njit(inline="always")
 def ask_ahead(A, S, g, groups):
-    """Ask for the memory of later groups: first their slots, then their blocks."""
+    """Prefetch the memory of later groups: first their slots, then their blocks."""
     if g + _SLOT_AHEAD < groups and S[LISTS + g + _SLOT_AHEAD] >= 0:
         prefetch(A, place_of(A, S[LISTS + g + _SLOT_AHEAD], A[INDEXED]))
     if g + _BLOCK_AHEAD < groups and S[LISTS + g + _BLOCK_AHEAD] >= 0:
@@ -127,7 +129,7 @@ def ask_ahead(A, S, g, groups):
 
 @njit
 def short_of_room(A, S, n, groups, new_absent):
-    """SLOTS_SHORT or WORDS_SHORT if publishing all groups might not fit, else DONE; NEED says how much."""
+    """Return DONE if all groups certainly fit; else SLOTS_SHORT or WORDS_SHORT, with the needed number in NEED."""
     slots, sizes = LISTS, LISTS + 2 * n
     words, fresh = 0, 0
     keys, width = A[KEYS], A[WIDTH]
@@ -161,7 +163,8 @@ def _same_row(R, at, cols, i, width):
 
 @njit
 def _merge_few(R, base, rows, width, cols, weights, i, S, links):
-    """Add the delta rows from i on to the rows at R[base:]; returns how many rows there are, zeros included."""
+    """Add the delta rows from `i` on to the rows at R[base:].  Returns the number of rows, including those of weight
+    zero."""
     stride = width + 1
     while i >= 0:
         at, end = base, base + rows * stride
@@ -179,7 +182,7 @@ def _merge_few(R, base, rows, width, cols, weights, i, S, links):
 
 @njit
 def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
-    """The same through a hash table of the rows: linear in old rows and delta rows together."""
+    """`_merge_few` with a hash table of the rows: its time is linear in the old rows and delta rows together."""
     stride = width + 1
     size = table_size(most)
     table = np.full(size, -1, np.int64)
@@ -212,7 +215,7 @@ def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
 
 @njit
 def _squeeze(R, base, rows, width):
-    """Drop rows of weight zero; returns how many are left, or -1 - n where row n's weight is negative."""
+    """Drop rows of weight zero.  Returns the number of rows left, or -1 - n if row n has a negative weight."""
     stride = width + 1
     left = 0
     for r in range(rows):
@@ -229,7 +232,8 @@ def _squeeze(R, base, rows, width):
 
 @njit
 def _fitting(A, block, c, rows):
-    """Move the merged rows of a large block to a smaller one if most of it stayed empty: (block, class)."""
+    """Move the merged rows of a block to a smaller one if at least half of it is empty.  Returns the block and its
+    class."""
     words = block_words(A[KEYS], A[WIDTH], rows)
     less = class_of(words)
     if 2 * class_words(less) > class_words(c) or A[TOP] + class_words(less) > A[ROOM]:
@@ -243,7 +247,7 @@ def _fitting(A, block, c, rows):
 
 @njit
 def _merge_in_scratch(A, P, S, n, g, cols, weights):
-    """The new version of a key with few rows: merged in scratch, then written to a block that fits."""
+    """Publish the new version of a key with few rows: merge in scratch, then write a block that fits."""
     slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
     keys, width = A[KEYS], A[WIDTH]
     rows = np.int64(0)
@@ -277,7 +281,7 @@ def _merge_in_scratch(A, P, S, n, g, cols, weights):
 
 @njit
 def _merge_in_block(A, P, S, n, g, cols, weights):
-    """The new version of a key with many rows: merged in its block."""
+    """Publish the new version of a key with many rows: merge in its new block."""
     slot, head, links = S[LISTS + g], S[LISTS + n + g], LISTS + 4 * n
     keys, width = A[KEYS], A[WIDTH]
     rows, fresh = np.int64(0), S[LISTS + 2 * n + g]
@@ -312,7 +316,7 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
 
 @njit
 def _blame(S, R, base, row, width):
-    """NEGATIVE, and the row in scratch."""
+    """Return NEGATIVE, with the row in scratch."""
     at = base + row * (width + 1)
     for j in range(min(width, MERGE_WORDS)):
         S[MERGE + j] = R[at + 1 + j]
@@ -321,7 +325,7 @@ def _blame(S, R, base, row, width):
 
 @njit
 def merge_group(A, P, S, n, g, cols, weights):
-    """Build and publish the new version of one group's key, which is in scratch if it is not in the view."""
+    """Build and publish the new version of one group's key.  If the key is not in the view, it must be in scratch."""
     most = S[LISTS + 2 * n + g]
     slot = S[LISTS + g]
     if slot >= 0:

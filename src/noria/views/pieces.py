@@ -1,8 +1,8 @@
-"""A full view without a key, in pieces: a write copies what it changes, not the whole view.
+"""Stores a large full view without a key in pieces, so that a write copies only the rows that it changes.
 
-Small, it is one block under the one empty key, which a reader copies as any key.  Beyond PIECES_WORDS every row has an
-entry of its own, by its hash, which is one column more in memory; `KEYS` is then 1 where the view has no key.  A reader
-of the whole goes over all entries and has one whole tick if TICK is even and the same before and after.
+A small one is a single block under the one empty key, and a reader copies it like any key.  Beyond PIECES_WORDS every
+row has an entry of its own under its hash.  The hash is an additional column in memory, and `KEYS` is 1 although the
+view has no key.  A reader copies all entries.  They belong to one tick if TICK is even, and the same before and after.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -49,14 +49,14 @@ from noria.views.read_kernels import (
     _is_plain,
 )
 
-PIECES_WORDS = 2**12  # of the slab of one block
-_TRIES = 8  # of a read between two ticks; then the worker answers
-_SPINS = 100_000  # looks at a tick that is being published: some tenths of a millisecond
+PIECES_WORDS = 2**12  # the most slab words of a view in one block
+_TRIES = 8  # attempts to read between two ticks; then the worker answers
+_SPINS = 100_000  # checks of a tick that is being published: some tenths of a millisecond
 
 
 @njit
 def with_hashes(cols):
-    """The columns and the hash of each row."""
+    """The columns, with the hash of each row as the last one."""
     width, n = cols.shape
     out = np.empty((width + 1, n), np.int64)
     for i in range(n):
@@ -70,13 +70,13 @@ def with_hashes(cols):
 
 @njit
 def words_of(width, rows):
-    """Slab words that so many rows take, each by itself."""
+    """The slab words of `rows` rows with an entry each."""
     return rows * class_words(class_of(block_words(1, width + 1, 1)))
 
 
 @njit
 def _copied(A, Q, width):
-    """Every entry's rows into Q, as far as they can be trusted: how many, -1: start again, -2: Q is too small."""
+    """Copy every entry's rows to Q.  Returns their number, -1 to start again, or -2 if Q is too small."""
     rows, at = np.int64(0), np.int64(ROWS_AT)
     indexed = load_acquire(A, INDEXED)
     first, end = slots_in_use(A, indexed)
@@ -104,7 +104,7 @@ def _copied(A, Q, width):
 
 @njit
 def read_whole(A, Q):
-    """All rows, as `read_kernels.read` gives those of a key; there is no entry to watch."""
+    """Copy all rows to Q, like `read_kernels.read` for a key.  The answer has no slot: no single entry has them."""
     A, Q = bare(A), bare(Q)
     for _ in range(_TRIES):
         if load_acquire(A, STATE) != Q[SERVES]:

@@ -1,11 +1,11 @@
-"""The memory of views: small views share files, a large one has files of its own.
+"""Allocates the memory of views: small views share files, a large one has files of its own.  Call `Pools.land`.
 
 A pool is a file of regions of one size, and a file of their stamps.  A view that outgrows its region moves to a larger
 one, then to memory of its own.  So a thousand small views need some dozens of mappings.
 
-Keeps true (`views/layout.py` says why readers need it): a region always has the same number of slots.  A region that is
-returned is DEAD or MOVED before another view gets it.  Each view in it gets a STATE number of its own, and versions
-beyond all that were used there.  A pool without views is deleted, except one of each size.
+Keeps true, since readers rely on it (`views/layout.py`): a region always has the same number of slots.  A returned
+region is DEAD or MOVED before another view gets it.  Each view in it gets a new STATE number, and versions beyond all
+that were used there.  A pool without views is deleted, except one of each size.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from noria.views.layout import FREE_LISTS, INDEX, INDEXES, LEAST_SLOTS, PAD, VER
 
 # (words of a region, slots of its index, regions of a file): whole pages, up to about a megabyte a file
 _SIZES = ((10 * 2**8, LEAST_SLOTS, 64), (40 * 2**8, 2**9, 16), (160 * 2**8, 2**12, 8))
-_ALL = 2**62  # slots, where none has a stamp
-_STAMPS = 2**29  # bytes of addresses for the stamps of one
-_RESERVE = 2**34  # bytes of addresses for a view of its own, four times what it needs once it needs more
+_ALL = 2**62  # "all" slots are stamped, for a full view, which has no stamps
+_STAMPS = 2**29  # bytes of reserved addresses for the stamps of one view
+_RESERVE = 2**34  # bytes of reserved addresses for a view with its own files, or four times its size if that is more
 
 
 def slots_of(slots: int, slab: int) -> int:
-    """How many slots memory for so many has."""
+    """The number of slots of the memory that `land` returns for this request."""
     return next((own for words, own, _ in _SIZES if _fits(words, own, slots, slab)), slots)
 
 
@@ -38,39 +38,39 @@ def _fits(words: int, own: int, slots: int, slab: int) -> bool:
 
 
 class Land(Protocol):
-    """Memory for one view and its stamps."""
+    """The memory of one view and its stamps."""
 
     words: Codes
     stamps: Codes
-    slots: int  # of the first index
-    grows: bool  # may there be larger indexes beside it?
+    slots: int  # the slots of the first index
+    grows: bool  # whether larger indexes fit beside it
 
     @property
     def room(self) -> int:
-        """Words that are backed."""
+        """The number of words that are backed by memory."""
 
     def back(self, words: int) -> bool:
-        """Make so many words usable; False where the view must move.  SqlError where there is no space."""
+        """Make the first `words` words usable; False if the view must move.  Raises SqlError if there is no space."""
 
     @property
     def stamped(self) -> int:
-        """Slots whose stamps are backed."""
+        """The number of slots whose stamps are backed by memory."""
 
     def back_stamps(self, slots: int) -> bool:
-        """Make the stamps of the first so many slots usable, where there are stamps; False and SqlError as above."""
+        """Make the stamps of the first `slots` slots usable; False and SqlError as in `back`."""
 
     def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
-        """Nobody uses these words and stamps any more, from `first` and from `stamp` on."""
+        """Return words from `first` and stamps from `stamp` on, which are no longer used, to the system."""
 
     def spot(self, serves: int) -> files.Spot | None:
-        """For readers; None in anonymous memory."""
+        """The location for readers; None for anonymous memory.  `serves`: the STATE of the view."""
 
     def release(self) -> None:
-        """The view is gone from here, and its STATE says so."""
+        """Return the memory.  Its STATE must already be DEAD or MOVED."""
 
 
 class Own:
-    """Files, or anonymous memory, for one view."""
+    """Files, or anonymous memory, of one view; implements `Land`."""
 
     grows = True
 
@@ -127,7 +127,7 @@ class Own:
 
 
 class _Pool:
-    """One file of regions."""
+    """One file of regions of one size, with the file of their stamps."""
 
     def __init__(self, paths: tuple[str, str] | None, size: tuple[int, int, int]):
         self.region, self.slots, self.regions = size
@@ -139,11 +139,11 @@ class _Pool:
             self.memory.unlink()
             raise
         self.free: list[int] = []
-        self.begun = 0  # regions that were ever used
+        self.begun = 0  # the number of regions that were ever used
         self.taken = 0
 
     def take(self) -> int:
-        """A region's number; SqlError where there is no space."""
+        """Allocate a region and return its number.  Raises SqlError if there is no space."""
         if not self.free:
             self.memory.back(8 * self.region * (self.begun + 1))
             self.free.append(self.begun)
@@ -162,7 +162,7 @@ class _Pool:
 
 @dataclass
 class Region:
-    """A part of a pool for one view."""
+    """A region of a pool, for one view; implements `Land`."""
 
     _owner: Pools
     _pool: _Pool
@@ -205,27 +205,28 @@ class Region:
 
 
 class Pools:
-    """The land of one writer's views.  path None: anonymous memory."""
+    """Allocates the memory of one writer's views.  `path` None: anonymous memory."""
 
     def __init__(self, path: str | None, epoch: int, numbers: itertools.count[int]):
         self._path, self._epoch, self._numbers = path, epoch, numbers
         self._pools: list[list[_Pool]] = [[] for _ in _SIZES]
         self._states = itertools.count(1)
-        self.version = epoch << 40  # no entry that was ever given back had a greater one
+        self.version = epoch << 40  # the greatest version in returned regions
 
     def number(self) -> int:
-        """One that no STATE had before."""
+        """A number that no STATE had before."""
         return next(self._states)
 
     def land(self, slots: int, slab: int, paths: tuple[str, str] | None, full: bool) -> Land:
-        """Room for an index of at least so many slots and so many words of slab."""
+        """Allocate memory for an index of at least `slots` slots and `slab` words.  Raises SqlError if there is no
+        space."""
         for size, pools in zip(_SIZES, self._pools, strict=True):
             if _fits(size[0], size[1], slots, slab):
                 return self._region(size, pools)
         return Own(paths, self._path or "", slots, slab, full)
 
     def _region(self, size: tuple[int, int, int], pools: list[_Pool]) -> Region:
-        """In the oldest pool that has one, so that younger ones become empty."""
+        """Allocate a region in the oldest pool that has a free one, so that younger pools become empty."""
         pool = next((p for p in pools if not p.full), None)
         if pool is None:
             paths = None

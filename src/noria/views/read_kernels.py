@@ -1,8 +1,8 @@
-"""Kernels of a view's readers: lock-free, for any number of processes, whole versions only (`views/layout.py`).
+"""Kernels of a view's readers: lock-free, for any number of processes, complete versions only (`views/layout.py`).
 
 Words that the writer may change during a read are loaded with acquire.  A copy is valid only if afterwards the block
-still has its version, the slot its word and the view its state: then the memory was not reused meanwhile.  Nothing of a
-block is trusted before that; a row count is checked before it is used as a length.
+still has its version, the slot its word and the view its state: then the memory was not reused meanwhile.  Before that
+no word of a block is trusted; a row count is checked before it is used as a length.
 
 The single-key kernels use one private array Q: their result, the key, then the rows.
 """
@@ -43,15 +43,15 @@ from noria.views.layout import (
     tag,
 )
 
-# Q: words of the answer, the number of visible columns, the view's state, the key, the rows.
+# Q: the words of the answer, the number of visible columns, the view's state, the key, the rows.
 ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES = range(6)  # SERVES: STATE while the memory is this view's
 ASKED = 8
 ROWS_AT = 24
 
-# What `read` returns.
+# The results of `read`.
 PLAIN, SPECIAL, MISS, ELSEWHERE, TOO_LARGE = range(5)
-_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys
-_TRIES = 10_000  # each failed try means that the writer got on; a reader that fails so often asks the worker
+_SLOT_AHEAD, _BLOCK_AHEAD = 16, 8  # keys between a prefetch and its use
+_TRIES = 10_000  # a try fails only if the writer made progress; after so many failures the worker answers
 
 
 @njit(inline="always")
@@ -72,7 +72,7 @@ def _has_key(A, block, Q):
 
 @njit(inline="always")
 def _locate_in(A, Q, power, h):
-    """(place, its word) of the key in Q in the index of 2**power slots; the place is -1 where there is none."""
+    """Find the key in Q in the index of 2**power slots.  Returns (word offset, word); the offset is -1 without one."""
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     t = tag(h)
     s = place(h, mask)
@@ -85,7 +85,7 @@ def _locate_in(A, Q, power, h):
             if _has_key(A, word & OFFSET, Q):
                 return index + s, word
             if load_acquire(A, index + s) != word:
-                continue  # the key was compared with a block that is free by now
+                continue  # the key was compared with a block that has been freed
         s = (s + 1) & mask
         looked += 1
     return np.int64(-1), np.int64(0)
@@ -93,7 +93,7 @@ def _locate_in(A, Q, power, h):
 
 @njit
 def _locate_anew(A, Q, indexed, h):
-    """(place, word, slot) where the smaller index, or the only one, did not have the key."""
+    """`_locate` after the smaller index, or the only one, did not have the key."""
     while True:
         power = indexed >> 1
         if indexed & 1:
@@ -113,7 +113,7 @@ def _locate_anew(A, Q, indexed, h):
 
 @njit(inline="always")
 def _locate(A, Q):
-    """(place, its word, slot number) of the key in Q; the place is -1 where there is none."""
+    """Find the key in Q.  Returns (word offset, word, slot number); the offset is -1 if it is absent."""
     h = _hash(A, Q)
     indexed = load_acquire(A, INDEXED)
     power = indexed >> 1
@@ -125,7 +125,7 @@ def _locate(A, Q):
 
 @njit
 def _stamp(A, P, slot):
-    """Leave the tick of this read; a full view (and a reader that may not write) has no stamps."""
+    """Write the tick of this read to the stamp.  A full view, and a reader without write access, has no stamps."""
     if len(P) > slot:
         tick = (load_acquire(A, TICK) + 1) >> 1
         if P[slot] != tick:
@@ -134,7 +134,7 @@ def _stamp(A, P, slot):
 
 @njit(inline="always")
 def _copy_version(A, at, word, width, Q):
-    """Copy the rows of one version; returns its number of rows, -1: try again, -2: Q is too small."""
+    """Copy the rows of one version to Q.  Returns their number, -1 to try again, or -2 if Q is too small."""
     block = word & OFFSET
     version = load_acquire(A, block)
     if version == NO_VERSION:
@@ -161,7 +161,7 @@ def _copy_version(A, at, word, width, Q):
 
 @njit
 def _is_plain(Q, rows, width):
-    """Every weight is one, and no visible value is NULL or an error."""
+    """Whether every weight is one, and no visible value is NULL or an error."""
     at = ROWS_AT
     for _ in range(rows):
         if Q[at] != 1:
@@ -175,7 +175,8 @@ def _is_plain(Q, rows, width):
 
 @njit
 def read(A, P, Q):
-    """The rows of the key in Q, into Q."""
+    """Copy the rows of the key in Q to Q.  Returns PLAIN, SPECIAL (NULLs, errors or weights), MISS, ELSEWHERE (the view
+    has moved) or TOO_LARGE (for Q)."""
     A, P, Q = bare(A), bare(P), bare(Q)
     for _ in range(_TRIES):
         if load_acquire(A, STATE) != Q[SERVES]:
@@ -202,14 +203,14 @@ def read(A, P, Q):
 
 @njit
 def entry_version(A, slot):
-    """The version a slot shows now; NO_VERSION where it shows none or the view is elsewhere.  Where another view has
-    the region now it has other versions."""
+    """The current version of a slot's entry; NO_VERSION if it has none or the view has moved.  If another view has the
+    region now, its versions differ."""
     state = load_acquire(A, STATE)
     if state & STATES != SERVING:
         return np.int64(NO_VERSION)
     indexed = load_acquire(A, INDEXED)
     if (slot + A[FIRST]) >> (indexed >> 1) == 0:
-        return np.int64(NO_VERSION)  # of an index that is no more in use
+        return np.int64(NO_VERSION)  # the slot's index is no longer in use
     word = load_acquire(A, place_of(A, slot, indexed))
     if word <= GONE:
         return np.int64(NO_VERSION)
@@ -220,7 +221,7 @@ def entry_version(A, slot):
 
 @njit
 def serves(A, state):
-    """Is the memory still the view's that had this state?"""
+    """Whether the memory still belongs to the view that had this state."""
     return load_acquire(A, STATE) == state
 
 
@@ -232,14 +233,14 @@ def stamp(A, P, slot):
 
 @njit
 def stable_tick(A):
-    """TICK while nothing is being published, else -1."""
+    """TICK, or -1 while a tick is being published."""
     tick = load_acquire(A, TICK)
     return np.int64(-1) if tick & 1 else tick
 
 
 @njit
 def _larger(out, ordinal, rows):
-    """The same with room for twice as much, and for `rows` more."""
+    """Copies of the arrays with room for twice as many rows, plus `rows`."""
     n = 2 * len(ordinal) + rows
     more, numbers = np.empty((len(out), n), np.int64), np.empty(n, np.int64)
     more[:, :len(ordinal)] = out
@@ -249,7 +250,7 @@ def _larger(out, ordinal, rows):
 
 @njit
 def _look_ahead(A, P, keys, i):
-    """Ask for the memory that later keys will need: first slots and stamps, then blocks."""
+    """Prefetch the memory that later keys need: first slots and stamps, then blocks."""
     power = A[INDEXED] >> 1
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     for distance in (_SLOT_AHEAD, _BLOCK_AHEAD):
@@ -268,9 +269,9 @@ def _look_ahead(A, P, keys, i):
 
 @njit
 def read_many(A, P, Q, keys, nothing):
-    """The visible columns of the rows of many keys: (status, how many rows, columns, key ordinals, missing).
+    """Read the visible columns of many keys' rows: (status, number of rows, columns, key ordinals, missing keys).
 
-    Each key is one whole version.  nothing: keys with a NULL, which equal nothing.
+    The rows of each key are one complete version.  `nothing`: keys with a NULL, which have no rows.
     """
     A, P, Q, keys, nothing = bare(A), bare(P), bare(Q), bare(keys), bare(nothing)
     n, width, visible = keys.shape[1], A[WIDTH], Q[VISIBLE]

@@ -1,8 +1,8 @@
-"""Reads views from any process of the host: no lock, no message, whole versions only (DESIGN section 5).
+"""Reads views from any process of the host: no lock, no message, complete versions only (DESIGN section 5).
 
-`attach(path)` returns `AttachedViews`; its `.view(name)` is an `AttachedView`, which looks keys up one by one (Python
+`attach(path)` returns `AttachedViews`; its `.view(name)` is an `AttachedView`.  It looks keys up one by one (Python
 values in, lists of row tuples out) or many at once (Arrow).  A missing key is a miss, which only the worker can answer.
-Rows are as the view has them: the caller applies order, limit and the row of an empty aggregate.
+The caller applies order and limit, and adds the row of an empty aggregate.
 
 Keeps true: an answer, even an empty one or an error, was read from memory that was still the view's afterwards, with a
 key that was encoded for that memory.  If the view has moved, the reader follows it and encodes the key again.  It never
@@ -53,31 +53,31 @@ from noria.views.read_kernels import (
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")
-NOTHING = -1  # beside the kernel's answers: no row can equal the key
+NOTHING = -1  # a status beside those of the kernel: no row can equal the key
 _NO_STAMPS = np.empty(0, np.int64)
-_NO_WORDS = np.zeros(INDEX, np.int64)  # of a view that is nowhere
-_NO_WORDS.flags.writeable = False  # as maps are: numba compiles each kernel once, and never while somebody waits
+_NO_WORDS = np.zeros(INDEX, np.int64)  # the memory of a view that does not exist
+_NO_WORDS.flags.writeable = False  # as maps are, so that numba compiles each kernel only once, and not during a read
 _NOWHERE = -1  # a STATE that no memory has
 _FIRST_ANSWER = 512  # words of the private copy; grows with the largest key
-_SLOT_BITS = 40  # of a handle; above are the number of the file it is of
-_FOLLOWS = 100  # files a reader opens for one lookup before it calls it a miss
-_CHOICES = 64  # of columns, of which it is remembered how they are read
-_TICK_TRIES = 16  # of a read over several keys to fall between two ticks
+_SLOT_BITS = 40  # the slot's bits of a handle; those above are the serial number of the view's memory
+_FOLLOWS = 100  # the most files that a reader opens for one lookup before it reports a miss
+_CHOICES = 64  # the most cached decoders of chosen columns
+_TICK_TRIES = 16  # attempts to read several keys between the same two ticks
 
 
 class LargeAnswer(Exception):
-    """A key has more rows than whoever attached wants as Python values in one go: `lookup_table` has them all."""
+    """A key has more rows than `attach` allows as Python values at once.  `lookup_table` returns them all."""
 
 
 class _File:
-    """A file of views and its stamps, mapped until no view of this process is in it."""
+    """A file of views and its stamps, mapped as long as a view of this process is in it."""
 
     def __init__(self, words: Codes, stamps: Codes):
         self.words, self.stamps = words, stamps
 
 
 class AttachedView:
-    """One view; follows its writer to other memory, and to new columns should it be created again."""
+    """One view.  It follows the view to other memory, and to other columns if the view is created again."""
 
     def __init__(self, directory: AttachedViews, name: str):
         self.name = name
@@ -91,13 +91,13 @@ class AttachedView:
 
     # -------------------------------------------------------------- memory
     def detach(self) -> None:
-        """Let go of the memory; a lookup looks for the view anew."""
+        """Release the memory; the next lookup searches for the view again."""
         self._words: Codes = _NO_WORDS
         self._stamps: Codes = _NO_STAMPS
         self._file: _File | None = None
         self._serves = _NOWHERE
         self._answer[SERVES] = _NOWHERE
-        self._choosing: dict[tuple[int, ...], Decoder] = {}  # of some columns
+        self._choosing: dict[tuple[int, ...], Decoder] = {}  # by the chosen columns
         self._texts = self._pieces = False
         self._swept = -1
         if len(self._answer) > _FIRST_ANSWER:
@@ -109,10 +109,10 @@ class AttachedView:
         self._q = memoryview(self._answer.data).cast("B").cast("q")
 
     def _follow(self) -> bool:
-        """Find where the view is now; False where it is nowhere."""
+        """Find the view's current memory; False if it has none."""
         self.detach()
         for path in files.newest_first(self._folder):
-            with suppress(FileNotFoundError, ValueError):  # moved: the listing is older than the files
+            with suppress(FileNotFoundError, ValueError):  # the view moved after the listing
                 about, spot = files.read_record(path)
                 file = self._directory.file(spot, about.full)
                 words = file.words[spot.first:spot.first + spot.words]
@@ -144,11 +144,11 @@ class AttachedView:
         self._stamps = _NO_STAMPS if about.full else file.stamps[spot.first_stamp:spot.first_stamp + spot.slots]
 
     def _read(self, key: Sequence[Any]) -> int:
-        """Find the key's rows where the view is now.  PLAIN, SPECIAL, MISS or NOTHING."""
+        """Copy the key's rows from the view's current memory.  Returns PLAIN, SPECIAL, MISS or NOTHING."""
         for _ in range(_FOLLOWS):
             try:
                 status = self._kernel() if self._ask(key) else NOTHING
-            except (SqlError, FileNotFoundError):  # of a column as it was, of texts that went with their worker
+            except (SqlError, FileNotFoundError):  # perhaps for an outdated column, or the texts of an ended worker
                 if self._serving():
                     raise
                 status = ELSEWHERE
@@ -166,11 +166,11 @@ class AttachedView:
         return int(kernels.read(self._words, self._stamps, self._answer))
 
     def _serving(self) -> bool:
-        """Is the view still where this object looks?"""
+        """Whether the view is still in the memory that this object reads."""
         return bool(kernels.serves(self._words, self._serves))
 
     def _ask(self, key: Sequence[Any]) -> bool:
-        """Put the key's codes where the kernel wants them; False where no row can equal the key."""
+        """Write the key's codes to the kernel's array; False if no row can equal the key."""
         try:
             if self._int_key and len(key) == 1 and type(key[0]) is int:
                 self._q[ASKED] = key[0]
@@ -187,18 +187,18 @@ class AttachedView:
         self._answer, self._q = larger, memoryview(larger.data).cast("B").cast("q")
 
     def refresh(self) -> None:
-        """Follow the view, should it have moved."""
+        """Follow the view if it has moved."""
         if not self._serving():
             self._follow()
 
     @property
     def there(self) -> bool:
-        """Was there memory of the view when this object last looked for it?"""
+        """Whether the view had memory when this object last searched for it."""
         return self._file is not None
 
     def _settled(self, read: Callable[[], T], missed: T) -> T:
-        """What `read` gives, with no string swept while it found keys, copied rows and decoded them; `missed` while
-        the writer sweeps."""
+        """Run `read` so that no string is swept while it encodes keys, copies rows and decodes them.  Returns `missed`
+        while the writer sweeps strings."""
         for _ in range(_TICK_TRIES):
             texts, serial = self._texts, self._serial
             before = self._symbols.sweeps() if texts else 0
@@ -209,7 +209,7 @@ class AttachedView:
             except UnicodeDecodeError:
                 if not texts or (serial == self._serial and self._symbols.sweeps() == before):
                     raise
-                continue  # bytes that were moving
+                continue  # the bytes were being moved
             if texts == self._texts and (not texts or (
                     serial == self._serial and self._symbols.sweeps() == before)):
                 self._swept = before
@@ -218,17 +218,17 @@ class AttachedView:
 
     # -------------------------------------------------------------- one key
     def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Row] | None:
-        """The visible columns of a key's rows as Python values, None for a miss.  through: some of them, of some rows.
+        """The visible columns of a key's rows as Python values; None for a miss.  `through`: selects columns and rows.
 
-        A value that nothing equals (NULL, 1.5 for an INT column) finds no rows.  SqlError 1690 where a row
-        holds an evaluation error; LargeAnswer for more rows than `attach` was told.
+        A value that no row can equal (NULL, 1.5 for an INT column) finds no rows.  Raises SqlError 1690 if a row
+        holds an evaluation error, and LargeAnswer for more rows than `attach` allows.
         """
         try:
             rows = self._lookup(key, through)
-            if not self._texts or self._symbols.sweeps() == self._swept:  # as before the rows were looked for
+            if not self._texts or self._symbols.sweeps() == self._swept:  # no sweep since the view was opened or read
                 return rows
         except UnicodeDecodeError:
-            pass  # bytes that were moving; if they were not, `_settled` raises it again
+            pass  # the bytes were being moved; if not, `_settled` raises it again
         return self._settled(lambda: self._lookup(key, through), None)
 
     def _lookup(self, key: Sequence[Any], through: Through | None) -> list[Row] | None:
@@ -265,8 +265,8 @@ class AttachedView:
         return chosen_table(rows, ordinal, self._shown, self._symbols, through)
 
     def lookup_entry(self, key: Sequence[Any], through: Through | None = None) -> tuple[list[Row], int, int] | None:
-        """`lookup` for a cache in front of this view: (rows, handle, version), None for a miss.  The rows are those
-        of exactly this version; where the key has no entry (a full view without rows for it) the handle is -1."""
+        """`lookup` for a cache in front of this view: (rows, handle, version), or None for a miss.  The rows are those
+        of exactly this version.  If a full view has no entry for the key, handle and version are -1."""
         self._q[SLOT] = -1
         rows = self.lookup(key, through)
         slot = self._q[SLOT]
@@ -276,7 +276,7 @@ class AttachedView:
             rows, NO_VERSION, NO_VERSION)
 
     def _plain_rows(self, rows: int) -> list[Row]:
-        """Rows of which each counts once and has no NULL."""
+        """Decode rows that have weight 1 and no NULL or error."""
         decoders = self._decoders
         if rows == 1:
             row = self._q[self._first].tolist()
@@ -296,7 +296,7 @@ class AttachedView:
         return out
 
     def _special_rows(self) -> list[Row]:
-        """The same for rows with NULLs, weights or errors."""
+        """Decode rows with NULLs, other weights or errors."""
         if self._q[ROWS] > self._most:
             raise LargeAnswer
         symbols = cast(Symbols, self._symbols)
@@ -309,9 +309,11 @@ class AttachedView:
 
     # -------------------------------------------------------------- codes and versions, for caches
     def lookup_codes(self, key: Sequence[Any]) -> Codes | None:
-        """The codes of a key's rows, shape (rows, columns), hidden ones too; None for a miss.  Codes of text mean
-        something to `decode_rows` until the next lookup, which may find the view with other symbols, and until the
-        writer sweeps its strings."""
+        """The codes of a key's rows, of shape (rows, columns), including hidden columns; None for a miss.
+
+        `decode_rows` can decode text codes until the next lookup, which may find the view with other symbols, and until
+        the writer sweeps its strings.
+        """
         status = self._read(key)
         if status == NOTHING:
             return np.empty((0, len(self.fields)), np.int64)
@@ -333,26 +335,26 @@ class AttachedView:
         return (self._serial << _SLOT_BITS) | self._q[SLOT]
 
     def version(self, handle: int) -> int:
-        """The version that the entry of a handle shows now, -1 where it is gone.  Equal to an earlier answer: the
-        rows are the same.  Versions are never used twice: another key in the entry's place has another one."""
+        """The current version of a handle's entry, or -1 if it was removed.  An equal version means equal rows.
+        Versions are never used twice, so another key in the same slot has another version."""
         if handle >> _SLOT_BITS != self._serial:
             return NO_VERSION
         version: int = kernels.entry_version(self._words, handle & ((1 << _SLOT_BITS) - 1))
         return version
 
     def copy(self, key: Sequence[Any]) -> tuple[int, int, Codes] | None:
-        """(handle, version, rows as of `lookup_codes`) of a key that has an entry; None: miss or no entry.
-        The rows are those of exactly this version."""
+        """(handle, version, rows like `lookup_codes`) of a key; None for a miss or a key without an entry.  The rows
+        are those of exactly this version."""
         handle = self.locate(key)
         return None if handle is None else (handle, self._q[ENTRY_VERSION], self._rows_copied())
 
     def stamp(self, handle: int) -> None:
-        """Leave a read stamp, for hits in a cache in front of this view."""
+        """Write a read stamp, for a hit in a cache in front of this view."""
         if handle >> _SLOT_BITS == self._serial:
             kernels.stamp(self._words, self._stamps, handle & ((1 << _SLOT_BITS) - 1))
 
     def decode_rows(self, codes: Codes) -> list[Row]:
-        """Python values of the visible columns of rows as `lookup_codes` gives them."""
+        """Decode the visible columns of rows from `lookup_codes` to Python values."""
         symbols = cast(Symbols, self._symbols)
         return [tuple(decode(code, f.type, symbols) for code, f in zip(row, self._shown, strict=True))
                 for row in codes[:, :self.visible].tolist()]
@@ -362,16 +364,16 @@ class AttachedView:
                     ) -> tuple[pa.Table, Mask]:
         """The visible columns of many keys' rows, with `__key`, the ordinal of each row's key; and which keys miss.
 
-        keys: a table or batch of key columns by position, an array for a single one, or a list of tuples.
-        With whole_ticks all keys are read between the same two ticks; where the writer is too busy for that,
-        every key is called missing: the worker will answer.  Without, each key is whole by itself.  nulls: a
-        NULL in a key equals NULL, where else it equals nothing.
+        `keys`: a table or batch of key columns by position, an array for a single column, or a list of tuples.
+        With `whole_ticks`, all keys are read between the same two ticks.  If the writer is too busy for that, every key
+        is reported missing, so that the worker answers.  Without it, only each key by itself is one version.
+        `nulls`: a NULL in a key equals NULL; otherwise it equals nothing.
         """
         found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls, through), None)
         return found if found is not None else self.missed(keys, through)
 
     def missed(self, keys: Any, through: Through | None = None) -> tuple[pa.Table, Mask]:
-        """What `lookup_many` gives where it finds none of the keys."""
+        """The result of `lookup_many` if all keys miss."""
         rows = keys.num_rows if isinstance(keys, (pa.Table, pa.RecordBatch)) else len(keys)
         none = np.empty((self.visible, 0), np.int64)
         return chosen_table(none, _NO_STAMPS, self._shown, self._symbols, through), np.ones(rows, np.bool_)
@@ -382,7 +384,7 @@ class AttachedView:
             try:
                 columns, rows = key_columns(keys, self.key_fields)
                 codes, nothing = encode_columns(columns, self.key_fields, rows, self._symbols)
-            except Exception:  # whatever Arrow cannot make of them: they may be of the view's last columns
+            except Exception:  # any error of Arrow: the keys may be meant for newer columns of the view
                 if self._serving():
                     raise
                 status = ELSEWHERE
@@ -398,7 +400,7 @@ class AttachedView:
         return None
 
     def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
-        """What the kernel found, with status PLAIN, ELSEWHERE or (no time between two ticks) MISS."""
+        """Run the kernel for many keys.  The status is PLAIN, ELSEWHERE, or MISS if no read fell between two ticks."""
         if self._pieces:
             return self._whole_for(codes.shape[1])
         tries = 0
@@ -417,7 +419,7 @@ class AttachedView:
                 return (MISS, *found[1:])
 
     def _whole_for(self, times: int) -> tuple[int, int, Codes, Codes, Mask]:
-        """All rows for each of so many empty keys, as `_read_many` gives them."""
+        """All rows of a view in pieces, for each of `times` empty keys, in the form of `_read_many`."""
         while (status := int(pieces.read_whole(self._words, self._answer))) == TOO_LARGE:
             self._enlarge()
         missing = np.zeros(times, np.bool_)
@@ -428,14 +430,14 @@ class AttachedView:
         return PLAIN, n * times, np.tile(rows, times), np.repeat(np.arange(times), n), missing
 
     def tick(self) -> int | None:
-        """The last tick published, None while one is being published: equal before and after reads over several
-        views means that they belong together."""
+        """The last published tick; None while one is being published.  Reads over several views are consistent if it is
+        the same before and after them."""
         tick: int = kernels.stable_tick(self._words)
         return None if tick < 0 else tick >> 1
 
 
 class AttachedViews:
-    """The views of a directory.  most: rows that `lookup` makes Python values of."""
+    """The views of a directory.  `most`: the most rows that `lookup` decodes to Python values."""
 
     def __init__(self, path: str, most: int = sys.maxsize):
         self.path, self.most = path, most
@@ -444,7 +446,7 @@ class AttachedViews:
         self._symbols: dict[tuple[str, int], AttachedSymbols] = {}
 
     def view(self, name: str) -> AttachedView:
-        """KeyError where there is no such view (yet)."""
+        """Attach a view.  Raises KeyError if it does not exist (yet)."""
         found = self._views.get(name)
         if found is None:
             found = self._views[name] = AttachedView(self, name)
@@ -454,34 +456,34 @@ class AttachedViews:
         return files.names(self.path)
 
     def refresh(self) -> None:
-        """Unmap files that are out of use, of views that were not read since, so that their memory is free."""
+        """Follow all views that have moved, so that their old files are unmapped and the memory becomes free."""
         for view in self._views.values():
             view.refresh()
 
     def forget(self, name: str) -> AttachedView | None:
-        """Unmap a view that was dropped, whoever still holds the object, which is returned."""
+        """Unmap a dropped view and return its object, even if others still hold it."""
         view = self._views.pop(name, None)
         if view is not None:
             view.detach()
         return view
 
     def file(self, spot: files.Spot, full: bool) -> _File:
-        """The file of a view, mapped once for all views in it."""
+        """The file of a view, mapped once for all views in it, with its stamps unless the view is full."""
         found = self._files.get(spot.file)
         if found is None:
             path = os.path.join(self.path, spot.file)
             found = self._files[spot.file] = _File(map_file(path, np.int64), _NO_STAMPS)
         if not full and not len(found.stamps):
-            with suppress(PermissionError):  # reads of this process do not keep keys warm
+            with suppress(PermissionError):  # then reads of this process do not protect keys from eviction
                 found.stamps = map_file(os.path.join(self.path, spot.stamps), np.int64, writable=True)
         return found
 
     def symbols(self, path: str | None) -> AttachedSymbols:
-        """The symbol table of a writer's life; earlier lives are let go."""
+        """The symbol table of the current writer; tables of earlier writers are released."""
         if path is None:
             raise ValueError(f"the views in {self.path} have no symbol table that other processes can read")
         path = os.path.normpath(os.path.join(self.path, path))
-        life = os.stat(os.path.join(path, "starts")).st_ino  # a server that starts again numbers its lives from 1 again
+        life = os.stat(os.path.join(path, "starts")).st_ino  # the path alone may repeat after a restart of the server
         found = self._symbols.get((path, life))
         if found is None:
             found = AttachedSymbols(path)
@@ -490,10 +492,10 @@ class AttachedViews:
 
 
 def attach(path: str, most: int = sys.maxsize) -> AttachedViews:
-    """The views under the directory that their writer was given."""
+    """Attach the views in their writer's directory.  `most`: see `AttachedViews`."""
     return AttachedViews(path, most)
 
 
 def _even(sweeps: int) -> int:
-    """A count of sweeps to compare with; -1, which no count is, while strings are swept."""
+    """The count of sweeps for a later comparison; -1, which never equals a count, while strings are swept."""
     return -1 if sweeps & 1 else sweeps

@@ -1,7 +1,7 @@
-"""Kernels of a view's one writer over the view's memory: keys, slots, blocks, free space, publishing.
+"""Kernels of a view's only writer over the view's memory: keys, slots, blocks, free space, publishing.
 
-`views/layout.py` has the rules that they keep.  Scratch is one int64 array that all views of a worker share.  It
-holds a key to look up, the rows of one key to merge, and lists of rows by key.
+They keep the rules of `views/layout.py`.  Scratch is one int64 array that all views of a worker share.  It holds a key
+to look up, the rows of one key to merge, and lists of rows by key.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -44,16 +44,16 @@ from noria.views.layout import (
     tag,
 )
 
-# What apply and fill return; details are in the first scratch words.
+# The results of apply and fill; details are in the first scratch words.
 DONE, SLOTS_SHORT, WORDS_SHORT, NEGATIVE, PRESENT, STRAY, PASSED_ALL = range(7)
 
-# Scratch: the header, one key, merge space, then lists for n rows.
+# Scratch: header, one key, merge space, then lists for n rows.
 NEED, BAD_ROW = range(2)
 ASKED = 8
 MERGE = ASKED + MAX_KEY
 MERGE_WORDS = 4096
 LISTS = MERGE + MERGE_WORDS
-PER_ROW = 9  # scratch words for each row: slot, head, count, hash, next, up to four of a table
+PER_ROW = 9  # scratch words for each row: slot, head, count, hash, next, and up to four of a hash table
 
 
 @njit(inline="always")
@@ -63,7 +63,7 @@ def folded(fold, folds, code):
 
 @njit(inline="always")
 def row_key(A, cols, i, fold, S):
-    """The folded key of a row into scratch; its hash."""
+    """Write the folded key of a row to scratch; return its hash."""
     h = seed()
     for j in range(A[KEYS]):
         code = folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i])
@@ -92,7 +92,7 @@ def _block_has_key(A, block, S):
 
 @njit
 def same_key(A, a, i, a_is_keys, fold, S):
-    """Is the key of group head i the key in scratch?"""
+    """Whether row (or key, with `a_is_keys`) i of `a` has the key in scratch."""
     for j in range(A[KEYS]):
         at = j if a_is_keys else A[KEY_COLUMNS + j]
         if folded(fold, A[FOLDS + j], a[at, i]) != S[ASKED + j]:
@@ -133,7 +133,7 @@ def find(A, h, S):
 
 @njit
 def vacant(A, h):
-    """The slot where an absent key goes: in the newest index."""
+    """A slot for an absent key, in the newest index."""
     power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     s = place(h, mask)
@@ -144,14 +144,14 @@ def vacant(A, h):
 
 @njit(inline="always")
 def shown(A, slot):
-    """A slot's word."""
+    """The word of a slot."""
     return A[place_of(A, slot, A[INDEXED])]
 
 
 # ------------------------------------------------------------------ blocks
 @njit
 def take(A, c):
-    """A free block of the class; the caller knows that there is room."""
+    """Allocate a block of the class; the caller has checked that there is room."""
     block = A[FREE_LISTS + c]
     if block:
         A[FREE_LISTS + c] = A[block + COUNT]
@@ -164,7 +164,7 @@ def take(A, c):
 
 @njit
 def free(A, block):
-    """Give a block back that no slot shows any more."""
+    """Free a block to which no slot refers any more."""
     c = A[block + COUNT] >> COUNT_BITS
     store_release(A, block, NO_VERSION)
     fence()
@@ -175,7 +175,7 @@ def free(A, block):
 
 @njit
 def publish(A, P, slot, h, block, rows, c):
-    """Show a whole block: in the key's slot, or in a new one (slot -1)."""
+    """Publish a complete block in the key's slot, or in a new one (slot -1), and free the old block."""
     A[VERSION] += 1
     A[block + COUNT] = rows | (c << COUNT_BITS)
     store_release(A, block, A[VERSION])
@@ -199,7 +199,7 @@ def publish(A, P, slot, h, block, rows, c):
 
 @njit
 def withdraw(A, slot):
-    """The key is in the view no more."""
+    """Remove a slot's key from the view."""
     at = place_of(A, slot, A[INDEXED])
     block = A[at] & OFFSET
     store_release(A, at, GONE)
@@ -209,9 +209,9 @@ def withdraw(A, slot):
     power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     s = at - index
-    if s < 0 or s > mask:  # of the smaller index, into which nothing goes any more
+    if s < 0 or s > mask:  # in the smaller index, which gets no new keys
         return
-    if A[index + ((s + 1) & mask)] == EMPTY:  # then no key is probed for beyond this slot
+    if A[index + ((s + 1) & mask)] == EMPTY:  # then no probe continues past this slot
         while A[index + s] == GONE:
             store_release(A, index + s, EMPTY)
             A[USED] -= 1
@@ -220,6 +220,6 @@ def withdraw(A, slot):
 
 @njit
 def give_back(A, block, c):
-    """Free a block that was taken and never shown."""
+    """Free a block that was allocated but never published."""
     A[block + COUNT] = c << COUNT_BITS
     free(A, block)

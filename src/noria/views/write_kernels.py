@@ -1,8 +1,8 @@
-"""Kernels of a view's one writer: apply a delta, fill and evict keys, look up, copy into larger memory.
+"""Kernels of a view's only writer: apply a delta, fill and evict keys, look up, copy to larger memory.
 
-`apply` and `fill` first group the rows by key in scratch memory and count the room that is needed.  If there is room,
-they build and publish one key after the other (`views/layout.py` has the rules).  So they change nothing, or
-everything, or end with a violation.
+`apply` and `fill` first group the rows by key in scratch memory and compute the room that they need.  If there is room,
+they build and publish one key after the other, by the rules of `views/layout.py`.  So they apply all changes or none,
+unless they report a violation.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -66,14 +66,14 @@ from noria.views.slab_kernels import (
     withdraw,
 )
 
-PASS = 16  # slots of an index that is being replaced, for each row: all have passed long before the larger one is full
-_AHEAD = 12  # slots
+PASS = 16  # slots of a replaced index that each row moves, so that all have moved long before the larger one is full
+_AHEAD = 12  # slots between a prefetch and its use
 
 
-# ------------------------------------------------------------------ what the writer calls
+# ------------------------------------------------------------------ called by the writer
 @njit
 def apply(A, P, S, cols, weights, fold):
-    """Add a delta; rows of keys that are missing in a partial view are dropped."""
+    """Add a delta.  Rows of keys that are missing in a partial view are dropped.  Returns a code of `slab_kernels`."""
     A, P, S, cols, weights, fold = bare(A), bare(P), bare(S), bare(cols), bare(weights), bare(fold)
     n = len(weights)
     if A[INDEXED] & 1 and _pass(A, P, PASS * n):
@@ -97,7 +97,8 @@ def apply(A, P, S, cols, weights, fold):
 
 @njit
 def _group_fill(A, S, n, keys, cols, weights, fold):
-    """Groups are the asked keys, in order; lists of their rows.  DONE, PRESENT or STRAY."""
+    """Make lists of the rows by key; the groups are `keys`, in order.  Returns DONE, PRESENT (a key is present or given
+    twice) or STRAY (a row has none of the keys)."""
     slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
     table, size = LISTS + 5 * n, table_size(n)
     S[table:table + size] = -1
@@ -132,7 +133,7 @@ def _group_fill(A, S, n, keys, cols, weights, fold):
 
 @njit
 def fill(A, P, S, keys, cols, weights, fold):
-    """Make missing keys present with exactly these rows."""
+    """Make missing keys present with exactly these rows.  Returns a code of `slab_kernels`."""
     A, P, S, keys = bare(A), bare(P), bare(S), bare(keys)
     cols, weights, fold = bare(cols), bare(weights), bare(fold)
     groups = keys.shape[1]
@@ -152,7 +153,7 @@ def fill(A, P, S, keys, cols, weights, fold):
 
 @njit
 def evict(A, S, keys, fold):
-    """Make keys missing; returns words freed."""
+    """Make keys missing.  Returns the number of freed words."""
     A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     freed = 0
     for i in range(keys.shape[1]):
@@ -174,7 +175,7 @@ def missing(A, S, keys, fold):
 
 @njit
 def rows(A, P, S, keys, fold):
-    """Stored rows of keys: (columns, weights, ordinal of each row's key)."""
+    """The stored rows of keys: (columns, weights, ordinal of each row's key)."""
     A, P, S, keys, fold = bare(A), bare(P), bare(S), bare(keys), bare(fold)
     n, width, key_words = keys.shape[1], A[WIDTH], A[KEYS]
     blocks = np.zeros(n, np.int64)
@@ -204,7 +205,7 @@ def rows(A, P, S, keys, fold):
 
 @njit
 def sample(A, P, start, most):
-    """Up to `most` present keys from slot `start` on, around once: (keys, stamps, bytes, the next slot)."""
+    """Up to `most` present keys, going round the slots once from `start` on: (keys, stamps, bytes, the next slot)."""
     A, P = bare(A), bare(P)
     size = min(most, A[LIVE])
     k = A[KEYS]
@@ -230,14 +231,14 @@ def sample(A, P, start, most):
 # ------------------------------------------------------------------ header, growth
 @njit
 def set_tick(A, word):
-    """Odd: publishing is about to begin; even: it is done."""
+    """Set TICK.  Odd: publishing is about to begin; even: it is complete."""
     store_release(A, TICK, word)
     fence()
 
 
 @njit
 def set_state(A, word):
-    """Readers see what was written before if they see this, and this if they see anything written after."""
+    """Set STATE.  A reader that sees it also sees all earlier writes; a reader that sees a later write also sees it."""
     fence()
     store_release(A, STATE, word)
     fence()
@@ -245,7 +246,7 @@ def set_state(A, word):
 
 @njit
 def column(A, c):
-    """One column of every row."""
+    """One column of all rows."""
     out = np.empty(A[HELD], np.int64)
     at, keys, width = 0, A[KEYS], A[WIDTH]
     first, end = slots_in_use(A, A[INDEXED])
@@ -262,7 +263,7 @@ def column(A, c):
 
 @njit
 def copied_words(A):
-    """Slab words a fresh copy of the live blocks needs."""
+    """The slab words that a fresh copy of the live blocks needs."""
     A = bare(A)
     total = 0
     first, end = slots_in_use(A, A[INDEXED])
@@ -276,7 +277,7 @@ def copied_words(A):
 
 @njit
 def copy(A, P, B, Q):
-    """Every live key of A, with its version and stamp, into the fresh memory B with stamps Q."""
+    """Copy every live key of A, with its version and stamp, to the fresh memory B with stamps Q."""
     A, P, B, Q = bare(A), bare(P), bare(B), bare(Q)
     keys, width = A[KEYS], A[WIDTH]
     first, end = slots_in_use(A, A[INDEXED])
@@ -312,14 +313,14 @@ def _hash_of(A, block):
 # ------------------------------------------------------------------ a larger index in the same memory
 @njit
 def set_index(A, power):
-    """Fresh memory has its first index, of 2**power slots."""
+    """Set up the first index of fresh memory, with 2**power slots."""
     A[FIRST], A[INDEXED], A[INDEXES + power] = 1 << power, 2 * power, INDEX
     A[HELD] = A[PASSED] = 0
 
 
 @njit
 def begin_growth(A):
-    """An index of twice the slots at the top of the slab, where the caller has made room: keys go there from now on."""
+    """Begin an index of twice the slots at the top of the slab, where the caller has made room.  New keys go there."""
     power = A[INDEXED] >> 1
     slots = np.int64(1) << power
     A[INDEXES + power + 1] = A[TOP]
@@ -332,7 +333,7 @@ def begin_growth(A):
 
 @njit
 def _pass(A, P, slots):
-    """Let the keys of so many slots of the smaller index go to the larger one; True when all have."""
+    """Move the keys of `slots` slots of the smaller index to the larger one.  Returns True when all have moved."""
     power = A[INDEXED] >> 1
     index, first = A[INDEXES + power], first_slot(A, power)
     last = min(np.int64(1) << power, A[PASSED] + slots)
@@ -366,7 +367,7 @@ def pass_all(A, P):
 
 
 def warm_growth() -> None:
-    """Compile what a large view calls when its index grows."""
+    """Compile the kernels that a large view calls when its index grows."""
     slots = 4
     words, stamps = np.zeros(INDEX + 3 * slots, np.int64), np.zeros(3 * slots, np.int64)
     set_index(words, slots.bit_length() - 1)

@@ -1,8 +1,8 @@
-"""The writer's side of views in shared memory (DESIGN section 5; the paper's readers, section 6.2).
+"""Writes views to shared memory (DESIGN section 5; the paper's readers, section 6.2).
 
 `ViewDirectory` makes `View`s.  Each has memory as in `views/layout.py` that any process of the host may map: a region
 of a file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's record, names
-that memory and describes the columns (`views/files.py`).  Without a path everything is in anonymous memory.
+that memory and describes the columns (`views/files.py`).  Without a path, views are in anonymous memory.
 
 Keeps true: a view's newest record names the memory that serves.  Memory is made before anything is changed, so a full
 file system leaves a view as it was.  The memory of earlier epochs is marked DEAD before the first publish of this one.
@@ -74,11 +74,11 @@ from noria.views.slab_kernels import (
     WORDS_SHORT,
 )
 
-_FIRST_WORDS = 2**11  # of a new slab
-_PIECE_WORDS = 2**20  # of a larger index, made ready at once: some milliseconds
-_SHRINK_WORDS = 2**16  # slabs below this are not worth compacting
-_SHRINK_SLOTS = 2**10  # nor are indexes
-_EXPECT_ROWS = 10_000  # fewer are copied in less than a millisecond, should memory grow
+_FIRST_WORDS = 2**11  # words of a new slab
+_PIECE_WORDS = 2**20  # words of a larger index that are backed at once: some milliseconds
+_SHRINK_WORDS = 2**16  # smaller slabs are not compacted
+_SHRINK_SLOTS = 2**10  # nor are smaller indexes
+_EXPECT_ROWS = 10_000  # fewer rows are copied in less than a millisecond if memory must grow
 _NO_FOLD = np.zeros(1, np.int64)
 
 
@@ -96,7 +96,7 @@ class _Scratch:
 
 
 class View:
-    """Implements `dataflow.protocols.ViewState`."""
+    """One view in memory; implements `dataflow.graph.protocols.ViewState`."""
 
     def __init__(self, directory: ViewDirectory, name: str, fields: Sequence[Field], key: tuple[int, ...],
                  full: bool, place: files.Place | None):
@@ -106,7 +106,7 @@ class View:
         self._folds = any(fields[k].type.folds for k in key)
         self._keyless, self._pieces = full and not key, False
         self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
-        self._gone = 0  # words of indexes that are no more in use
+        self._gone = 0  # words of indexes that are no longer in use
         land = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
         words = land.words
         words[[MAGIC, TICK, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
@@ -118,7 +118,7 @@ class View:
 
     # -------------------------------------------------------------- memory
     def _allocate(self, slots: int, slab: int) -> Land:
-        """Memory for a view with at least that many slots and slab words, which no reader knows of."""
+        """Allocate memory with at least `slots` slots and `slab` words; no reader knows it yet."""
         paths = None if self._place is None else self._place.paths(self._generation)
         land = self._pools.land(slots, slab, paths, self.full)
         start = INDEX + land.slots
@@ -127,7 +127,7 @@ class View:
         return land
 
     def _serve(self, land: Land) -> None:
-        """Let readers have it; SqlError where there is no room to tell them."""
+        """Publish the memory to readers.  Raises SqlError if there is no space for the record."""
         serves = self._pools.number() << STATE_BITS | SERVING
         kernels.set_state(land.words, serves)
         spot = land.spot(serves)
@@ -142,7 +142,7 @@ class View:
         self._serves = serves
 
     def _move(self, slots: int, spare: int) -> None:
-        """Everything into fresh, compact memory; readers of the old one find it moved."""
+        """Move the view to fresh, compact memory.  Readers of the old memory find it MOVED."""
         words, stamps = self._words, self._stamps
         self._generation += 1
         fresh = self._allocate(slots, int(kernels.copied_words(words)) + spare)
@@ -155,20 +155,22 @@ class View:
 
     @property
     def _slots(self) -> int:
-        """Of the newest index."""
+        """The number of slots of the newest index."""
         indexed = int(self._words[INDEXED])
         return 1 << (indexed >> 1) + (indexed & 1)
 
     def _grow(self, need: int) -> bool:
-        """A larger index beside the one that is there, for so many keys; keys go to it as rows come.  False where the
-        view must move; SqlError where there is no space, and nothing changed."""
+        """Make room for `need` keys by a larger index beside the current one, to which keys move as rows arrive.
+
+        Returns False if the view must move.  Raises SqlError if there is no space; then the view is unchanged.
+        """
         words, slots = self._words, self._slots
-        if int(words[INDEXED]) & 1:  # a batch of many rows: what is left is no more than they are
+        if int(words[INDEXED]) & 1:  # a batch of many rows: no more keys are left to move than it has rows
             kernels.pass_all(words, self._stamps)
             self._let_go()
             return True
         land, top = self._land, int(words[TOP])
-        if not land.grows or not slots // 4 <= need <= slots:  # most of it is GONE, or more come than it has
+        if not land.grows or not slots // 4 <= need <= slots:  # most slots are GONE, or there are too many new keys
             return False
         piece, stamps = max(_PIECE_WORDS, slots // 4), 4 * slots - land.slots
         backed = min(land.room + piece, top + 2 * slots), min(land.stamped + piece, stamps)
@@ -178,24 +180,24 @@ class View:
         except SqlError:
             if words[MOST_USED] >= 7 * slots // 10:
                 raise
-            words[MOST_USED] = 7 * slots // 10  # it serves a little longer
+            words[MOST_USED] = 7 * slots // 10  # the current index suffices a little longer
             return True
         words[ROOM] = land.room
         if land.room < top + 2 * slots or land.stamped < stamps:
-            words[MOST_USED] += slots // 64  # the system takes long for much memory at once
+            words[MOST_USED] += slots // 64  # back the rest later: the system is slow to back much memory at once
         else:
             kernels.begin_growth(words)
         return True
 
     def _let_go(self) -> None:
-        """All keys have gone to the larger index."""
+        """Release the smaller index after all keys have moved to the larger one."""
         land, slots = self._land, self._slots // 2
         at = int(self._words[INDEXES + slots.bit_length() - 1])
         land.let_go(at, slots, slots - land.slots, slots)
         self._gone += slots
 
     def _replace(self, fresh: Land) -> None:
-        """Readers go to memory that has the same rows."""
+        """Redirect readers to memory with the same rows, and release the old memory."""
         old, recorded = self._land, self._recorded
         self._serve(fresh)
         kernels.set_state(old.words, MOVED)
@@ -213,7 +215,8 @@ class View:
             self._move(_slots_for(keys), _FIRST_WORDS)
 
     def _split(self, expected: int = 0) -> None:
-        """One block becomes pieces (`views.pieces`); SqlError where there is no room, and nothing changed."""
+        """Split the view's one block into pieces (`views.pieces`).  Raises SqlError if there is no space; then the view
+        is unchanged."""
         rows, width, words = self.rows(np.empty((0, 1), np.int64))[0], len(self._fields), self._words
         self._generation += 1
         fresh = self._allocate(_slots_for(max(len(rows), expected)),
@@ -230,7 +233,7 @@ class View:
         self._pieces = True
 
     def _make_room(self, code: int) -> None:
-        """What a kernel said it needs; SqlError where there is no space, and nothing changed."""
+        """Make the room that a kernel needs.  Raises SqlError if there is no space; then the view is unchanged."""
         need = int(self._scratch.words[NEED])
         if code == SLOTS_SHORT:
             if not self._grow(need):
@@ -241,8 +244,8 @@ class View:
             self._move(self._slots, need)
 
     def _shrink(self) -> None:
-        """Compact when more than half of the slab is free or the index has four times the slots that it needs, if
-        there is room for a copy."""
+        """Compact the view if more than half of the slab is free, or the index has four times the slots that it needs.
+        Does nothing if there is no space for a copy."""
         words = self._words
         slab, slots = int(words[TOP]) - int(words[SLAB]) - self._gone, self._slots
         needed = _slots_for(int(words[LIVE]))
@@ -252,7 +255,7 @@ class View:
             try:
                 self._move(needed, _FIRST_WORDS)
             except SqlError:
-                return  # the free space will be used by later fills
+                return  # later fills will use the free space
 
     def memory(self) -> int:
         words = self._words
@@ -260,7 +263,7 @@ class View:
         return 8 * (int(words[TOP]) - self._gone - int(words[FREE_WORDS]) + stamps)
 
     def held(self) -> Iterator[Codes]:
-        """Every text id of rows and keys."""
+        """All text ids of rows and keys, as arrays."""
         for c, f in enumerate(self._fields):
             if f.type.is_text:
                 yield kernels.column(self._words, c)
@@ -268,7 +271,7 @@ class View:
             yield from self.present()
 
     def __len__(self) -> int:
-        """Rows stored."""
+        """The number of distinct rows."""
         return int(self._words[HELD])
 
     # -------------------------------------------------------------- changes
@@ -281,7 +284,7 @@ class View:
         if not (columns.flags.carray and weights.flags.carray):
             columns, weights = np.array(columns, np.int64, order="C"), np.array(weights, np.int64)
         if self._keyless and not self._pieces and self._is_large():
-            with suppress(SqlError):  # no room for a copy: it goes on as one block
+            with suppress(SqlError):  # no space for a copy: the view stays one block
                 self._split()
         if self._pieces:
             columns = pieces.with_hashes(columns)
@@ -304,7 +307,7 @@ class View:
             self._answer(code, "fill", keys)
 
     def _answer(self, code: int, what: str, keys: Codes | None) -> None:
-        """Do what a kernel asks for, or raise."""
+        """Do what a kernel's code requests; raises InvariantViolation for a violation."""
         if code in (SLOTS_SHORT, WORDS_SHORT):
             self._make_room(code)
             return
@@ -323,7 +326,7 @@ class View:
         raise InvariantViolation("NO-SPURIOUS", f"view {self.name}: row {at} of a fill is of no key that is filled")
 
     def _shown(self, codes: list[int]) -> tuple[object, ...]:
-        """The row for people; the first columns of a very wide one."""
+        """The row for an error message; of a very wide row only the first columns."""
         return tuple("(error)" if code == ERROR_CODE else decode(code, f.type, self._symbols)
                      for code, f in zip(codes, self._fields, strict=False))
 
@@ -366,7 +369,7 @@ class View:
         return int(self._words[LIVE])
 
     def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
-        """The coldest quarter of a sample that goes around the slots, call by call."""
+        """The coldest quarter of a sample, as (keys, stamps, bytes).  Each call samples the slots after the last's."""
         found, stamps, sizes, self._cursor = kernels.sample(self._words, self._stamps, self._cursor, 4 * keys)
         coldest = np.argsort(stamps, kind="stable")[:keys]
         return np.ascontiguousarray(found[:, coldest]), stamps[coldest], sizes[coldest]
@@ -381,7 +384,7 @@ class View:
         kernels.set_tick(self._words, 2 * tick)
 
     def activate(self) -> None:
-        """A full view has all its rows: readers may use it."""
+        """Let readers use a full view, which now has all its rows."""
         if not self._directory.taken_over:
             self._directory.take_over()
         atomics.store(self._words, READY, 1)
@@ -407,7 +410,8 @@ class View:
 
 
 class ViewDirectory:
-    """Implements `dataflow.protocols.ViewFactory`.  path None: anonymous memory, for this process alone."""
+    """Makes the views of one writer; implements `dataflow.graph.protocols.ViewFactory`.  `path` None: anonymous memory,
+    for this process alone."""
 
     def __init__(self, path: str | None, symbols: Symbols, epoch: int = 1, feeds: FeedDirectory | None = None):
         self.path, self.symbols, self.epoch, self._feeds = path, symbols, epoch, feeds
@@ -444,7 +448,7 @@ class ViewDirectory:
         return self._feeds is not None and self._feeds.tidy()
 
     def take_over(self) -> None:
-        """Before the first publish: what writers of earlier epochs and lives left is dead and deleted."""
+        """Mark the memory of earlier writers DEAD and delete it; called before the first publish."""
         before, self.taken_over = self.taken_over, True
         if self.path is not None and not before:
             files.bury(self.path, self._first)
@@ -454,12 +458,12 @@ class ViewDirectory:
 
 
 def _most_used(land: Land) -> int:
-    """Slots that may be taken before there must be another index: fewer where keys go to it some at a time."""
+    """The number of used slots beyond which a larger index is needed: fewer if keys move to it in steps."""
     return land.slots // 2 if land.grows else 7 * land.slots // 10
 
 
 def _slots_for(keys: int) -> int:
-    """Slots that `keys` keys fill to at most 35 %, so that they may double before the index must grow."""
+    """The slots that `keys` keys fill to at most 35 %, so that they may double before the index must grow."""
     slots = LEAST_SLOTS
     while 7 * slots < 20 * keys:
         slots *= 2
@@ -467,7 +471,7 @@ def _slots_for(keys: int) -> int:
 
 
 def _own(array: Codes) -> Codes:
-    """The array as kernels take it: contiguous and writeable, so that each kernel is compiled once."""
+    """The array in the form of the kernels' arguments: contiguous and writeable, so that each is compiled once."""
     return array if array.flags.carray else np.array(array, np.int64, order="C")
 
 

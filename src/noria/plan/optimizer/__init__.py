@@ -1,15 +1,16 @@
-"""Everything that is done to a plan between the text and the graph, in this order:
+"""Rewrites a plan between the text and the graph, in this order:
 
-    optimize    of every plan, once it is planned: passes until none changes anything (`rewrites`)
-    kept_top    of a view with a LIMIT: only the rows are kept that a lookup can show (`tops`); shared_top of an ad-hoc
-                one: some more
-    of_parts    of a view of several workers: averages of what each has (`averages`)
-    told        of a view as it goes into the graph: its rows tell the errors of its conditions (`told`); told_plan of a
-                query that Spark runs
+    optimize    every plan: passes until none changes it (`rewrites`)
+    kept_top    a view with a LIMIT: keep only the rows that a lookup can show (`tops`); shared_top: some more rows, for
+                an ad-hoc view
+    of_parts    a view over several workers: split AVG into SUM and COUNT (`averages`)
+    told        a view that enters the graph: carry the errors of conditions in its rows (`telling`); told_plan: the
+                same for a query that Spark runs
 
-    essence     of views and SELECTs that are compared though their tables have changed between (`essence`)
+    essence     only for comparing plans from before and after a change of their tables (`essence`)
 
-Views are compared, to be shared, between the second and the third: what a view tells follows from its plan.
+To be shared, views are compared after `kept_top` and before `of_parts`, because the later rewrites follow from the
+plan.
 """
 
 from noria.plan.optimizer.averages import of_parts

@@ -1,8 +1,8 @@
-"""AVG among several workers: SUM and COUNT, which can be had of parts (`Operator.in_parts`), and their quotient.
+"""Splits AVG for several workers into SUM and COUNT, which each worker can compute of its part (`Operator.in_parts`).
 
     aggregate avg(#1) by #0   →   project #0, sum / count (aggregate sum(#1), count(#1) by #0)
 
-Where a part's sum may be too large while the average is not, it stays as it is.
+AVG stays if a sum may overflow although the average does not.  Call `of_parts`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from noria.plan.mir import Agg, Aggregate, Mir, Project, agg
 from noria.plan.optimizer.rewrites import everywhere, merge_projects
 from noria.plan.view import ViewDef
 
-SUM_DIGITS = 10  # of values whose sums fit, whatever the number of rows
+SUM_DIGITS = 10  # values of at most so many digits have sums that fit, whatever the number of rows
 
 
 def sums_fit(t: SqlType) -> bool:
-    """Is no sum of rows too large for what a sum may be?  That of doubles depends on their order."""
+    """Whether no sum of values of the type can overflow.  False for doubles, whose sum depends on the order."""
     return t.kind is not Kind.DOUBLE and (t.precision or t.bits // 3) <= SUM_DIGITS
 
 
 def of_parts(view: ViewDef) -> ViewDef:
+    """Split the view's averages, for a server of several workers."""
     return replace(view, plan=everywhere(merge_projects)(everywhere(_divided)(view.plan)))
 
 

@@ -1,12 +1,10 @@
-"""The essence of a plan, without the unused columns of its tables.
-
-Two plans that were made before and after a column was added, and use no changed column, have the same rows.
+"""Removes the unused columns of tables from a plan, to compare plans from before and after a change of a table.
 
     before:  project a, b (table t of 3 columns)      after:  project a, b (table t of 4 columns)
     both:    project a, b (rows of t)
 
-Keeps true: plans are equal only if they have the same columns in the same places, of the same types, from the same
-columns of the same tables.  An essence is only compared; it is in no graph.
+Keeps true: essences are equal only if the plans have the same columns in the same positions, of the same types, from
+the same columns of the same tables.  An essence is only compared; it is never in a graph.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from noria.plan.optimizer.rewrites import everywhere, merge_projects, narrow
 
 @dataclass(frozen=True)
 class Rows(Mir):
-    """A base table, of which those above say what they look at."""
+    """A base table that equals its other versions; the nodes above select the columns."""
 
     table: TableDef = field(compare=False)
     identity: int | str
@@ -36,13 +34,14 @@ class Rows(Mir):
 
 
 def essence(plan: Mir) -> Mir:
+    """The plan without unused table columns, for comparison."""
     for rewrite in (_SOME_COLUMNS, _MERGED, narrow, _MERGED):
         plan = rewrite(plan)
     return plan
 
 
 def _some_columns(plan: Mir) -> Mir:
-    """table t   →   project all columns (rows of t), of which `narrow` leaves those that are looked at"""
+    """table t   →   project all columns (rows of t); `narrow` then removes the unused columns"""
     if not isinstance(plan, Base):
         return plan
     table = plan.table

@@ -1,8 +1,8 @@
-"""MIR to MIR: functions in one ordered tuple, each with its before and after (§5.1).
+"""The passes from MIR to MIR: functions in one ordered tuple, each with its before and after (§5.1).  Call `optimize`.
 
-Keeps true: a rewritten plan gives the same rows, in the same columns of the same names; nothing is moved below a
-grouping, a DISTINCT or a LIMIT, nor below the NULL-extended side of a LEFT JOIN.  State is shared by equal
-nodes, so a pass changes what holds none: filters and projections.
+Keeps true: a rewritten plan has the same rows, in the same columns with the same names.  No filter moves below an
+Aggregate, a DISTINCT or the NULL-extended side of a LEFT JOIN.  Below a top-k, a window or GROUP_CONCAT, only filters
+over its group move.  Equal nodes share state, so passes change mostly nodes without state: filters and projections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 20  # each round makes a plan smaller or its filters lower; deeper plan
 
 
 def optimize(plan: Mir) -> Mir:
-    """All passes until none changes anything."""
+    """Run all passes until none changes the plan."""
     names = tuple(f.name for f in plan.fields)
     for _ in range(ROUNDS):
         before = plan
@@ -52,9 +52,13 @@ def merge_filters(plan: Mir) -> Mir:
 
 
 def push_filters(plan: Mir) -> Mir:
-    """filter p (project e (x))   →   project e (filter p' (x)), for terms that read copied columns only
-    filter p (window by a (x))   →   window by a (filter p (x)), for terms over the group; so GROUP_CONCAT and top-k
-    filter p (join (l, r))     →   join (filter pl (l), filter pr (r)), of a left join only its left side
+    """Move filters towards the tables.
+
+        filter p (project e (x))     →   project e (filter p' (x)), for terms that read copied columns only
+        filter p (window by a (x))   →   window by a (filter p (x)), for terms over the group
+        filter p (join (l, r))       →   join (filter pl (l), filter pr (r)), for a left join only its left side
+
+    GROUP_CONCAT and top-k are treated like windows.
     """
     if not isinstance(plan, Filter):
         return plan
@@ -82,8 +86,8 @@ def push_filters(plan: Mir) -> Mir:
 
 
 def _below_groups(below: Window | GroupConcat | TopK, terms: list[Expr]) -> Mir:
-    """Terms that read group columns only take or leave whole groups; but not of CI text, which is spelled in several
-    ways within a group."""
+    """Move terms that read only group columns below the node, since each keeps or drops complete groups.  Not for CI
+    text, which may have several spellings within a group."""
     if isinstance(below, GroupConcat):
         place = dict(enumerate(below.group))
     else:
@@ -109,7 +113,7 @@ def top_of_numbered(plan: Mir) -> Mir:
 
 
 def _most(term: Expr, column: int) -> int | None:
-    """The greatest number that a column from this one on can be where the term is true."""
+    """The greatest value that a term allows for a column with index `column` or more; None if it sets no bound."""
     if not isinstance(term, Call) or term.op not in ("le", "lt", "eq", "ge", "gt"):
         return None
     a, b = term.args if term.op in ("le", "lt", "eq") else reversed(term.args)
@@ -146,22 +150,22 @@ def without_copy(plan: Mir) -> Mir:
 
 
 def narrow(plan: Mir) -> Mir:
-    """project a (join (project a, b, c + 1 (x), r))   →   project a (join (project a (x), r)): what no one reads
-    is not computed.  Only projections get narrower, so what is shared stays."""
+    """project a (join (project a, b, c + 1 (x), r))   →   project a (join (project a (x), r)): drop unread columns.
+    Only projections get narrower, so nodes that are shared stay equal."""
     return _Narrow()(plan, range(plan.width))[0]
 
 
-Narrowed = tuple[Mir, dict[int, int]]  # a plan, and where each column that was needed is now
+Narrowed = tuple[Mir, dict[int, int]]  # a plan, and the new position of each needed column
 
 
 class _Narrow:
-    """One pass: what stands twice is narrowed once for the same columns."""
+    """One pass.  A part that occurs twice is narrowed once for the same columns."""
 
     def __init__(self) -> None:
         self._done: dict[tuple[Mir, tuple[int, ...]], Narrowed] = {}
 
     def __call__(self, plan: Mir, needed: Iterable[int]) -> Narrowed:
-        """The plan with at least the needed columns."""
+        """The plan with at least the needed columns, and their positions."""
         wanted = tuple(sorted(set(needed)))
         if (plan, wanted) not in self._done:
             self._done[plan, wanted] = self._narrowed(plan, wanted)
@@ -203,7 +207,7 @@ class _Narrow:
         return replace(plan, left=left, right=right, on=on, residual=residual), place
 
     def _union(self, plan: UnionAll, wanted: tuple[int, ...]) -> Narrowed:
-        """Both inputs with the same columns in the same places."""
+        """Narrow both inputs to the same columns in the same positions."""
         (left, l_place), (right, r_place) = self(plan.left, wanted), self(plan.right, wanted)
         if (l_place, left.width) == (r_place, right.width):
             return UnionAll(left, right), l_place
@@ -215,7 +219,7 @@ class _Narrow:
 
 # ------------------------------------------------------------------ helpers
 def filtered(plan: Mir, terms: list[Expr]) -> Mir:
-    """A filter of these terms, none if there are none."""
+    """A filter of the plan by these terms; the plan itself without terms."""
     condition = conjunction([_over(plan, t) for t in terms])
     return plan if condition is None else Filter(plan, condition)
 
@@ -225,7 +229,7 @@ def projected(plan: Mir, exprs: Iterable[Expr], names: tuple[str, ...]) -> Mir:
 
 
 def _over(plan: Mir, e: Expr) -> Expr:
-    """The expression with nullability as the plan's columns have it."""
+    """The expression with the types and nullability of the plan's columns."""
     fields = plan.fields
     return rebuilt(e, lambda c: Col(fields[c.index].type, fields[c.index].nullable, c.index))
 
@@ -246,7 +250,7 @@ def _columns(e: Expr) -> list[Col]:
 
 
 def everywhere(rewrite: Callable[[Mir], Mir]) -> Callable[[Mir], Mir]:
-    """A rewrite of one node, applied to every node, inputs first; to one that stands twice, once."""
+    """Make a pass of a rewrite of one node: applies it to every node, inputs first, and once to a repeated node."""
 
     def run(top: Mir) -> Mir:
         done: dict[Mir, Mir] = {}

@@ -1,15 +1,15 @@
-"""An evaluation error in a condition is told: a row of which it is not known whether it is there makes the read fail.
+"""Carries evaluation errors of conditions to readers: if an error leaves it unknown whether a row exists, reads fail.
 
-    filter p (x)   →   filter may(#p) (project x, p (x)), where p can fail; the column #p is 1 or an error
+    filter p (x)   →   filter may(#p) (project x, p (x)), if p can fail; the column #p is 1 or an error
 
-`told` carries that column, the plan's *error*, up to the view, where it makes an error of a column that every reader of
-the row sees.  So the error is a value like others: it comes and goes with its row, and only the keys that the row
-is found by fail.  On the way: a join has the errors of both sides; all of a group's aggregates fail with one of its
-rows; the first rows of a group are first of all those that fail; of a LEFT JOIN's right side, every column fails.
+`told` carries this column, the plan's *error*, up to the view.  There it turns a column that every reader of the row
+sees into an error.  So an error is a value: it appears and disappears with its row, and only the row's keys fail.
+A join has the errors of both sides.  One failing row fails all aggregates of its group.  In a TopK, failing rows come
+first.  An error of a LEFT JOIN's right side fails all columns of that side.
 
-Keeps true: a plan in which nothing can fail is the same object; the columns of a plan stay where they were, the error
-comes after them; what is carried changes which rows are there only by those that may be.  A row that another
-condition excludes tells nothing: FALSE and NULL stand before an error, in whatever order they are written.
+Keeps true: a plan without a possible error stays the same object.  The columns of a plan keep their positions; the
+error follows them.  The only additional rows are those that may exist.  A row that another condition excludes reports
+no error: FALSE and NULL win over an error, in whatever order they are written.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ERROR = "error"  # the name of the column
 
 @dataclass(frozen=True)
 class Carried:
-    """A plan with its columns in their places; error: the column that is an error where the row's being there is;
-    shaky: columns that can hold an error themselves."""
+    """A plan with its columns in their positions.  `error`: the column that is an error if the row's existence is
+    unknown.  `shaky`: columns that can hold an error themselves."""
 
     plan: Mir
     error: int | None = None
@@ -52,13 +52,13 @@ class Carried:
 
 
 def told(view: ViewDef) -> ViewDef:
-    """The view as it is kept: its rows tell the errors of its conditions."""
+    """The view in the form that is maintained: its rows carry the errors of its conditions."""
     carried = _Carrier().carry(view.plan)
     if carried.error is None or (view.internal and not view.feed):
         return view if carried.plan is view.plan else replace(view, plan=carried.plan)
     at = next((i for i in range(min(view.visible, view.plan.width)) if i not in view.key), 0)
     exprs, names, key = _copies(carried.plan, view.plan.width), [f.name for f in view.plan.fields], view.key
-    if at in view.key:  # all that is shown is the key: it is looked up by a copy
+    if at in view.key:  # only the key is shown: lookups use a copy of its column
         key = tuple(view.plan.width if k == at else k for k in view.key)
         exprs.append(exprs[at])
         names.append(names[at])
@@ -67,7 +67,7 @@ def told(view: ViewDef) -> ViewDef:
 
 
 def told_plan(plan: Mir) -> Mir:
-    """The plan of a query: its first column tells."""
+    """The plan of a query whose first column carries the errors of its conditions."""
     carried = _Carrier().carry(plan)
     if carried.error is None:
         return carried.plan
@@ -77,7 +77,7 @@ def told_plan(plan: Mir) -> Mir:
 
 
 class _Carrier:
-    """One pass over a plan; a part that stands twice is carried once."""
+    """One pass over a plan; a part that occurs twice is carried once."""
 
     def __init__(self) -> None:
         self._done: dict[Mir, Carried] = {}
@@ -100,13 +100,13 @@ def _copies(plan: Mir, columns: int | Iterable[int]) -> list[Expr]:
 
 
 def _any_of(plan: Mir, columns: Iterable[int | None]) -> Expr | None:
-    """1, or an error where one of the columns is; None where there are none."""
+    """The expression that is 1, or an error if one of the columns is; None without columns."""
     failing = [_col(plan, c) for c in columns if c is not None]
     return call("told", TRUE, *failing) if failing else None
 
 
 def _with(plan: Mir, width: int, error: Expr | None) -> tuple[Mir, int | None]:
-    """The first columns, then the error."""
+    """Project the first `width` columns, then the error."""
     if error is None:
         return plan, None
     if isinstance(error, Col) and error.index == width == plan.width - 1:
@@ -122,7 +122,7 @@ def _same(plan: Mir, *inputs: Carried) -> Mir:
 
 
 def _as_it_is(plan: Mir, *inputs: Carried) -> Carried:
-    """A table; a sort or limit, of which Spark shows the errors that it leaves."""
+    """Carry a table, or a Sort or Limit, which keep their input's errors."""
     if not inputs:
         return Carried(plan)
     return replace(inputs[0], plan=_same(plan, *inputs))
@@ -130,7 +130,7 @@ def _as_it_is(plan: Mir, *inputs: Carried) -> Carried:
 
 # ------------------------------------------------------------------ rows by themselves
 def _filter(plan: Filter, c: Carried) -> Carried:
-    """Terms that cannot fail come first: what they exclude tells nothing."""
+    """Carry a filter.  Terms that cannot fail come first, so that rows they exclude report no error."""
     terms = conjuncts(plan.predicate)
     failing = [t for t in terms if can_fail(t, c.shaky.__contains__)]
     if not failing:
@@ -156,7 +156,7 @@ def _project(plan: Project, c: Carried) -> Carried:
 
 
 def _repeat(plan: Repeat, c: Carried) -> Carried:
-    """A count that fails is once, and told."""
+    """Carry a repetition.  A row whose count fails occurs once, as an error."""
     if plan.count not in c.shaky:
         return replace(c, plan=_same(plan, c))
     count, failed = _col(c.plan, plan.count), _any_of(c.plan, (plan.count, c.error))
@@ -188,7 +188,7 @@ def _join(plan: Join, left: Carried, right: Carried) -> Carried:
     if left.error is None and right.error is None and not fails and not any(keys):
         return Carried(_same(plan, left, right), None, shaky)
     there, at = right.plan, right.plan.width
-    if fails:  # of a row that is there beside the NULLs of one that is not
+    if fails:  # a column that is NULL if the row has no match
         there = Project(there, (*_copies(there, at), literal(1)), (*(f.name for f in there.fields), "there"))
     wide = left.plan.width
     place = {**{c: c for c in range(lw)}, **{lw + c: wide + c for c in range(rw)}}
@@ -213,7 +213,7 @@ def _join(plan: Join, left: Carried, right: Carried) -> Carried:
 
 # ------------------------------------------------------------------ groups
 def _aggregate(plan: Aggregate, c: Carried) -> Carried:
-    """An error of one row is one of its group: of all its aggregates."""
+    """Carry a grouping.  An error of one row fails all aggregates of its group."""
     given = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
     of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
     shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
@@ -235,7 +235,7 @@ def _aggregate(plan: Aggregate, c: Carried) -> Carried:
 
 
 def _fails(a: Any, plan: Aggregate | Window, c: Carried) -> bool:
-    """Can the aggregate or window function give an error?"""
+    """Whether the aggregate or window function can return an error."""
     if a.column is None or a.function in ("count", "count_star"):
         return False
     type = plan.inputs[0].fields[a.column].type
@@ -283,7 +283,7 @@ def _window(plan: Window, c: Carried) -> Carried:
 
 
 def _top(plan: TopK, c: Carried) -> Carried:
-    """Rows that fail are the first; behind an OFFSET all rows of their group tell of them."""
+    """Carry a TopK.  Failing rows come first.  With an OFFSET, which could skip them, all rows of their group fail."""
     read = {*plan.group, *(o for o, _ in plan.order)} & c.shaky
     error = _any_of(c.plan, (c.error, *sorted(read)))
     if error is None:

@@ -1,12 +1,12 @@
-"""ORDER BY … LIMIT of a view as a TopK: of each key's rows only those are kept that a lookup can show.
+"""Adds a TopK for a view's ORDER BY … LIMIT, so that only the rows that a lookup can show are kept for each key.
 
     SELECT … WHERE a = ? ORDER BY x LIMIT 10 OFFSET 5
         view:     top 15 by a order x (…), looked up by a
         after:    order, limit and offset, as for any view
 
-Keeps true: order, limit and offset still apply to the rows of a lookup, so the TopK changes what is kept and never what
-is shown; also where a lookup is of several keys, because the first rows of all are among the first of each; a lookup
-of fewer rows than a TopK keeps is answered by it.
+Keeps true: a TopK changes the kept rows, never the shown ones, because order, limit and offset still apply to each
+lookup.  This holds for a lookup of several keys, too: the first rows of all keys are among the first of each.  A view
+with a TopK also answers lookups of fewer rows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from noria.core.ranking import Order
 from noria.plan.mir import Base, Join, Mir, Project, TopK, UnionAll
 from noria.plan.view import ViewDef
 
-SHARED = (64, 512, 4_096, TOP_ROWS)  # rows that an ad-hoc view keeps
+SHARED = (64, 512, 4_096, TOP_ROWS)  # the numbers of rows that an ad-hoc view may keep
 
 
 def kept_top(view: ViewDef) -> ViewDef:
-    """The view with just the rows kept that a lookup can show, where its LIMIT is known and small."""
+    """Keep only the rows that a lookup can show, if the view's LIMIT is known and at most TOP_ROWS."""
     whole = view.after is not None or view.empty_row is not None or view.ranged
     if whole or view.limit is None or view.limit + view.offset > TOP_ROWS or isinstance(view.plan, TopK):
         return view
@@ -30,8 +30,8 @@ def kept_top(view: ViewDef) -> ViewDef:
 
 
 def shared_top(view: ViewDef) -> ViewDef:
-    """For an ad-hoc view: as `kept_top` where all rows are one key's, with more rows than are asked for, so that other
-    pages of them are read there, too; with a key all its rows, for any LIMIT."""
+    """`kept_top` for an ad-hoc view.  Without a key, it keeps the next larger number of rows in SHARED, so that other
+    pages are read from the same view.  With a key, it keeps all rows, for any LIMIT."""
     top = kept_top(view)
     if view.key or top is view or not isinstance(top.plan, TopK):
         return view
@@ -40,7 +40,7 @@ def shared_top(view: ViewDef) -> ViewDef:
 
 
 def first_rows(plan: Mir, wanted: ViewDef) -> bool:
-    """Does a plan keep the rows that a lookup can show of what is wanted, and perhaps some more?"""
+    """Whether the plan is a TopK that keeps all rows that a lookup of the wanted view can show."""
     top = kept_top(wanted)
     if top is wanted or not isinstance(top.plan, TopK) or not isinstance(plan, TopK):
         return False
@@ -48,10 +48,10 @@ def first_rows(plan: Mir, wanted: ViewDef) -> bool:
 
 
 def top_of(plan: TopK) -> tuple[Mir, tuple[int, ...], Order, int]:
-    """What is the same of two that differ only in how many rows they keep."""
+    """The parts of a TopK that are equal in two that differ only in their number of rows."""
     return plan.input, plan.group, plan.order, plan.offset
 
 
 def is_copy(plan: Mir) -> bool:
-    """Has it all rows of its tables, or of their joins?"""
+    """Whether the plan has all rows of its tables, joins and unions: it filters and groups nothing."""
     return isinstance(plan, Base | Project | Join | UnionAll) and all(map(is_copy, plan.inputs))

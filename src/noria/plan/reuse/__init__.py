@@ -1,20 +1,19 @@
-"""Reuse beyond equality: the plans of a program, rewritten so that they keep less together than each alone (§5.1).
+"""Reuse beyond equality: rewrites the plans of a program so that together they need less state (§5.1).
 
-    share       the plans of a set of views, as a pure function of the set: no view is before another
-    one_copy    copies that are kept of the same rows are one; then
-    prefix      joins begin alike, in whatever order they are written; then
-    STRATEGIES  in their order, each a file with its example; all are about groups, which are what programs keep twice
-    through     how a view is read in the reader of another: what a lookup finds there, less some columns and rows;
-                joins in any order
+    share       rewrites the plans of a set of views, as a pure function of the set: their order does not matter
+    one_copy    merges kept copies of the same rows; then
+    prefix      reorders joins so that they begin alike; then
+    STRATEGIES  run in order, one file each, with an example; all merge groupings
+    through     reads a view from the reader of another: fewer columns and rows of a lookup there; joins in any order
 
-Equal plan nodes are one graph node already (`lowering/`), so a strategy has done its work when it has made nodes
-equal: it gives plan nodes for plan nodes, of the same rows in the same columns.  Keeps true:
+Equal plan nodes are one graph node (`lowering/`).  So a strategy only has to make nodes equal: it replaces plan
+nodes by others with the same rows in the same columns.  Keeps true:
 
-* a rewritten plan is ordinary MIR with the rows of the plan that it stands for, errors included;
-* what would be partial in a program of one view is partial: states are joined with others of their kind only
-  (`Fullness`), and keys trace through what stands between;
-* no state has more groups than those it stands for have together;
-* what is filled stays: views that are in use are no part of the set, but others may stand on what these have.
+* a rewritten plan is ordinary MIR with the same rows as the original, including errors;
+* a state that is partial in a program of one view stays partial: only states of the same kind are merged
+  (`Fullness`), and keys trace through the nodes between;
+* no state has more groups than the states that it replaces have together;
+* filled states stay: views in use are not rewritten, but others may use their states.
 """
 
 from noria.plan.reuse.sharing import STRATEGIES, Alone, Shared, Strategy, related, share, sources

@@ -1,7 +1,7 @@
-"""Joins one after the other: a chain is a relation and the joins over it, inner and left, as long as it is.
+"""Finds chains in plans: a chain is a relation and a maximal sequence of inner and left joins over it.
 
-Keeps true: a chain is a view of a plan, which it does not change; the columns of all its relations are side by side, as
-the plan has them.
+Keeps true: a chain describes a plan and does not change it.  Its columns are those of all its relations, in the plan's
+order.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from noria.plan.reuse.remembered import remembered
 
 @dataclass(frozen=True)
 class Chain:
-    """A tree of joins to the left.  relations: the first one, then what each of the joins has at its right; columns are
-    those of all relations side by side, as in the tree.  joins: as they are written.  same: columns that are equal
-    because of inner joins; a relation with these goes before or after others, others after what they look at."""
+    """A left-deep tree of joins.  `relations`: the first input, then the right input of each join.  `joins`: in the
+    written order.
+
+    `same`: classes of columns that inner joins make equal.  A relation that is joined by these may change its place;
+    any other must follow the relations whose columns its join uses.
+    """
 
     plan: Mir
     relations: tuple[Mir, ...]
@@ -35,7 +38,7 @@ class Chain:
 
     @cached_property
     def keeps(self) -> tuple[bool, ...]:
-        """Of each relation: is a copy kept of all that is joined before it, to be found by its columns?"""
+        """For each relation, whether its join needs a kept copy of the rows that are joined before it."""
         return (False, *(not all(copied(j.left, a) for a, _ in j.on) for j in self.joins))
 
     @cached_property
@@ -49,7 +52,7 @@ class Chain:
         return tuple(found)
 
     def is_plain(self, i: int) -> bool:
-        """Is the relation one of inner joins that are compared without their order?"""
+        """Whether the relation is first, or joined by an inner join whose order does not matter."""
         if i == 0:
             return True
         join = self.joins[i - 1]
@@ -57,7 +60,7 @@ class Chain:
             copied(join.right, b) for _, b in join.on)
 
     def leaves_out(self, i: int) -> bool:
-        """May rows be gone because they find none here?"""
+        """Whether the join with this relation can drop rows, because they find no match."""
         return not (i > 0 and self.joins[i - 1].outer) and not _is_table(self.relations[i])
 
 
@@ -66,7 +69,7 @@ def _is_table(plan: Mir) -> bool:
 
 
 def copied(plan: Mir, column: int) -> bool:
-    """Can rows be found by the column without a copy of them?"""
+    """Whether rows of the plan can be looked up by the column without a kept copy."""
     if isinstance(plan, Base):
         return True
     if isinstance(plan, Filter):
@@ -83,7 +86,7 @@ def copied(plan: Mir, column: int) -> bool:
 
 @remembered
 def chain(plan: Join) -> Chain:
-    """The tree taken apart."""
+    """Take a tree of joins apart."""
     joins: list[Join] = []
     at: Mir = plan
     while isinstance(at, Join):
@@ -96,7 +99,8 @@ def chain(plan: Join) -> Chain:
 # ---------------------------------------------------------------- in plans
 @dataclass(frozen=True)
 class Found:
-    """free: would the columns be taken in another order?  level: how many chains stand above each other here."""
+    """A chain in a plan.  `free`: whether its joins may be reordered.  They may if the nodes above accept its columns
+    in any order, and none of these may hold an error.  `level`: the depth of nested chains, from 1."""
 
     free: bool
     level: int
@@ -104,7 +108,7 @@ class Found:
 
 @remembered
 def chains_in(plan: Mir) -> Mapping[Join, Found]:
-    """The chains of a plan, each as long as it is."""
+    """The maximal chains of a plan."""
     found: dict[Join, Found] = {}
 
     def go(m: Mir, free: bool) -> int:
@@ -122,5 +126,5 @@ def chains_in(plan: Mir) -> Mapping[Join, Found]:
 
 
 def joins_of(plan: Mir) -> frozenset[Mir]:
-    """The joins of its chains."""
+    """The joins of the plan's chains."""
     return frozenset(j for c in chains_in(plan) for j in chain(c).joins)

@@ -1,4 +1,4 @@
-"""Groups of some rows and groups of others, or of all, are one state: an aggregate sees the rows of its condition only.
+"""Merges groupings of the same rows under different conditions: each aggregate sees only the rows of its condition.
 
     aggregate count(*) by story (filter vote = 1 (votes))
     aggregate count(*) by story (filter vote = 0 (votes))
@@ -7,13 +7,13 @@
     project story, count(down)   (filter count(down) > 0 (…))   ┴ aggregate count(up), count(down) by story
         (project story, if(vote = 1, 1, NULL) up, if(vote = 0, 1, NULL) down (filter vote = 1 or vote = 0 (votes)))
 
-What no condition lets pass is left out below, so the state has the groups that somebody has.  A weaker condition over
-a stronger one, and none at all, are conditions like others.  Not where a condition can fail, nor where a group's text
-has several spellings: the one that is shown must come from the rows of the condition.
+Rows that no condition accepts are filtered below, so the state has only groups that a member has.  A condition may be
+weaker than another, or absent.  Refused if a condition can fail, or if a group's text has several spellings: the shown
+one must come from the condition's rows.
 
-A miss that passes here has more to compute: of partial states only those become one that the same views read, whose
-miss fills one state for all of them.  Of full states those that no partial view looks up in, and whose conditions
-differ in their constants: a rare condition beside none would widen many rows for the sake of few.
+A miss of the merged state computes more.  So partial states are merged only if the same views read them, because one
+miss then fills the state for all.  Full states are merged only if no partial view looks rows up in them, and if their
+conditions differ only in constants.  A rare condition beside none would widen many rows for the sake of few.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _possible(m: Grouped) -> bool:
 
 
 def stored(plan: Mir, index: int) -> bool:
-    """Is the column one of a table, as it is there?  Then no row has an error in it."""
+    """Whether the column is an unchanged column of a table, which holds no errors."""
     if isinstance(plan, Filter):
         return stored(plan.input, index)
     if isinstance(plan, Project):
@@ -73,8 +73,8 @@ _CONSTANT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![#\w])-?\d[\d
 
 @dataclass(frozen=True)
 class _Seen:
-    """A member as aggregates over columns that have values in its rows only.  there: how many those are, None where
-    each group has some."""
+    """A member, as aggregates over columns that are NULL outside its rows.  `there`: the aggregate that counts its rows
+    in a group, by which groups without any are dropped; None if there are no such groups."""
 
     member: Grouped
     aggs: tuple[Agg, ...]
@@ -101,7 +101,7 @@ def _one_state(together: Sequence[Grouped]) -> dict[Mir, Mir]:
 
 
 def _values(m: Grouped, own: Expr | None) -> list[Expr]:
-    """What its aggregates are of."""
+    """The expressions that its aggregates are computed from."""
     flag = [_where(own, literal(1))] if own is not None and _flagged(m) else []
     return [*flag, *(_where(own, column(m.source, a.column)) for a in m.aggs if a.column is not None)]
 
@@ -111,7 +111,7 @@ def _flagged(m: Grouped) -> bool:
 
 
 def _where(own: Expr | None, value: Expr) -> Expr:
-    """The value in the rows of the condition, NULL in others."""
+    """The value in rows of the condition `own`, NULL in others."""
     if own is None:
         return value
     return Call(value.type, True, "if", (truth(own), value, Const(value.type, True, None)))
@@ -133,7 +133,7 @@ def _of(whole: Aggregate, group: Sequence[int], s: _Seen) -> Mir:
 
 
 def _name(e: Expr, source: Mir) -> str:
-    """For people: the condition, or the column where it holds."""
+    """A readable name: the condition, or the column with its condition."""
     if isinstance(e, Col):
         return source.fields[e.index].name
     assert isinstance(e, Call)

@@ -1,4 +1,4 @@
-"""Which columns of a plan may hold errors: what is told of a row that a view does not show must not be told by it."""
+"""Finds the columns of a plan that may hold errors.  A view must not report errors of rows that it does not show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, Project
 
 @lru_cache(maxsize=KEPT_PLANS)
 def errorless(plan: Mir) -> tuple[bool, ...]:
-    """Of each column: can no row hold an error in it, of its own or of a condition below?"""
+    """For each column, whether no row can hold an error in it, of its own or of a condition below."""
     if isinstance(plan, Base):
         return (True,) * plan.width
     below = tuple(errorless(i) for i in plan.inputs)

@@ -1,10 +1,10 @@
-"""Fewer columns of the rows of another view by the same key: no rows of its own.
+"""Reads a view from another with the same key that has more columns, instead of keeping rows of its own.
 
     wide      SELECT id, title, url FROM stories WHERE author = ?
-    narrow    SELECT title FROM stories WHERE author = ?              reads column 1 of what wide finds
+    narrow    SELECT title FROM stories WHERE author = ?              reads column 1 of the rows in wide
 
-What is read is as many rows, and only the columns that are asked for become values, so such a read takes what it took.
-Not where a column that is not asked for may hold an error, of which reads would tell that are not concerned.
+A read costs the same: it finds the same number of rows, and decodes only the wanted columns.  Refused if an unwanted
+column may hold an error, which would fail reads of other columns.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from noria.core.expressions.expr import Expr
 
 def fewer_columns(shown: Sequence[Expr], sure: Sequence[bool], wanted: Sequence[Expr | None]
                   ) -> tuple[int, ...] | None:
-    """Where the wanted columns are among those shown; None is wanted in its place only, whatever it is.  sure: of each
-    column shown, that it holds no error."""
+    """The positions of the wanted columns among the shown ones; None if one is missing or an unwanted one may fail.
+
+    `sure`: for each shown column, whether it holds no error.  None in `wanted`: any column will do at this position.
+    """
     place = {e: i for i, e in reversed(list(enumerate(shown)))}
     if not all(e is None or e in place for e in wanted):
         return None

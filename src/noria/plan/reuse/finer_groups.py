@@ -1,11 +1,11 @@
-"""Coarser groups from finer ones, where both are kept whole.
+"""Computes coarser groups from finer ones, if both states are full.
 
     aggregate count(*) by a, b (x)      →   the same
     aggregate count(*) by a (x)         →   project a, cast(sum(n)) (aggregate sum(n) by a (aggregate … by a, b))
 
-The coarser state is as large as before, but is built from groups and sees changes of groups, not rows.  Of partial
-states it would not do: one key of the coarser would fill all finer groups below it.  COUNT, MIN and MAX only, whose
-parts cannot fail where the whole does not.
+The coarser state stays as large, but it is built from groups, and receives changes of groups instead of rows.  Partial
+states are not rewritten: one key of the coarser would fill all its finer groups.  Only COUNT, MIN and MAX, whose parts
+cannot fail unless the complete group does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS = {"count_star": "sum", "count": "sum", "min": "min", "max": "max"}
 def finer_groups(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
     made: dict[Mir, Mir] = {}
     known = [g for g in (*members, *standing) if g.full and isinstance(g.plan, Aggregate)]
-    for m in sorted(members, key=lambda m: -len(m.group)):  # the finer ones first: others stand on what they become
+    for m in sorted(members, key=lambda m: -len(m.group)):  # finer ones first: coarser ones read their rewritten form
         if not m.full or any(a.function not in _PARTS for a in m.aggs) or not m.aggs:
             continue
         finer = [f for f in known if (f.source, f.terms) == (m.source, m.terms) and m.groups < f.groups
@@ -36,12 +36,12 @@ def finer_groups(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dic
 
 
 def _of(finer: Grouped, below: Mir, m: Grouped) -> Mir:
-    """below: the finer groups, their columns in their places."""
+    """Compute `m` from the finer grouping.  `below`: the plan that replaces it, with the same columns."""
     parts = tuple(agg(_PARTS[a.function], len(finer.group) + finer.aggs.index(a), below.fields) for a in m.aggs)
     names = tuple(f.name for f in m.plan.fields)
     whole = Aggregate(below, tuple(finer.group.index(c) for c in m.group), parts, names[len(m.group):])
     exprs: list[Expr] = [column(whole, i) for i in range(whole.width)]
     for i, a in enumerate(m.aggs, len(m.group)):
         if a.function in ("count", "count_star"):
-            exprs[i] = call("coalesce", cast(exprs[i], BIGINT), literal(0))  # of no group at all there is no sum
+            exprs[i] = call("coalesce", cast(exprs[i], BIGINT), literal(0))  # the sum over no groups is NULL
     return Project(whole, tuple(exprs), names)

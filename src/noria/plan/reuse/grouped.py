@@ -1,9 +1,9 @@
-"""A grouping taken apart, so that groupings that are written differently can be seen to be of the same rows.
+"""Takes groupings apart, so that groupings of the same rows can be recognised though they are written differently.
 
     aggregate count(*) by #0 (project #2 (filter a and b (x)))
         source x, terms {a, b}, group (#2,), aggs (count(*),)
 
-Keeps true: the same columns, whichever way it is put together again.
+Keeps true: a grouping that is made from the parts has the original's columns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from noria.plan.reuse.remembered import remembered
 
 @dataclass(frozen=True)
 class Grouped:
-    """plan: the node itself.  group and the aggregates' columns are the source's; terms are in one order.  full: is it
-    kept whole; views: those that read it; looked_up: are some of these partial, so that misses pass here?"""
+    """A grouping's parts.  `plan`: the node itself.  `group`, and the columns of `aggs`, refer to the source.  `terms`:
+    in a canonical order.  `full`: whether its state is full.  `views`: those that read it.  `looked_up`: whether some
+    of these are partial, so that misses look rows up here."""
 
     plan: Mir
     source: Mir
@@ -42,13 +43,13 @@ class Grouped:
 
     @property
     def folds(self) -> bool:
-        """Is a group's spelling one of several?"""
+        """Whether a group may have several spellings."""
         return any(self.source.fields[c].type.folds for c in self.group)
 
 
 @remembered
 def grouped(plan: Mir) -> Grouped | None:
-    """The node taken apart, if it groups."""
+    """Take a grouping apart; None for any other node, and for a grouping that has a column twice."""
     if isinstance(plan, Distinct):
         below, group, aggs = plan.input, tuple(range(plan.width)), tuple[Agg, ...]()
     elif isinstance(plan, Aggregate):
@@ -61,7 +62,7 @@ def grouped(plan: Mir) -> Grouped | None:
         aggs = tuple(a if a.column is None else replace(a, column=at[a.column]) for a in aggs)
         below = below.input
     if len(set(group)) < len(group):
-        return None  # a column twice
+        return None  # it groups by a column twice
     terms = list[Expr]()
     while isinstance(below, Filter):
         terms += conjuncts(below.predicate)
@@ -71,9 +72,11 @@ def grouped(plan: Mir) -> Grouped | None:
 
 @dataclass(frozen=True)
 class Apart:
-    """A grouping's columns over what is below all that filters and computes.  terms and exprs are over that source's
-    columns; of exprs there is one for each column of what is grouped, of which group and values are looked at.
-    aggs: functions, and what they are of."""
+    """A grouping over the source below all its filters and projections, to whose columns `terms` and `exprs` refer.
+
+    `exprs`: one for each column of the grouping's input; `group` and `values` are those it uses.  `aggs`: functions
+    with their arguments.
+    """
 
     source: Mir
     terms: tuple[Expr, ...]
@@ -109,13 +112,13 @@ def conditioned(source: Mir, terms: Sequence[Expr]) -> Mir:
 
 
 def aggregate(source: Mir, group: Iterable[int], aggs: Iterable[Agg]) -> Aggregate:
-    """In one order of columns, whoever asks."""
+    """An Aggregate with its columns in a canonical order."""
     ordered = tuple(sorted(set(aggs), key=lambda a: (a.function, -1 if a.column is None else a.column, str(a.type))))
     return Aggregate(source, tuple(sorted(group)), ordered, tuple(named(a, source) for a in ordered))
 
 
 def moved(m: Grouped, below: Mir, to: Sequence[int]) -> Mir:
-    """The grouping over other rows, in which its source's columns are at these places."""
+    """The grouping over `below`, in which the source's columns have the positions `to`."""
     if isinstance(m.plan, Distinct):
         return shown(Distinct(shown(below, [to[c] for c in m.group], m.plan)), range(len(m.group)), m.plan)
     aggs = tuple(a if a.column is None else replace(a, column=to[a.column]) for a in m.aggs)
@@ -125,7 +128,7 @@ def moved(m: Grouped, below: Mir, to: Sequence[int]) -> Mir:
 
 
 def named(a: Agg, source: Mir) -> str:
-    """For people: what is counted or summed up."""
+    """A readable name of an aggregate."""
     return f"{a.function}({'*' if a.column is None else source.fields[a.column].name})"
 
 
@@ -135,5 +138,5 @@ def column(plan: Mir, index: int) -> Col:
 
 
 def shown(made: Mir, places: Sequence[int], like: Mir) -> Mir:
-    """The columns at these places, under the names of what they stand for."""
+    """Project the columns at these positions, under the names of the plan `like`."""
     return Project(made, tuple(column(made, p) for p in places), tuple(f.name for f in like.fields))

@@ -1,14 +1,14 @@
-"""Inner joins of the same relations by the same columns are one, in whatever order they are written.
+"""Merges inner joins of the same relations by the same columns, in whatever order they are written.
 
     aggregate count(*) by b.kind (join on a.x = b.x (a, b))
     aggregate max(a.at) by b.kind (join on b.x = a.x (b, a))      →   project … (aggregate … (join on a.x = b.x (a, b)))
 
-`joined` says what a tree of inner joins is of, without its order: by that, views are read through each other
-(`rows.py`).  `join_order` writes groupings over them in one of the orders that are there: that of a state in use, else
-the least.  Of joins that are not the same but begin alike, see `prefix.py`.
+`joined` describes a tree of inner joins without its order; `rows.py` uses it to read views through each other.
+`join_order` rewrites groupings over such trees to one order: that of a state in use, else the least.  `prefix.py`
+treats joins that are different but begin alike.
 
-Which columns are equal counts, not by which pairs it was said: a = b and b = c is a = b and a = c.  Not where a column
-may hold an error, which would be told by some orders only, and not of pairs in which NULL equals NULL.
+Classes of equal columns are compared, not the written pairs: a = b and b = c equals a = b and a = c.  Refused if a
+column may hold an error, which only some orders would report, and for pairs in which NULL equals NULL.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.grouped import Grouped, apart, conditioned, moved
 from noria.plan.reuse.remembered import remembered
 
-_MOST_TIES = 24  # orders of equal relations that are compared
+_MOST_TIES = 24  # the most orders of equal relations that are compared
 
 
 @dataclass(frozen=True)
 class Joined(Mir):
-    """Inner joins of these, in an order of their own.  same: columns that are equal.  For comparing; in no graph."""
+    """Inner joins of these relations, in a canonical order.  `same`: classes of equal columns.  Only compared; never in
+    a graph."""
 
     relations: tuple[Mir, ...]
     same: frozenset[frozenset[int]]
@@ -54,19 +55,20 @@ class Joined(Mir):
 
 @dataclass(frozen=True)
 class Order:
-    """joined: what the tree is of.  place: where each column of the tree is in that."""
+    """The order of a tree of joins.  `joined`: its canonical form.  `place`: the position of each of the tree's columns
+    in it."""
 
     joined: Joined
     place: tuple[int, ...]
 
     @cached_property
     def columns(self) -> dict[int, int]:
-        """The tree's column for each of what it is of."""
+        """The tree's column for each column of the canonical form."""
         return {p: c for c, p in enumerate(self.place)}
 
 
 def joined(plan: Mir) -> Order | None:
-    """A tree of inner joins without its order; None for any other plan."""
+    """The canonical form of a tree of inner joins; None for any other plan, or if a column may hold an error."""
     return _joined(plan) if isinstance(plan, Join) else None
 
 
@@ -93,7 +95,7 @@ def _joined(plan: Join) -> Order | None:
 
 
 def _relations(plan: Mir) -> Iterator[Mir]:
-    """What is joined, from left to right."""
+    """The joined relations, from left to right."""
     if _is_plain(plan):
         for i in plan.inputs:
             yield from _relations(i)
@@ -106,7 +108,7 @@ def _is_plain(plan: Mir) -> bool:
 
 
 def _classes(plan: Mir) -> list[set[int]]:
-    """Columns of the tree that are equal."""
+    """The classes of the tree's columns that its joins make equal."""
     found: list[set[int]] = []
     for a, b in _pairs(plan, 0):
         met = [s for s in found if a in s or b in s]
@@ -123,7 +125,7 @@ def _pairs(plan: Mir, start: int) -> Iterator[tuple[int, int]]:
 
 
 def _starts(relations: Sequence[Mir]) -> list[int]:
-    """The number of each one's first column."""
+    """The position of each relation's first column."""
     starts = [0]
     for r in relations:
         starts.append(starts[-1] + r.width)
@@ -131,7 +133,8 @@ def _starts(relations: Sequence[Mir]) -> list[int]:
 
 
 def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
-    """By what they are; of those that are alike every order, as long as there are few."""
+    """The orders that sort the relations by their text.  Equal relations come in every order, if there are at most
+    _MOST_TIES; else in the written one."""
     texts = [text(r) for r in relations]
     by_text = sorted(range(len(relations)), key=lambda i: (texts[i], i))
     ties = [list(g) for _, g in groupby(by_text, key=lambda i: texts[i])]
@@ -143,7 +146,7 @@ def _orders(relations: Sequence[Mir]) -> Iterator[tuple[int, ...]]:
 
 
 def text(plan: Mir) -> str:
-    """The same for equal plans: without names."""
+    """The printed plan without names, which is the same for equal plans."""
     if isinstance(plan, Base):
         return f"table {plan.table.table_id or plan.table.name} of {plan.width}"
     own = ", ".join(map(str, plan.exprs)) if isinstance(plan, Project) else str(plan)

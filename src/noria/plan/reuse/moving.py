@@ -1,9 +1,10 @@
-"""Plans over nodes whose columns come in another order, or beside others: what is above takes them from where they are.
+"""Replaces nodes of a plan by nodes whose columns have other positions, and adapts the nodes above.
 
-    project #1 (x)      →   project #2 (y), where y stands for x and has x's column 1 as its column 2
+    project #1 (x)      →   project #2 (y), where y replaces x and has x's column 1 as its column 2
 
-Projections and groupings take columns in any order; filters pass them on, and so do joins, as their owners say.  Keeps
-true: the rows of each plan, in the same columns; no node is put in.
+Projections and groupings accept columns in any order; filters pass them on.  The inputs of a join keep their columns,
+so a caller replaces a chain of joins as a unit.  Keeps true: a plan has the same rows in the same columns, and no node
+is added.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Moved = tuple[Mir, Mapping[int, int]]
 
 
 class Moving:
-    """new: what stands for these nodes, wherever columns are taken from them in any order."""
+    """Rewrites plans.  `new`: the replacements, used below nodes that accept columns in any order."""
 
     def __init__(self, new: Mapping[Mir, Moved]):
         self._new = new
@@ -28,7 +29,7 @@ class Moving:
         self._concerned: dict[Mir, bool] = {}
 
     def of(self, plan: Mir) -> Mir:
-        """The same columns."""
+        """The rewritten plan, with the same columns."""
         if not self.concerns(plan):
             return plan
         if plan not in self._done:
@@ -36,13 +37,13 @@ class Moving:
         return self._done[plan]
 
     def concerns(self, plan: Mir) -> bool:
-        """Is one of the nodes in the plan?"""
+        """Whether the plan contains a replaced node."""
         if plan not in self._concerned:
             self._concerned[plan] = plan in self._new or any(map(self.concerns, plan.inputs))
         return self._concerned[plan]
 
     def instead(self) -> dict[Mir, Mir]:
-        """What stands for which nodes above them."""
+        """The nodes above replaced ones that were rewritten so far, with their new forms."""
         return {m: p for m, p in self._done.items() if p != m}
 
     def _made(self, plan: Mir) -> Mir:
@@ -64,7 +65,7 @@ class Moving:
         return plan.with_inputs(*map(self.of, plan.inputs))
 
     def _moved(self, plan: Mir) -> tuple[Mir, Mapping[int, int] | None]:
-        """And where its columns are; None: in their places."""
+        """The rewritten plan, and the new positions of its columns (None: unchanged)."""
         if plan in self._new:
             return self._new[plan]
         if isinstance(plan, Filter):
@@ -74,5 +75,5 @@ class Moving:
 
 
 def at_places(e: Expr, place: Mapping[int, int] | None) -> Expr:
-    """The expression over columns that are elsewhere."""
+    """The expression over columns at their new positions."""
     return e if place is None else substitute(e, lambda c: Col(c.type, c.nullable, place[c.index]))

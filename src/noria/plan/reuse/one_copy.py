@@ -1,15 +1,14 @@
-"""Copies that are kept of the same rows, each with other columns, are one with all of them.
+"""Merges kept copies of the same rows with different columns into one copy with all of these columns.
 
     join on day = day (days, project story, date(at) as day (comments))         ┐
     aggregate max(id) by day (project id, date(at) as day (comments))           ┘
         ↓
     both over one copy of   project id, story, date(at) as day (comments)
 
-Nothing finds rows by what is computed of them but a copy, which is whole: so it is for a join by a computed column, and
-for groups by one of which rows are looked at again (MIN, MAX, sums of doubles, text of several spellings).  One copy
-has the rows of each and the columns of all, so it takes what they took together or less, and what reads it is as whole
-or partial as before.  Where nobody keeps a copy, a projection is left as narrow as it is.  A wider copy of a view in
-use is taken as it is.
+Rows can be looked up by a computed column only in a full copy.  A join by a computed column needs one.  So does a
+grouping by one if it reads rows again, for MIN, MAX, sums of doubles or text of several spellings.  The merged copy
+needs no more memory than its members together, and its readers stay as full or partial as before.  A projection
+without a copy stays as narrow as it is.  A wider copy of a view in use is used unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from noria.plan.reuse.remembered import remembered
 
 @remembered
 def copies_in(plan: Mir) -> frozenset[Project]:
-    """The projections of a plan of whose rows a copy is kept."""
+    """The projections of a plan whose rows are kept as a copy."""
     own = (p for c in chains_in(plan) for p in _of_chain(chain(c)).values())
     return frozenset(own).union(_of_groups(plan))
 
@@ -51,7 +50,7 @@ def _looks_again(plan: Aggregate) -> bool:
 
 
 def _of_chain(c: Chain) -> dict[int, Project]:
-    """Those among its relations."""
+    """The projections among a chain's relations that are kept as copies, by the relation's index."""
     found: dict[int, Project] = {}
     for i, join in enumerate(c.joins, 1):
         sides = [(i, join.right, [b for _, b in join.on])]
@@ -65,8 +64,10 @@ def _of_chain(c: Chain) -> dict[int, Project]:
 
 def one_copy(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection[str] = ()
              ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
-    """The plans over as few copies as can be, and what stands for which node of theirs.  standing: plans that stay as
-    they are, and so do those with these names."""
+    """Rewrite the plans to use as few copies as possible.  Returns them, and their replaced nodes with the new ones.
+
+    `standing`: plans that do not change; nor do the plans with the names `stay`.
+    """
     made = {name: p for name, p in plans.items() if name not in stay and copies_in(p)}
     others = [copies_in(p) for p in (*standing, *(plans[name] for name in stay))] if made else []
     instead: dict[Mir, Mir] = {}
@@ -78,7 +79,7 @@ def one_copy(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection
 
 
 def _together(plans: Collection[Mir], others: Collection[Project]) -> dict[Mir, Moved]:
-    """What stands for projections below groupings, and for chains; of those within others, these first."""
+    """The replacements for projections below groupings and for chains; inner ones before those that contain them."""
     groups = {p for plan in plans for p in _of_groups(plan)}
     found = [(c, at.free, _of_chain(chain(c))) for p in plans for c, at in chains_in(p).items()]
     chains = {c: of for c, free, of in found if free and of}
@@ -97,7 +98,7 @@ def _together(plans: Collection[Mir], others: Collection[Project]) -> dict[Mir, 
 
 
 def _wider(free: Collection[Project], fixed: Collection[Project]) -> dict[Project, Project]:
-    """What stands for those of which others have the rows."""
+    """The wider projections that replace those whose rows others have, too."""
     same = defaultdict[Mir, list[Project]](list)
     for p in free:
         same[p.input].append(p)
@@ -120,7 +121,7 @@ def _places(p: Project, wide: Project) -> dict[int, int]:
 
 
 def _widened(c: Chain, wide: Mapping[int, Project]) -> Moved:
-    """The chain over other relations in the place of some."""
+    """The chain with some relations replaced by wider ones, and the new positions of its columns."""
     at: Mir = wide.get(0, c.relations[0])
     place = _in(c, 0, wide)
     for i, join in enumerate(c.joins, 1):
@@ -133,6 +134,6 @@ def _widened(c: Chain, wide: Mapping[int, Project]) -> Moved:
 
 
 def _in(c: Chain, i: int, wide: Mapping[int, Project]) -> dict[int, int]:
-    """Where the columns of a relation are in what stands for it."""
+    """The positions of a relation's columns in its replacement."""
     r = c.relations[i]
     return _places(r, wide[i]) if i in wide and isinstance(r, Project) else {x: x for x in range(r.width)}

@@ -1,11 +1,10 @@
-"""Values that are computed from the same rows stand side by side below the groupings of them.
+"""Merges the projections below groupings of the same rows into one that computes the values of all.
 
     aggregate sum(v) by a (project a, x + y as v (t))       →   the same over  project a, x + y, x * 2 (t)
     aggregate max(v) by a (project a, x * 2 as v (t))       →   the same over  project a, x + y, x * 2 (t)
 
-so that aggregates of the same groups can be one state (`side_by_side.py`), which has fewer groups than the rows that
-are computed.  Not where together they would be more aggregates than a state has.  What a state in use has all
-aggregates of is over what that computes.
+Then `side_by_side.py` can merge the aggregates into one state.  Refused if these are more than SHARED_AGGREGATES.  If a
+state in use has all aggregates of a grouping, the grouping reads that state's projection instead.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _alike(groupings: Sequence[Grouped]) -> dict[object, list[tuple[Grouped, Apa
 
 
 def _over_one_of(hosts: Sequence[tuple[Grouped, Apart]], m: Grouped, c: Apart, made: dict[Mir, Mir]) -> bool:
-    """Has a state in use all its aggregates?  It is over what that computes, then."""
+    """Whether a state in use has all aggregates of the grouping; then rewrite the grouping over its projection."""
     for h, other in sorted(hosts, key=lambda host: str(host[0].plan)):
         if c.aggs <= other.aggs:
             if h.source != m.source:
@@ -63,7 +62,7 @@ def _placed(m: Grouped, c: Apart, below: Mir, place: Mapping[Expr, int]) -> Mir:
 
 
 def order(e: Expr) -> tuple[int, int, str]:
-    """By which values stand side by side: columns first, as they are."""
+    """The sort key of projected values: columns first, by position."""
     return (0, e.index, "") if isinstance(e, Col) else (1, min(columns_of(e), default=0), str(e))
 
 

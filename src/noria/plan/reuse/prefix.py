@@ -1,20 +1,20 @@
-"""A prefix of a larger join is one node with the join that it is: joins are put in an order in which they begin alike.
+"""Orders joins so that chains begin alike, and a join that is the prefix of a larger one is the same node.
 
     project … (join (stories, users))                       →   project … (join (stories, users))                    ┐
     project … (join (join (stories, taggings), users))      →   project … (join (join (stories, users), taggings))   ┴
         over one join of stories and users
 
-A chain is a relation and the joins over it, inner and left, one after the other.  Chains that can begin with the same
-join do, then with the same second one, and so on: always the join that most chains can take next.  What is saved is a
-join's work at each write, and what is kept of its rows: among several workers where they are sent; and by a join that
-looks them up by columns of the right side of a left join, which needs a copy of all that is joined before.  Chains in
-which one of these may come here let it come here, so that there is one copy for all.
+A chain is a relation and a sequence of inner and left joins over it.  Chains that can begin with the same join do so,
+then with the same second join, and so on.  Each step chooses the join that most chains can take next.  This saves the
+join's work at each write, and state: rows that are kept at an exchange among workers, and kept copies.  A join that
+looks rows up by the right side of a left join needs such a copy of the join so far.  Chains that can have such a join
+next do, to share the copy.
 
-The rule, so that no read pays for it: a join goes before one that is written before it only where it finds one row at
-most and the other leaves none out (it is a left join, or of a whole table), and needs no copy, which would be larger;
-which side of the first inner join is the left one does not matter.  No projection is put in for the sake of the
-columns' order: what is above must take them as they come.  A chain in which a column may hold an error stays as it is
-written, and so does one of a view in use.
+The rule, so that no read becomes slower: a join may precede an earlier one only if it finds at most one row.  The
+earlier one must drop no row (a left join, or one with a complete table) and need no copy, which would be larger.
+Either side of the first inner join may be the left one.  No projection is added to restore the order of columns: the
+nodes above must accept any order.  A chain in which a column may hold an error is not changed, nor is one of a view in
+use.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from noria.plan.reuse.remembered import remembered
 # ---------------------------------------------------------------- one order
 @dataclass(frozen=True)
 class Walk:
-    """A chain of which some relations are joined: in plan, which has the chain's columns at these places.  rest: the
-    others; free: may they come in another order than the written?"""
+    """A partly joined chain.  `plan`: the joins so far.  `place`: the positions of the chain's columns in it.  `rest`:
+    the relations not joined yet.  `free`: whether these may be joined in another than the written order."""
 
     chain: Chain
     free: bool
@@ -46,7 +46,7 @@ class Walk:
 
     @property
     def written(self) -> Join | None:
-        """The next join as it is written, if all before are."""
+        """The next join in the written order, if the plan so far is as written; else None."""
         at = len(self.chain.relations) - len(self.rest)
         if not self.rest or self.rest != tuple(range(at, len(self.chain.relations))):
             return None
@@ -55,15 +55,15 @@ class Walk:
 
     @cached_property
     def keeping(self) -> tuple[tuple[int, Join], ...]:
-        """Those of the next that need a copy of what is joined so far."""
+        """The possible next joins that need a copy of the rows joined so far."""
         return tuple((i, j) for i, j in self.nexts if self.chain.keeps[i])
 
     def is_next(self, i: int) -> bool:
-        """Is the relation the next one as it is written?"""
+        """Whether the relation is the next one in the written order."""
         return self.rest[0] == i and self.written is not None
 
     def to_the_end(self) -> Walk:
-        """As it is written from here on."""
+        """Join the remaining relations in the written order, as far as possible."""
         if not self.rest:
             return self
         if (join := self.written) is not None:
@@ -78,7 +78,7 @@ class Walk:
 
     @cached_property
     def nexts(self) -> tuple[tuple[int, Join], ...]:
-        """Which relations can come next, and by which join."""
+        """The relations that can be joined next, each with its join."""
         joins = ((i, self._join(i)) for i in (self.rest if self.free else self.rest[:1]))
         return tuple((i, j) for i, j in joins if j is not None and self._may(i, j))
 
@@ -98,7 +98,8 @@ class Walk:
                     tuple(n for n, (_, _, safe) in enumerate(ordered) if safe), residual)
 
     def _pairs(self, mine: range) -> list[tuple[int, int]]:
-        """One of the columns that are equal already with one of the relation's, and all of what becomes equal by it."""
+        """The pairs of the join with a relation: one for each class of equal columns, and one for each further column
+        that the join must make equal."""
         pairs: list[tuple[int, int]] = []
         for same in self.chain.same:
             own = sorted(x - mine.start for x in same if x in mine)
@@ -109,7 +110,7 @@ class Walk:
         return sorted(pairs)
 
     def _are_equal(self, a: int, b: int) -> bool:
-        """Are two columns of what is joined so far equal in each row?"""
+        """Whether the joins so far make two columns equal."""
         reached, more = {a}, {a}
         pairs = list(_equal(self.plan))
         while more:
@@ -118,7 +119,7 @@ class Walk:
         return b in reached
 
     def _may(self, i: int, join: Join) -> bool:
-        """The rule, see above."""
+        """Whether the rule (see the module) allows this join next."""
         over = [u for u in self.rest if u < i]
         if not over or (i == 1 and over == [0] and self.chain.is_plain(1)):
             return True
@@ -141,7 +142,7 @@ def _equal(plan: Mir) -> Iterator[tuple[int, int]]:
 
 @remembered
 def _begun(plan: Join, free: bool) -> tuple[Walk, ...]:
-    """A chain with either side of its first inner join."""
+    """The walks that begin a chain: with its first relation, or with the other side of its first inner join."""
     c = chain(plan)
     seeds = [0, 1] if free and c.is_plain(1) else [0]
     return tuple(Walk(c, free, c.relations[i], {c.starts[i] + x: x for x in range(c.relations[i].width)},
@@ -154,16 +155,16 @@ Step = tuple[int, Walk]
 
 
 def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, Walk]:
-    """Of each chain, free or not, how it is joined, where that is not as it is written."""
+    """Order the chains (the value: whether it is free).  Returns the chains whose order changes, with their walks."""
     walks = _grown({c: _begun(c, free) for c, free in chains.items()})
     return {c: w for c, w in walks.items() if w.plan != c}
 
 
 def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
-    """The walks to their ends: those that can, together."""
+    """Complete the walks, sharing joins where possible."""
     done: dict[Join, Walk] = {}
     keeping = Counter(w.plan for some in walks.values() for w in some if w.keeping)
-    found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> of which chains
+    found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> the chains that can take it
     for c, some in walks.items():
         for walk in some:
             for i, join in walk.keeping if keeping[walk.plan] > 1 and walk.keeping else walk.nexts:
@@ -183,14 +184,15 @@ def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
 
 
 def _most_taken(options: Mapping[Join, Mapping[Join, Step]]) -> Join:
-    """Of those the one that most have written so, and of these the least."""
+    """The join that most chains can take; among equals, the one that most have in the written order, then the least."""
     most = max(map(len, options.values()))
     written = {j: sum(w.is_next(i) for i, w in at.values()) for j, at in options.items() if len(at) == most}
     return min((j for j, n in written.items() if n == max(written.values())), key=text)
 
 
 def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
-    """Those that take it, as one of them has it written: one that is not free, if there is one."""
+    """The walks of the chains that take the join, in the form in which one of them has it written.  A chain that is not
+    free decides the form, if there is one.  Empty for fewer than two."""
     written = {c: w.written for c, (i, w) in takers.items() if w.is_next(i)}
     fixed = [j for c, j in written.items() if j is not None and not takers[c][1].free]
     one = min(fixed or (j for j in written.values() if j is not None), key=text, default=join)
@@ -201,14 +203,16 @@ def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
 # ---------------------------------------------------------------- in plans
 @remembered
 def beginnings(plan: Mir) -> frozenset[Mir]:
-    """What the chains of a plan can begin with: plans without a common one share no prefix."""
+    """The joins with which the plan's chains can begin.  Plans without a common one share no prefix."""
     return frozenset(join for c in chains_in(plan) for w in _begun(c, True) for _, join in w.nexts)
 
 
 def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection[str] = ()
              ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
-    """The plans with their chains in like order, and what stands for which node of theirs.  standing: plans that stay
-    as they are, and so do those with these names."""
+    """Rewrite the plans so that their chains begin alike.  Returns them, and their replaced nodes with the new ones.
+
+    `standing`: plans that do not change; nor do the plans with the names `stay`.
+    """
     made: dict[str, Mir] = {name: p for name, p in plans.items() if name not in stay}
     near = frozenset[Mir]().union(*map(beginnings, made.values()))
     fixed = [p for p in (*standing, *(plans[name] for name in stay)) if not near.isdisjoint(beginnings(p))]

@@ -1,8 +1,7 @@
-"""What is made of a plan, remembered: it is asked for each view whenever one comes or goes.
+"""Caches functions of plans, which are called for each view whenever a view is added or dropped.
 
-Keeps true: what is remembered is of the very tables that the asked plan reads.  Equal plans may be over tables that are
-called, keyed or spread over the workers otherwise, before and after a change of a table or in two databases of one
-process; what is made of a plan holds its tables.
+Keeps true: a cached result is for exactly the tables that the plan reads, since it may contain them.  Equal plans may
+read tables with other names, keys or sharding: after a change of a table, or in two databases of one process.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def remembered(make: Made) -> Made:
-    """make: a function of a plan, or of what tells the tables of one (`tables_read`), and of what else is hashed."""
+    """Cache a function whose first argument is a plan or has `tables_read`; further arguments are hashable."""
     @lru_cache(maxsize=KEPT_PLANS)
     def kept(plan: Any, _: object, *rest: Any) -> Any:
         return make(plan, *rest)

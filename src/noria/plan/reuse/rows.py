@@ -1,10 +1,10 @@
-"""The rows of a view taken apart, so that views that are written differently can be seen to be of the same rows.
+"""Takes a view's plan apart, so that views of the same rows can be recognised though they are written differently.
 
     project #0, #2 (join on #0 = #0 (filter a (x), y))
         source x and y joined, whichever is left; terms {a}, exprs (#0, #2)
 
-Keeps true: the same rows, whichever way they are put together again: filtering and projecting commute with what stands
-below them in the source.
+Keeps true: a plan that is made from the parts has the same rows, because filters and projections commute with the
+nodes of the source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from noria.plan.reuse.remembered import remembered
 
 @dataclass(frozen=True)
 class Rows:
-    """source: what is below filters and projections; terms and exprs are over its columns."""
+    """A plan's parts.  `source`: the plan below filters and projections.  `terms` and `exprs` refer to its columns."""
 
     source: Mir
     terms: frozenset[Expr]
@@ -29,7 +29,7 @@ class Rows:
 
 @remembered
 def rows_of(plan: Mir) -> Rows:
-    """The plan taken apart."""
+    """Take the plan apart."""
     rows = _apart(plan)
     order = joined(rows.source)
     if order is None:
@@ -48,7 +48,7 @@ def _apart(plan: Mir) -> Rows:
         return replace(below, terms=below.terms.union(_over(t, below) for t in conjuncts(plan.predicate)))
     if isinstance(plan, Join):
         return _of_join(plan)
-    if isinstance(plan, TopK):  # what it is of may have other names, as a view's columns have
+    if isinstance(plan, TopK):  # its input may be a copy that only renames columns, as in a view
         return _as_it_is(plan.with_inputs(without_copy(plan.input)))
     return _as_it_is(plan)
 
@@ -58,7 +58,8 @@ def _as_it_is(plan: Mir) -> Rows:
 
 
 def _of_join(plan: Join) -> Rows:
-    """Conditions of a side are conditions of the whole, but for those of the right side of a LEFT JOIN."""
+    """Take a join apart.  Conditions of its sides become conditions of the join, except those of a LEFT JOIN's right
+    side."""
     left, right = _apart(plan.left), _apart(plan.right)
     if right.exprs != _as_it_is(right.source).exprs or (plan.outer and right.terms):
         right = _as_it_is(plan.right)

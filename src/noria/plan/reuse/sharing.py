@@ -1,7 +1,7 @@
-"""`share`: the strategies over all plans of a set of views, from the base tables down.
+"""`share` applies the strategies to all plans of a set of views, from the base tables down.
 
-Groups of groups are rewritten after what they are over, level by level: a level is how many groupings stand above
-each other.  Keeps true: the outcome is a function of the set; it is the same whichever view came first.
+Groupings are rewritten level by level; a grouping's level is the depth of nested groupings.  Keeps true: the result is
+a function of the set, so the order of the views does not matter.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
 
 @dataclass(frozen=True)
 class Alone:
-    """A program of one view alone.  full: its nodes that are kept whole; looked_up: is the view itself partial?
-    copies: how many are kept of rows that cannot be found otherwise."""
+    """The layout of a program of one view.  `full`: its full nodes.  `looked_up`: whether the view itself is partial.
+    `copies`: the number of Keeps, copies for lookups that no state supports."""
 
     full: frozenset[Mir]
     looked_up: bool
@@ -46,8 +46,8 @@ STRATEGIES: tuple[Strategy, ...] = (join_order, one_projection, side_by_side, co
 
 @dataclass(frozen=True)
 class Shared:
-    """plans: of each view by its name.  instead: what stands for which node.  members: the groupings that a shared one
-    stands for, and the chains of joins that a shared join is in."""
+    """The result of sharing.  `plans`: the views' plans by name.  `instead`: replaced nodes with the new ones.
+    `members`: for each shared grouping or copy those it replaces; for each shared join the chains that contain it."""
 
     plans: dict[str, Mir]
     instead: dict[Mir, Mir]
@@ -56,8 +56,11 @@ class Shared:
 
 def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, bool] | None = None,
           instead: Mapping[Mir, Mir] | None = None, stay: Collection[Mir] = ()) -> Shared:
-    """The plans of the views.  standing: groupings that stay as they are, and whether they are full; instead: what
-    stands for others in them; stay: plans that stay as they are."""
+    """Rewrite the plans of the views so that they share.
+
+    `standing`: groupings that do not change, and whether they are full.  `instead`: the nodes that these replace.
+    `stay`: plans that do not change.
+    """
     made, members = dict(instead or {}), dict[Mir, frozenset[Mir]]()
     plans = {v.name: replaced(v.plan, made) for v in views}
     plans, new = _in_like_order(views, plans, stay, fullness)
@@ -84,7 +87,7 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
 
 def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir]
                   ) -> dict[Mir, frozenset[Mir]]:
-    """The joins that stand for others, each with the chains that it is in."""
+    """The new joins that several chains share, each with these chains."""
     moved = {j for v in views if plans[v.name] != v.plan for j in joins_of(plans[v.name]) - joins_of(v.plan)}
     users = defaultdict[Mir, set[Mir]](set)
     for p in (*plans.values(), *stay) if moved else ():
@@ -95,7 +98,7 @@ def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Coll
 
 
 def _shared_copies(views: Sequence[ViewDef], plans: Mapping[str, Mir]) -> dict[Mir, frozenset[Mir]]:
-    """The copies that stand for others, which have some of their columns."""
+    """The merged copies, each with the copies that it replaces."""
     made = {p for v in views if plans[v.name] != v.plan for p in copies_in(plans[v.name]) - copies_in(v.plan)}
     own = {p for v in views for p in copies_in(v.plan)} if made else set()
     return {m: frozenset(p for p in own if p.input == m.input and set(p.exprs) <= set(m.exprs)) for m in made}
@@ -103,8 +106,8 @@ def _shared_copies(views: Sequence[ViewDef], plans: Mapping[str, Mir]) -> dict[M
 
 def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
                    ) -> tuple[dict[str, Mir], dict[Mir, Mir]]:
-    """The plans with one copy of the same rows and joins that begin alike, where no view is less partial, and what
-    stands for which grouping."""
+    """Merge copies and order joins, except in views that would become less partial.  Returns the plans, and the
+    replaced groupings with the new ones."""
     as_they_are = set[str]()
     while True:
         before, wide = one_copy(plans, stay, as_they_are)
@@ -118,14 +121,14 @@ def _in_like_order(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Col
 
 
 def _is_fuller(view: ViewDef, before: Mir, after: Mir, fullness: Fullness) -> bool:
-    """Would the view be less partial of the other plan, or keep more copies?"""
+    """Whether the view would be less partial with the plan `after`, or keep more copies."""
     was, now = fullness(view, before), fullness(view, after)
     return was.looked_up > now.looked_up or len(now.full) > len(was.full) or now.copies > was.copies
 
 
 def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[str, Mir], fullness: Fullness
                ) -> dict[Mir, Mir]:
-    """Those of which no view is less partial: by which columns a join can be looked up depends on its order."""
+    """The replacements that make no view less partial: a join's order decides by which columns it can be looked up."""
     bad = set[Mir]()
     for v in views:
         before, after = plans[v.name], replaced(plans[v.name], new)
@@ -136,8 +139,8 @@ def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[
 
 def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
         ) -> list[Grouped]:
-    """The groupings of a level, each once, in an order of their own; what stands already is none of them.  Full is
-    what is full for the sake of one view."""
+    """The groupings of a level, each once, in a canonical order, without those in `stay`.  One is full if a view alone
+    needs it full."""
     used = defaultdict[Mir, list[ViewDef]](list)
     for v in views:
         for n, at in groupings(plans[v.name]).items():
@@ -162,7 +165,7 @@ def _note(members: dict[Mir, frozenset[Mir]], new: Mapping[Mir, Mir]) -> None:
 
 
 def replaced(plan: Mir, instead: Mapping[Mir, Mir]) -> Mir:
-    """The plan with each grouping that another stands for, inputs first; what copies columns of it is one step."""
+    """Replace the plan's groupings by `instead`, inputs first, and merge projections above the new ones."""
     if not any(g in instead for g in groupings(plan)):
         return plan
     done: dict[Mir, Mir] = {}
@@ -178,7 +181,7 @@ def replaced(plan: Mir, instead: Mapping[Mir, Mir]) -> Mir:
 
 
 def host(plan: Mir) -> Mir:
-    """The grouping that stands for another."""
+    """The grouping below a replacement's projections and filters."""
     while not isinstance(plan, Aggregate | Distinct):
         (plan,) = plan.inputs
     return plan
@@ -186,7 +189,7 @@ def host(plan: Mir) -> Mir:
 
 @remembered
 def groupings(plan: Mir) -> Mapping[Mir, int]:
-    """Every grouping of a plan, and how many stand above each other there, itself included."""
+    """Every grouping of a plan with its level: the depth of nested groupings, itself included."""
     found: dict[Mir, int] = {}
     for i in plan.inputs:
         found.update(groupings(i))
@@ -197,15 +200,15 @@ def groupings(plan: Mir) -> Mapping[Mir, int]:
 
 @remembered
 def sources(plan: Mir) -> frozenset[Mir]:
-    """What a plan's groupings and copies are of, and what its joins can begin with: plans without a common one share
-    nothing."""
+    """The sources of a plan's groupings and copies, and the joins with which its chains can begin.  Plans without a
+    common one share nothing."""
     below = (apart(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
     grouped_rows = frozenset(s if (order := joined(s)) is None else order.joined for s in below)
     return grouped_rows.union(beginnings(plan), (p.input for p in copies_in(plan)))
 
 
 def related(views: Sequence[ViewDef], changed: Collection[Mir]) -> list[ViewDef]:
-    """The views that a change of the views of these sources may concern, one through the other."""
+    """The views that have one of the changed sources, or are connected to such a view by common sources."""
     found, reached, rest = list[ViewDef](), set(changed), list(views)
     while near := [v for v in rest if not reached.isdisjoint(sources(v.plan))]:
         found += near

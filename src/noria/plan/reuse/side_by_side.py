@@ -1,11 +1,10 @@
-"""Aggregates of the same groups stand side by side in one state.
+"""Merges aggregates of the same groups into one state.
 
     aggregate count(*) by story (comments)      →   project story, count(*)   ┐
     aggregate max(at) by story (comments)       →   project story, max(at)    ┴ aggregate count(*), max(at) by story
 
-The rows may be written with other columns, or their conditions and groups in another order.  A state that is there
-anyway and has all the aggregates is taken as it is (fewer columns of a wider state): one of a view in use, or one that
-is kept whole for the sake of others.
+The groupings may be written over other columns, or with conditions and groups in another order.  A grouping reads an
+existing state that has all its aggregates: one of a view in use, or one that is full for other views.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def side_by_side(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dic
 
 
 def _together(free: Sequence[Grouped], made: dict[Mir, Mir]) -> Grouped | None:
-    """One state for all of these."""
+    """Merge these into one state.  Returns it, or None if nothing was merged; a single member is returned as it is."""
     aggs = {a for m in free for a in m.aggs}
     if len(free) < 2 or len(aggs) > SHARED_AGGREGATES:
         return free[0] if len(free) == 1 else None
@@ -48,7 +47,7 @@ def _together(free: Sequence[Grouped], made: dict[Mir, Mir]) -> Grouped | None:
 
 
 def _on_one_of(hosts: Sequence[Grouped], m: Grouped, made: dict[Mir, Mir]) -> bool:
-    """Is there a state that has all its aggregates, and is whole if it must be?"""
+    """Whether a state has all its aggregates, and is full if it must be; then rewrite the grouping to read it."""
     for h in sorted(hosts, key=lambda h: (not h.full, len(h.aggs), str(h.plan))):
         if set(m.aggs) <= set(h.aggs) and isinstance(h.plan, Aggregate) and h.full >= m.full:
             if m.plan != h.plan:
@@ -58,7 +57,7 @@ def _on_one_of(hosts: Sequence[Grouped], m: Grouped, made: dict[Mir, Mir]) -> bo
 
 
 def _of(whole: Aggregate, m: Grouped) -> Mir:
-    """The member's columns, of groups that are over the same rows, perhaps in other columns."""
+    """Project the member's columns from the merged groups."""
     known = grouped(whole)
     assert known is not None
     places = [known.group.index(c) for c in m.group] + [len(known.group) + known.aggs.index(a) for a in m.aggs]

@@ -1,7 +1,7 @@
-"""What is shared in a program that changes: which nodes stand for which, and who still stands on them.
+"""Records the shared nodes of a program while views are added and dropped: replaced nodes, and who shares the new ones.
 
-Keeps true: nothing is told of a node that is gone.  A state in use stays as it was made, so what is told of it may name
-what a view needed that was dropped since.
+Keeps true: no record refers to a removed node.  A state in use does not change, so its record may name the needs of a
+view that was dropped since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noria.plan.view import ViewDef
 
 
 class Sharing:
-    """fullness: see `sharing`; asked once of each plan."""
+    """The record of shared nodes.  `fullness`: see `sharing`; called once for each plan, then cached."""
 
     def __init__(self, fullness: Fullness):
         self._fullness = fullness
@@ -27,7 +27,8 @@ class Sharing:
         self._members: dict[Mir, frozenset[Mir]] = {}
 
     def plans(self, views: Sequence[ViewDef], standing: Sequence[Mir], full: Callable[[Mir], bool]) -> dict[str, Mir]:
-        """Of views that are planned anew, beside plans that stay.  full: is this node of those full?"""
+        """Plan the views again, beside the plans `standing`, which do not change.  `full`: whether a node of these is
+        full."""
         stay = {g for p in standing for g in groupings(p)}
         instead = {m: p for m, p in self._instead.items() if host(p) in stay}
         others = self._members.keys() - stay  # joins and copies
@@ -44,26 +45,29 @@ class Sharing:
         return shared.plans
 
     def over_standing(self, plan: Mir) -> Mir:
-        """A plan over what is there."""
+        """The plan over existing shared nodes."""
         return replaced(plan, self._instead) if self._instead else plan
 
     def known(self) -> tuple[dict[Mir, Mir], dict[Mir, frozenset[Mir]]]:
-        """What stands for which, and of each shared grouping, what it stands for."""
+        """Copies of the record: replaced nodes with the new ones, and the members of each shared node."""
         return dict(self._instead), dict(self._members)
 
     def take(self, instead: dict[Mir, Mir], members: dict[Mir, frozenset[Mir]]) -> None:
-        """What another one knew."""
+        """Adopt the record of another `Sharing`."""
         self._instead, self._members = dict(instead), dict(members)
 
     def rename_table(self, table: str, name: str) -> None:
-        """The table has another name from now on."""
+        """Rename a table in all recorded plans."""
         self._instead = {renamed(m, table, name): renamed(p, table, name) for m, p in self._instead.items()}
         self._members = {renamed(m, table, name): frozenset(renamed(one, table, name) for one in of)
                          for m, of in self._members.items()}
 
     def told(self) -> Iterator[tuple[Mir, str, tuple[float, ...]]]:
-        """Of each shared grouping: what it stands for, and which part of its columns each of these has; of each join
-        that larger ones begin with: of which tables these are."""
+        """Describe the shared nodes, as (node, text, shares).
+
+        The text of a grouping lists those it replaces; the shares are the fractions of its columns that each of them
+        has.  The text of a join lists the tables of the chains that begin with it.
+        """
         for plan, of in self._members.items():
             if isinstance(plan, Join):
                 tables = sorted(", ".join(sorted(m.table_names)) for m in of)

@@ -1,12 +1,12 @@
-"""A condition over the rows that another view has: looked up there, and tested.
+"""Reads a view from another with fewer conditions: looks rows up there, and tests the additional conditions.
 
     all       SELECT id, title, state FROM stories WHERE id = ?
-    open      SELECT title FROM stories WHERE id = ? AND state = 1     what all finds, if its column 2 is 1
-    by both   SELECT title FROM stories WHERE id = ? AND author = ?    likewise, if its author is the one asked for
+    open      SELECT title FROM stories WHERE id = ? AND state = 1     a row of all, if its column 2 is 1
+    by both   SELECT title FROM stories WHERE id = ? AND author = ?    likewise, if its author is the wanted one
 
-The policy: only where a key has one row at most, so that a read finds no row in vain but the one it tests, and only by
-tests of whole numbers, which cost nothing beside the lookup (`Check`).  A key of a thousand rows of which two are
-wanted is read faster from rows of its own.  Not over columns that may hold an error: rows that are left out have none.
+The policy: a key must have at most one row, so that a read tests at most one.  If two of a thousand rows were wanted,
+rows of its own would be faster.  Only whole numbers are tested, which costs nothing beside the lookup (`Check`).
+Refused if a column may hold an error: rejected rows must not report one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SIGNS = {**SIGNS, "eq": "=", "ne": "<>", "is_null": "IS NULL", "is_not_null": "
 
 @dataclass(frozen=True)
 class Check:
-    """Is a column's value, a whole number, so to a constant?  NULL is nothing to any but "is_null" and "one_of", whose
-    values may have it."""
+    """A comparison of a column of whole numbers with a constant.  NULL passes only "is_null", and "one_of" if its
+    values include NULL."""
 
     column: int
     op: str
@@ -53,7 +53,7 @@ class Check:
 
     @cached_property
     def test(self) -> Callable[[int], bool]:
-        """`holds` of a value that is not NULL."""
+        """`holds` for values that are not NULL."""
         if self.op in ("is_null", "is_not_null"):
             answer = self.op == "is_not_null"
             return lambda value: answer
@@ -64,11 +64,11 @@ class Check:
         return partial(_SWAPPED[self.op], self.value)
 
     def passes(self, code: int) -> bool:
-        """`holds` of a code: a whole number is its own."""
+        """`holds` for a code: a whole number is its own code."""
         return self.test(code) if code != NULL_CODE else self.holds(None)
 
     def mask(self, codes: Codes) -> Mask:
-        """`passes` of many."""
+        """`passes` for many codes."""
         null: Mask = codes == NULL_CODE
         if self.op in ("is_null", "is_not_null"):
             return null if self.op == "is_null" else np.logical_not(null)
@@ -83,7 +83,7 @@ class Check:
 
 def stronger_condition(terms: Collection[Expr], shown: Sequence[Expr], sure: Sequence[bool]
                        ) -> tuple[Check, ...] | None:
-    """The checks of shown columns that these terms are; None where one is more than that."""
+    """The checks of shown columns that equal the terms; None if a term is no such check or a column may fail."""
     checks = [_test(t, shown) for t in sorted(terms, key=str)]
     return tuple(c for c in checks if c) if all(checks) and (not terms or all(sure)) else None
 

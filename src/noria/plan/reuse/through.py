@@ -1,7 +1,7 @@
-"""Reading one view through another: a lookup in the other's reader, of whose rows some, and some columns, are left.
+"""Reads one view through another: a lookup in the other's reader, then a selection of rows and columns.
 
-Keeps true: what is left are the rows of the view's own plan, errors included; only what a read may cost more is decided
-by the strategies (`fewer_columns`, `stronger_condition`).
+Keeps true: the result has the rows of the view's own plan, including errors.  The strategies `fewer_columns` and
+`stronger_condition` decide whether such a read is fast enough.  Call `through`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from noria.plan.view import ViewDef
 Key = tuple[Any, ...]
 Place = tuple[Mir, tuple[Expr, ...]]
 """What rows are of, and what they are looked up by."""
-_MOST_KEYS = 4  # columns of a key, of which each set may be another view's key
+_MOST_KEYS = 4  # the most columns of a key whose subsets are tried as another view's key
 
 
 @dataclass(frozen=True)
 class Through:
-    """columns: of the other view's rows.  checks: what they must meet, over its columns.  key: where the other's key
-    columns are in the view's key; bound: the others in it, each with the column that must have its value."""
+    """How a view is read through another.  `columns`: the wanted columns of the other's rows.  `checks`: conditions
+    over the other's columns.  `key`: the positions of the other's key columns in the view's key.  `bound`: the other
+    positions in the view's key, each with the other view's column that must have its value."""
 
     columns: tuple[int, ...]
     checks: tuple[Check, ...] = ()
@@ -39,7 +40,7 @@ class Through:
 
     @cached_property
     def same_key(self) -> bool:
-        """Is a key of the view a key of the other?"""
+        """Whether a key of the view is also a key of the other."""
         return not self.bound and self.key == tuple(range(len(self.key)))
 
     def as_json(self) -> dict[str, Any]:
@@ -52,8 +53,10 @@ class Through:
         return Through(tuple(about["columns"]), tuple(checks), tuple(about["key"]), tuple(map(tuple, about["bound"])))
 
     def of(self, keys: Sequence[Key]) -> tuple[list[Key], Through]:
-        """The other's keys for all keys of one lookup, which are of the same values in each column; and the checks with
-        these values."""
+        """The other's keys for all keys of one lookup, and this Through with checks for the `bound` values.
+
+        The keys of a lookup are the product of the values of each column, so a check for each column suffices.
+        """
         if self.same_key:
             return list(keys), self
         found = list(dict.fromkeys(tuple(k[i] for i in self.key) for k in keys))
@@ -63,21 +66,21 @@ class Through:
         return found, replace(self, checks=self.checks + checks, bound=())
 
     def rows(self, found: list[Any]) -> list[Any]:
-        """The view's rows of those found in the other; Python values."""
+        """Select the view's rows from those found in the other view, as Python values."""
         for check in self.checks:
             found = [r for r in found if check.holds(r[check.column])]
         columns = self.columns
         return [tuple(r[c] for c in columns) for r in found]
 
     def part(self, other: ViewDef) -> float:
-        """Which part of the other's columns is taken."""
+        """The fraction of the other's columns that is used."""
         return len(set(self.columns)) / self._most(other)
 
     def _most(self, other: ViewDef) -> int:
         return max(other.visible, *(c + 1 for c in self.columns))
 
     def show(self, other: ViewDef) -> str:
-        """For people."""
+        """A readable description, as EXPLAIN prints it."""
         names = [f.name for f in other.result.fields]
         checks = [*map(str, self.checks), *(f"#{c} = ?" for _, c in self.bound)]
         told = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
@@ -85,13 +88,13 @@ class Through:
 
 
 def place_of(view: ViewDef) -> Place:
-    """Views of one place may be read through each other."""
+    """The place of a view: views of one place may be read through each other."""
     rows = rows_of(view.plan)
     return rows.source, tuple(rows.exprs[k] for k in view.key)
 
 
 def places_for(view: ViewDef) -> Iterator[Place]:
-    """Of the views that this one might be read through: by its key, then by parts of that."""
+    """The places of views through which this one might be read: those of its key, then of subsets of the key."""
     source, key = place_of(view)
     yield source, key
     if len(key) <= _MOST_KEYS:
@@ -100,8 +103,11 @@ def places_for(view: ViewDef) -> Iterator[Place]:
 
 
 def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> Through | None:
-    """How the view is read in the reader of another, which shows `asked` columns; of the view so many are wanted, among
-    them key columns that nobody looks at.  None where it is not, or where that would be slower."""
+    """How to read the view through another; None if that is impossible or would be slower.
+
+    `asked`: the number of columns that the other's reader shows.  `wanted`: the number of the view's columns in the
+    result, including key columns that are not used.
+    """
     there, mine = rows_of(other.plan), rows_of(view.plan)
     if there.source != mine.source or not there.terms <= mine.terms or (view.ranged and not other.ranged):
         return None
@@ -125,5 +131,5 @@ def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> Through |
 
 
 def _one_row(view: ViewDef) -> bool:
-    """Has a key one row at most?"""
+    """Whether each key has at most one row."""
     return any(unique <= set(view.key) for unique in unique_keys(view.plan))

@@ -1,9 +1,11 @@
-"""Scalar expressions of a syntax tree as typed expressions (`core.expr`).
+"""Translates scalar expressions of a syntax tree to typed expressions (`core.expressions.expr`).
 
-    scalars     the resolver: a tree node to an expression, by the node's type
-    functions   the names under which SQL has its functions
-    types       type names, of columns and of CAST
-    leaves      aggregates and window functions as leaves, which only the query room understands
+    scalars     the resolver: translates a tree node by its type
+    functions   SQL's functions by name
+    types       type names of columns and of CAST
+    leaves      aggregates and window functions as leaves, which only `sql.query` understands
     over        OVER (…) as such a leaf
-    clock       SELECTs that ask for the time: a value of the statement
+    clock       SELECTs that read the clock: the time becomes a value of the statement
+
+Make a `Resolver` and call it with a node.
 """

@@ -1,9 +1,9 @@
-"""SELECTs that ask for the time: it is never maintained, but a value of the statement, put in before planning.
+"""Replaces the clock in SELECTs by the statement's time before planning; no view depends on the time.
 
     … WHERE created > NOW() - INTERVAL 1 DAY    →    … WHERE created > ?
 
-What stands around NOW() and has no column is worked out with it.  Beside a comparison it becomes a parameter, so that
-one view answers whatever the time is; elsewhere a literal.  A view's definition keeps NOW(), and is refused for it.
+The largest expression around NOW() without columns is evaluated.  Beside a comparison it becomes a parameter, so that
+one view answers at any time; elsewhere it becomes a literal.  A view's definition with NOW() is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN = (exp.Column, exp.Placeholder, exp.Subquery, exp.Select, exp.AggFunc, 
 
 
 def asks(nodes: Iterable[exp.Expr]) -> bool:
-    """Does the time stand anywhere among them?"""
+    """Whether one of the nodes reads the clock."""
     return any(_is_clock(n) for n in nodes)
 
 
@@ -45,8 +45,11 @@ def _is_clock(node: exp.Expr) -> bool:
 
 
 def at(tree: exp.Expr, parameters: int, utc: datetime, offset: timedelta) -> tuple[exp.Expr, list[Any]]:
-    """The tree at this time, in a session whose clock is `offset` ahead of UTC, and the values of the parameters that
-    it has beyond its own."""
+    """Replace the clock by the time `utc`, in a session whose clock is `offset` ahead of UTC.
+
+    Returns the tree and the values of the parameters that were added after the tree's own, whose number is
+    `parameters`.
+    """
     tree = tree.copy()
     values: list[Any] = []
     while (node := next((n for n in nodes(tree) if _is_clock(n)), None)) is not None:
@@ -73,7 +76,7 @@ def _no_parameter(node: exp.Placeholder) -> Expr:
 
 
 def _literal(value: Any, type: SqlType) -> exp.Expr:
-    """A value as a literal of its type."""
+    """A literal node of the value and its type."""
     if value is None:
         return exp.Null()
     if isinstance(value, (int, Decimal, float)):

@@ -1,9 +1,8 @@
-"""The names under which SQL has its functions, and those that are made of several ops.
+"""Translates calls of SQL's functions, by name, to ops of `core.expressions`.  Call `maker_of(name)`.
 
-`maker_of(name)` makes the expression of a call from the syntax tree's arguments.  Most names are those of one function
-of the library; what has other names, or is made of several, or depends on how an argument is written (INTERVAL, the
-format of STR_TO_DATE), is in `FUNCTIONS`.
-sqlglot's own classes for these functions are switched off (`sql/text/syntax.py`): it rewrites some of them.
+Most names are those of one function of the library.  `FUNCTIONS` has the others: aliases, functions made of several
+ops, and those that depend on how an argument is written (INTERVAL, the format of STR_TO_DATE).
+The classes that sqlglot has for these functions are switched off (`sql/text/syntax.py`): it rewrites some of them.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ Maker = Callable[[Operands, str, Arguments], Expr]
 MICROS = 1_000_000
 DAY = 86_400 * MICROS
 
-CORE = "abs coalesce concat floor greatest least mod nullif round truncate".split()  # not of the library
+CORE = "abs coalesce concat floor greatest least mod nullif round truncate".split()  # not in the library
 OTHERS = {"ceil": "ceil", "ceiling": "ceil", "power": "pow", "sha": "sha1", "dayofmonth": "day", "day": "day",
           "character_length": "char_length", "octet_length": "length", "lcase": "lower", "ucase": "upper",
           "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_patch"}
 
 
 def plain(op: str) -> Maker:
-    """A function that is one op of its arguments."""
+    """The maker of a function that is one op over its arguments."""
     return lambda r, name, nodes: call(op, *(r(n) for n in nodes))
 
 
 def _counted(least: int, most: int, make: Callable[..., Expr]) -> Maker:
-    """A function of that many resolved arguments."""
+    """The maker of a function with `least` to `most` resolved arguments."""
     def maker(r: Operands, name: str, nodes: Arguments) -> Expr:
         if not least <= len(nodes) <= most:
             raise wrong_count(name.lower())
@@ -71,18 +70,18 @@ def _atan(x: Expr, y: Expr | None = None) -> Expr:
 
 
 def folds(*texts: Expr) -> bool:
-    """Do all of these compare without case and accents?"""
+    """Whether all texts compare without case and accents."""
     return all(t.type.folds or not t.type.is_text for t in texts)
 
 
 def located(what: Expr, text: Expr, start: Expr | None = None) -> Expr:
-    """LOCATE, by the collation."""
+    """LOCATE, which compares by the collation."""
     sides = [call("fold", e) if folds(what, text) else e for e in (what, text)]
     return call("locate", *sides, *([start] if start is not None else []))
 
 
 def _field(wanted: Expr, *among: Expr) -> Expr:
-    """As text if all are text, as numbers if all are numbers, else as doubles."""
+    """FIELD: compares as text if all arguments are text, else as doubles."""
     args = (wanted, *among)
     if all(a.type.is_text or a.type.is_listed for a in args):
         made = [call("fold", a) if folds(*args) else a for a in args]
@@ -101,7 +100,7 @@ def _strcmp(a: Expr, b: Expr) -> Expr:
 
 
 def _flags(expression: Expr, text: Expr, given: Expr | None) -> Expr:
-    """Without case where the collation is; what is given wins."""
+    """The flags of a regular expression: case matters if the collation says so.  `given` flags override that."""
     base = literal("i" if folds(text, expression) else "c")
     return base if given is None else call("concat", base, given)
 
@@ -119,7 +118,7 @@ def _isnull(x: Expr) -> Expr:
 
 
 def _hex_literal(r: Operands, name: str, nodes: Arguments) -> Expr:
-    """HEX(number) is of the number, HEX(text) of its bytes."""
+    """HEX: of a number its digits, of a text its bytes; other values are cast to text."""
     (x,) = (r(n) for n in nodes) if len(nodes) == 1 else (None,)
     if x is None:
         raise wrong_count("hex")
@@ -147,7 +146,8 @@ def _unit(node: exp.Expr | None) -> str:
 
 
 def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
-    """moment + INTERVAL n unit.  A DATE stays one under whole days; a fraction gives DATETIME(6)."""
+    """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days; fractions of seconds
+    make a DATETIME with fractional digits (`_digits`)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
     given, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
     if unit in _COMPOSED:
@@ -172,14 +172,15 @@ def _rounded(amount: Expr) -> Expr:
 
 
 def _digits(seconds: Expr) -> int:
-    """The digits after the point that seconds may have: 6 for a text that has a point, and for doubles."""
+    """The number of digits after the point of seconds: 6 for doubles, for text columns, and for literals with a
+    point."""
     if isinstance(seconds, Const) and isinstance(seconds.value, str):
         return 6 if "." in seconds.value else 0
     return 6 if seconds.type.is_text or seconds.type.kind is Kind.DOUBLE else min(seconds.type.scale, 6)
 
 
 def _micros(seconds: Expr) -> Expr:
-    """Seconds in microseconds."""
+    """Convert seconds to microseconds."""
     if seconds.type.kind is Kind.INT:
         return call("mul", seconds, literal(MICROS))
     exact = cast(seconds, decimal(18, 6))
@@ -189,7 +190,7 @@ def _micros(seconds: Expr) -> Expr:
 
 
 def _composed(amount: Expr, unit: str) -> int:
-    """'1:30' MINUTE_SECOND in microseconds; '1-6' YEAR_MONTH in months."""
+    """Convert '1:30' MINUTE_SECOND to microseconds, '1-6' YEAR_MONTH to months.  Refuses all but literals."""
     if not isinstance(amount, Const) or amount.value is None:
         raise refuse(f"INTERVAL of {unit} that is not a literal", exp.Var(this=unit), "add its parts one by one")
     text = str(amount.value)
@@ -269,7 +270,7 @@ def _maketime(hour: Expr, minute: Expr, second: Expr) -> Expr:
 
 
 def _str_to_date(text: Expr, form: Expr) -> Expr:
-    """DATE, TIME or DATETIME, as the format says."""
+    """STR_TO_DATE: the parts in a constant format decide whether the result is DATE, TIME or DATETIME."""
     form = form if form.type.is_text else cast(form, TEXT)
     found = call("str_to_date", text, form)
     if not isinstance(form, Const) or form.value is None:
@@ -281,7 +282,7 @@ def _str_to_date(text: Expr, form: Expr) -> Expr:
 
 
 def _added_time(sign: int) -> Callable[[Expr, Expr], Expr]:
-    """ADDTIME, SUBTIME of a DATETIME or a TIME."""
+    """ADDTIME and SUBTIME (`sign` -1), of a DATETIME or a TIME."""
     def make(x: Expr, time: Expr) -> Expr:
         by = _as_time(time)
         if x.type.kind in (Kind.DATE, Kind.DATETIME):
@@ -312,7 +313,7 @@ def _timediff(a: Expr, b: Expr) -> Expr:
 
 
 def extracted(r: Operands, unit_node: exp.Expr, x: Expr) -> Expr:
-    """EXTRACT(unit FROM x): the digits of a composed unit stand side by side."""
+    """EXTRACT(unit FROM x).  A composed unit joins the digits of its parts."""
     unit = _unit(unit_node)
     if unit in _COMPOSED:
         first, *rest = _COMPOSED[unit]
@@ -325,7 +326,7 @@ def extracted(r: Operands, unit_node: exp.Expr, x: Expr) -> Expr:
 
 
 def _convert_tz(x: Expr, source: Expr, target: Expr) -> Expr:
-    """Between offsets ('+02:00'); names of zones would need their rules."""
+    """CONVERT_TZ between offsets such as '+02:00', UTC and GMT.  Refuses other zone names."""
     moment = _as_datetime(x)
     by = [_offset(z) for z in (source, target)]
     if None in by:
@@ -380,7 +381,7 @@ FUNCTIONS: dict[str, Maker] = {
 
 
 def maker_of(name: str) -> Maker | None:
-    """What makes a call of the function of this name, in upper case."""
+    """The maker of calls of a function, by its upper-case name; None if there is no such function."""
     known = LIBRARY.get(name.lower())
     of_library = None if known is None or known.internal else plain(name.lower())
     return FUNCTIONS.get(name, of_library)

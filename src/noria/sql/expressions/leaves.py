@@ -1,4 +1,4 @@
-"""Aggregates and window functions while a query is built: leaves that only the select builder understands."""
+"""Aggregates and window functions as leaves of expressions; `sql.query` replaces them by columns of plan nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from noria.core.expressions.expr import Call, Col, Expr
 
 @dataclass(frozen=True)
 class AggCall(Expr):
-    """An aggregate function of an expression over the block's columns (None: COUNT(*)).  more: the further columns
-    of COUNT(DISTINCT a, b)."""
+    """An aggregate function of an expression over the block's columns (None: COUNT(*)).  `more`: the further
+    arguments of COUNT(DISTINCT a, b)."""
 
     function: str
     argument: Expr | None
@@ -28,7 +28,7 @@ class AggCall(Expr):
 
 @dataclass(frozen=True)
 class ConcatCall(AggCall):
-    """GROUP_CONCAT; its argument is text."""
+    """GROUP_CONCAT of a text."""
 
     order: tuple[tuple[Expr, bool], ...] = ()
     separator: str = ","
@@ -44,7 +44,7 @@ class ConcatCall(AggCall):
 
 @dataclass(frozen=True)
 class OverCall(Expr):
-    """A window function; its parts may be aggregates.  frame, by: as in `mir.Over`."""
+    """A window function, whose parts may be aggregates.  `frame`, `by`: as in `mir.Over`."""
 
     function: str
     argument: Expr | None
@@ -64,7 +64,7 @@ class OverCall(Expr):
 
 
 def parts_of(e: Expr) -> tuple[Expr, ...]:
-    """What an expression is computed from; an aggregate is a leaf."""
+    """The direct parts of an expression; an aggregate has none."""
     return e.args if isinstance(e, Call) else e.parts if isinstance(e, OverCall) else ()
 
 
@@ -73,7 +73,7 @@ def uses_aggregate(e: Expr) -> bool:
 
 
 def columns_read(e: Expr) -> set[int]:
-    """The columns that an expression reads, in aggregates and windows too."""
+    """The columns that an expression reads, also in aggregates and windows."""
     if isinstance(e, Col):
         return {e.index}
     return set().union(*map(columns_read, e.arguments if isinstance(e, AggCall) else parts_of(e)))

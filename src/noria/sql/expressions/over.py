@@ -1,4 +1,4 @@
-"""OVER (…): a window function as a leaf of an expression, which only the query block understands."""
+"""Translates `f(x) OVER (…)` to an `OverCall`, a leaf that `sql.query.windows` replaces.  Call `over_call`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLAUSES = ("field list", "order clause")
 
 
 def over_call(r: Operands, node: exp.Expr) -> Expr:
-    """f(x) OVER (…) or OVER name"""
+    """Translate f(x) OVER (…) or OVER name.  Raises error 3593 outside the select list and ORDER BY."""
     if r.clause not in _CLAUSES or not r.aggregates:
         raise SqlError(3593, "HY000", f"You cannot use the window function '{snippet(node.this)}' in this context")
     only(node, _WINDOW, "OVER")
@@ -32,7 +32,7 @@ def over_call(r: Operands, node: exp.Expr) -> Expr:
 
 
 def _definition(node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], exp.Expr | None]:
-    """PARTITION BY, ORDER BY and the frame, those of a named window included."""
+    """The PARTITION BY, ORDER BY and frame of a window, including those of the named window that it extends."""
     by = list(node.args.get("partition_by") or [])
     order, spec = node.args.get("order"), node.args.get("spec")
     name = node.args.get("alias")
@@ -48,7 +48,7 @@ def _definition(node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], exp.Exp
 
 
 def _frame(spec: exp.Expr | None) -> str:
-    """The frames that begin at the partition's first row."""
+    """The name of a frame in `mir.FRAMES`.  Refuses frames that do not begin at the partition's first row."""
     if spec is None:
         return "range"
     args = {k: str(v).upper() for k, v in spec.args.items() if v is not None}

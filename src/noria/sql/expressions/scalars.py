@@ -1,7 +1,7 @@
-"""Scalar expressions of the syntax tree as typed expressions.
+"""Translates scalar expressions of the syntax tree to typed expressions.
 
-A `Resolver` turns one tree node into one `Expr`: columns through its `column` function, parameters through
-`parameter`.  Aggregates become `AggCall` leaves, which only the select builder understands.
+A `Resolver` translates one tree node to one `Expr`.  Its function `column` resolves columns, `parameter` parameters.
+Aggregates become `AggCall` leaves, which only `sql.query` understands.  Unsupported nodes raise SqlError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary
 
 @dataclass(frozen=True)
 class Resolver:
-    """clause names the part of the statement for errors ("where clause", "field list", …)."""
+    """Translates nodes when called.  `clause`: the statement's part, for errors ("where clause", "field list", …).
+    `aggregates`, `clock`: whether these are allowed.  `subquery`: translates subqueries, where they are."""
 
     column: Callable[[str, str, str], Expr]  # name, table, clause
     parameter: Callable[[exp.Placeholder], Expr]
@@ -148,7 +149,7 @@ def _negative(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _introduced(r: Resolver, node: exp.Expr) -> Expr:
-    """_utf8mb4'x', _binary'x', and 0x41 that is said to be text."""
+    """_utf8mb4'x', _binary'x', and _utf8mb4 0x41: the bytes or the text of a literal."""
     inner = r(node.expression)
     binary = str(node.this).lower() == "_binary"
     return cast(inner, BYTES if binary else TEXT) if inner.type.is_text else inner
@@ -191,7 +192,7 @@ def _in(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _row_comparison(r: Resolver, kind: type[exp.Expr], a: exp.Expr, b: exp.Expr) -> Expr:
-    """(a, b) = (c, d)"""
+    """(a, b) = (c, d), as equalities of the parts.  Raises error 1241 for different lengths."""
     if not isinstance(a, exp.Tuple) or not isinstance(b, exp.Tuple) or len(a.expressions) != len(b.expressions):
         raise SqlError(1241, "21000", f"Operand should contain {len(a.expressions) or 1} column(s)")
     return call("and", *(call("eq", r(x), r(y)) for x, y in zip(a.expressions, b.expressions, strict=True)))
@@ -256,7 +257,7 @@ def _trim(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _concat(r: Resolver, node: exp.Expr) -> Expr:
-    """Strings written one after the other."""
+    """Adjacent string literals, which MySQL concatenates."""
     return call("concat", *(r(a) for a in node.expressions))
 
 
@@ -280,7 +281,7 @@ def _extract(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _sum(r: Resolver, node: exp.Expr) -> Expr:
-    """+ and -, also of an INTERVAL."""
+    """+ and -, of numbers or with an INTERVAL."""
     a, b = node.this, node.expression
     if isinstance(b, exp.Interval):
         return shifted(r, r(a), b, -1 if isinstance(node, exp.Sub) else 1)
@@ -318,7 +319,7 @@ def _member_of(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _named(r: Resolver, node: exp.Expr) -> Expr:
-    """A function by its name."""
+    """A function call that sqlglot leaves as a name."""
     name = node.name.upper()
     if name == "VALUES":
         raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
@@ -331,7 +332,7 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _clock(r: Resolver, node: exp.Expr) -> Expr:
-    """NOW and its kin, where a statement may ask for its time."""
+    """NOW and the other functions of the clock.  Refused unless the resolver allows the clock."""
     name = node.name.upper() if isinstance(node, exp.Anonymous) else CLOCK_CLASSES[type(node)]
     if not r.clock:
         raise _unknown(node)
@@ -370,7 +371,7 @@ def _aggregate(r: Resolver, node: exp.Expr, function: str) -> Expr:
     else:
         argument = _inner(r)(this)
     if argument.type.is_listed and function in ("min", "max"):
-        argument = cast(argument, TEXT)  # which MySQL compares by text here
+        argument = cast(argument, TEXT)  # MySQL compares ENUM and SET as text here
     argument = as_number(argument) if function in ("sum", "avg") else argument
     return AggCall(aggregate_type(function, argument), True, function, argument, distinct)
 
@@ -391,7 +392,7 @@ def _allowed(r: Resolver, node: exp.Expr) -> None:
 
 
 def _inner(r: Resolver) -> Resolver:
-    """Aggregates do not stand within aggregates."""
+    """The resolver of an aggregate's arguments, which refuses aggregates."""
     return replace(r, aggregates=False)
 
 

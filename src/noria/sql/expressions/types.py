@@ -1,4 +1,4 @@
-"""MySQL's type names to `SqlType`, for column definitions and CAST."""
+"""Translates MySQL's type names to `SqlType`: `column_type` for definitions, `cast_type` for CAST."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, 
           _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET}
 MAX_VARCHAR = 16383  # characters of a row in utf8mb4
 MAX_VARBINARY = 65_535
-MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 would not fit an int64
+MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 members would not fit an int64
 
 
 def collation(name: str) -> Collation:
-    """Which of the two collations a name means: exact for `_bin`, else without case and accents."""
+    """The collation for a name: exact for `_bin` and `binary`, else ignoring case and accents."""
     return Collation.BIN if name.lower().endswith("_bin") or name.lower() == "binary" else Collation.CI
 
 
 def column_type(node: exp.DataType) -> SqlType:
-    """The type of a column definition or a cast."""
+    """The type of a column definition.  Raises SqlError for an unsupported type or size."""
     kind = node.this
     if kind not in _KNOWN:
         raise refuse(f"the type {node.sql(dialect='mysql')}", node,
@@ -110,7 +110,7 @@ def _members(node: exp.DataType, kind: Kind) -> SqlType:
 
 
 def cast_type(node: exp.DataType) -> SqlType:
-    """The type of CAST: CHAR and BINARY without a length have none."""
+    """The type of a CAST.  CHAR and BINARY without a length are unlimited there."""
     if node.this is _D.BINARY:
         return replace(BYTES, length=_number(node.expressions[0]), declared="binary") if node.expressions else BYTES
     if node.this in (_D.ENUM, _D.SET):
@@ -121,7 +121,7 @@ def cast_type(node: exp.DataType) -> SqlType:
         return TEXT
     if node.this is _D.BIGINT:
         return BIGINT
-    if node.this in (_D.TIMESTAMP, _D.TIMESTAMPTZ):  # TIMESTAMP'…', for there is no cast to it: a DATETIME
+    if node.this in (_D.TIMESTAMP, _D.TIMESTAMPTZ):  # the literal TIMESTAMP'…', a DATETIME: MySQL has no such cast
         digits = len(node.parent.name.partition(".")[2]) if isinstance(node.parent, exp.Cast) else 0
         return replace(DATETIME, scale=min(digits, 6))
     return column_type(node)
@@ -146,7 +146,7 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
 
 
 def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:
-    """FLOAT(p) is FLOAT or, beyond its 24 bits, DOUBLE."""
+    """The type of FLOAT and DOUBLE; FLOAT(p) of more than 24 bits is DOUBLE."""
     if parameters and (kind is not _D.FLOAT or len(parameters) > 1):
         raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
     bits = parameters[0] if parameters else 24

@@ -1,8 +1,8 @@
-"""A query as a plan (`plan.mir`).  A block, one SELECT, passes through in this order:
+"""Plans a query as MIR (`plan.mir`).  A block is one SELECT; it passes through these modules in order:
 
-    purposes        what it is for: a view, an ad-hoc SELECT, a query for Spark; plans it, and all within it
-    context         what planning needs to know, handed down; scope: the names of FROM
-    select          the clauses in order, with the data in `block`
+    purposes        the entry: plans a view, an ad-hoc SELECT, or a query for Spark, with all queries within it
+    context         the mode, catalog and parameter values of a planning; scope: the names of FROM
+    select          resolves the clauses in order and collects them in `block`
       from_clause   relations and how they join
       where         terms: filters, keys (`parameters`), conditions after the lookup, `subqueries`
       joins         the query graph: relations, equalities and filters in one canonical order
@@ -11,5 +11,6 @@
       windows       the Window nodes
       ends          LIMIT and OFFSET
     set_operations  UNION, INTERSECT, EXCEPT of queries
-    planned         the result: a plan, and where its columns stand
+
+`planned` has the result: a plan, and the positions of its columns.
 """

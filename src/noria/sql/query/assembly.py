@@ -1,6 +1,8 @@
-"""A resolved block as a plan: grouping above its joins, windows, the select list with hidden key and order columns.
+"""Builds the plan of a resolved block above its joins: grouping, windows, then the select list.
 
     Project(Filter_having(Aggregate(Project?(joins and filters))))
+
+Hidden columns follow the select list: keys and order columns that the query does not select.  Call `assemble`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from noria.sql.text.refusals import not_maintained
 
 
 def assemble(block: Block, joined: Joined) -> Query:
+    """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
     aggregated = any(map(uses_aggregate, asked + block.after_having))
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
@@ -64,7 +67,7 @@ def assemble(block: Block, joined: Joined) -> Query:
 
 
 def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
-    """A grouping whose parts are looked up and then put together."""
+    """The query with a grouping whose parts are looked up and then merged (`grouped_again`)."""
     found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
     plan: Mir = found.parts.plan
     placed = [b.at(found.parts.places[b.column]) for b in block.bound]
@@ -85,7 +88,8 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
 
 
 def _check_windows(block: Block, whole: bool) -> None:
-    """A window is over the rows of one lookup.  whole: these are one row, of an aggregate without GROUP BY."""
+    """Refuse windows over the rows of several keys.  `whole`: the block aggregates without GROUP BY, so each lookup
+    has one row."""
     if _several(block) or block.after or block.after_having:
         raise not_maintained("a window function over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")
@@ -94,23 +98,23 @@ def _check_windows(block: Block, whole: bool) -> None:
 
 
 def _several(block: Block) -> bool:
-    """May one lookup be for several keys?"""
+    """Whether one lookup may ask for several keys."""
     return any(k.lookup.several for k in block.keys)
 
 
 def _finer(block: Block) -> list[Expr]:
-    """What a grouping must have beside its own columns: keys, and columns of conditions after the lookup."""
+    """The columns that a grouping needs beside its own: keys, and columns of conditions after the lookup."""
     columns = {c.index: c for t in block.after for c in walk(t) if isinstance(c, Col)}
     return list(dict.fromkeys([*(b.column for b in block.bound), *(columns[i] for i in sorted(columns))]))
 
 
 def _parts_needed(block: Block) -> bool:
-    """Can the rows of a lookup be several parts of one group?"""
+    """Whether groups are completed after the lookup: it can find several parts of one, or HAVING must see no rows."""
     several = [k.column for k in block.keys if k.lookup.several]
     several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
     fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})
     parts = any(e not in block.groups and not (isinstance(e, Col) and e.index in fixed) for e in several)
-    over_nothing = not block.groups and bool(block.bound)  # HAVING must tell a key without rows from rows it drops
+    over_nothing = not block.groups and bool(block.bound)  # in the view, a row that HAVING drops looks like no rows
     return parts or (over_nothing and bool(block.having or block.after_having))
 
 
@@ -120,7 +124,7 @@ def _ends(block: Block) -> tuple[exp.Expr | None, exp.Expr | None]:
 
 
 def _place_terms(terms: list[Expr], exprs: list[Expr], names: list[str], plan: Mir) -> list[Expr]:
-    """Conditions over the columns of the plan, appended where they are not selected."""
+    """Rewrite conditions to the positions of the select list; append columns that are not selected."""
 
     def column(c: Col) -> Expr:
         if c not in exprs:
@@ -136,21 +140,21 @@ def _filtered(plan: Mir, terms: list[Expr]) -> Mir:
 
 
 def _shown(plan: Mir, width: int) -> Mir:
-    """Without hidden columns."""
+    """The plan without hidden columns."""
     fields = plan.fields[:width]
     return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(fields)),
                    tuple(f.name for f in fields))
 
 
 def _each_once(plan: Mir) -> Mir:
-    """DISTINCT, as a grouping by every column."""
+    """DISTINCT after a lookup, as a grouping by every column."""
     return Aggregate(plan, tuple(range(plan.width)), (), ())
 
 
 def _place_bound(block: Block, rewrite: Callable[[Expr], Expr], exprs: list[Expr], names: list[str], plan: Mir
                  ) -> list[Key[int] | Correlation[int]]:
-    """Keys and correlations with their columns: of the select list, or appended.  A column bound twice is there
-    twice."""
+    """Locate the columns of keys and correlations in the select list, or append them.  A column that is bound twice
+    occurs twice."""
     out: list[Key[int] | Correlation[int]] = []
     for one in block.bound:
         e, used = rewrite(one.column), {b.column for b in out}
@@ -186,7 +190,7 @@ def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list
 
 
 def _projected(plan: Mir, exprs: list[Expr], names: list[str]) -> Mir:
-    """The columns; the plan itself when these are all of its own, by their names."""
+    """Project the expressions.  Returns the plan itself if they are its own columns under their own names."""
     same = len(exprs) == plan.width and all(
         isinstance(e, Col) and e.index == i and f.name == n
         for i, (e, n, f) in enumerate(zip(exprs, names, plan.fields, strict=False)))

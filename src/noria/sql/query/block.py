@@ -1,4 +1,4 @@
-"""A query block while it is planned: a SELECT with its names resolved, clause after clause."""
+"""The data of one query block while it is planned; `select` fills it clause by clause."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ class Item:
 
 @dataclass
 class Block:
-    """A SELECT with its names resolved.  after, after_having: conditions that have parameters and are no keys.
-    literals: values of parameters that were literals.  outer: the names of the query in whose expressions it stands,
-    correlations: what is compared with these, given: terms over these alone."""
+    """A SELECT with its names resolved.
+
+    `after`, `after_having`: conditions with parameters that are not keys; they apply after the lookup.  `literals`:
+    the literals that became parameters.  For a subquery, `outer` has the names of the outer query.  `correlations`
+    are its columns that are compared with outer ones.  `given` are terms over outer columns alone.
+    """
 
     context: Context
     tree: exp.Select
@@ -49,12 +52,12 @@ class Block:
 
     @property
     def bound(self) -> list[Key[Expr] | Correlation[Expr]]:
-        """All that one lookup gives a value, or several, of; hidden columns stand in one order, however WHERE was
-        written."""
+        """All columns for which a lookup supplies values.  Sorted, so that hidden columns have one order however WHERE
+        is written."""
         return sorted([*self.keys, *self.correlations], key=lambda b: str(b.column))
 
     def column(self, name: str, table: str, clause: str) -> Expr:
-        """The column that a name means; of the block, else of the outer query."""
+        """Resolve a name in the block, else in the outer query."""
         inside = self.outer is None or self.scope.find(name, table)
         scope = self.scope if inside or self.outer is None else self.outer
         return scope.resolve(name, table, clause)

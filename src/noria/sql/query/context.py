@@ -1,4 +1,4 @@
-"""What planning a query needs to know, and the one decision it has: to maintain, or to answer once."""
+"""The context in which a query is planned: its mode (maintained or answered once), the catalog and parameter values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from noria.sql.text.refusals import not_maintained
 
 
 class Planner(Protocol):
-    """Plans a query within a query.  top: its keys may be parameters of the whole, and literals when the context is ad
-    hoc; outer: the names of the query in whose expressions it stands."""
+    """Plans a query within a query.  `top`: its parameters may become keys, in an ad-hoc context its literals too.
+    `outer`: the names of the outer query, for a subquery in an expression."""
 
     def __call__(self, context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query: ...
 
 
 class Catalog(Protocol):
-    """The tables and views a text may name; names ignore case."""
+    """The tables and views that a text may name; case does not matter."""
 
     def table(self, name: str) -> TableDef | None: ...
 
@@ -35,10 +35,13 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """mode "view": CREATE VIEW, literals stay filters; "adhoc": a SELECT that becomes a view, `column = literal`
-    becomes part of its key; "batch": a SELECT that Spark runs.  values: of the parameters.  Without them, a parameter
-    is NULL in a batch and refused elsewhere unless it is a key.  named: the queries of WITH.  constant: literal ranges
-    of an ad-hoc SELECT stay conditions."""
+    """The context of one planning.
+
+    `mode` "view": CREATE VIEW, in which literals stay filters.  "adhoc": a SELECT that becomes a view, so that
+    `column = literal` becomes part of its key.  "batch": a SELECT that Spark runs.
+    `values`: the parameters' values, if they are known; constants for parameters that no lookup can use.
+    `named`: the plans of WITH.  `constant`: literal ranges of an ad-hoc SELECT stay conditions.
+    """
 
     catalog: Catalog
     planner: Planner
@@ -51,7 +54,7 @@ class Context:
         return self.planner(self, tree, top, outer)
 
     def inner(self) -> Context:
-        """For a query within the query."""
+        """The context of a query within the query, where literals are not keys."""
         return replace(self, mode="view") if self.mode == "adhoc" else self
 
     @property
@@ -59,7 +62,7 @@ class Context:
         return self.mode == "batch"
 
     def parameter(self, node: exp.Placeholder) -> Expr:
-        """A `?` that is not compared with a column as a key."""
+        """The value of a `?` that is not a key.  Without values: NULL in a batch, else raises NotMaintained."""
         if not self.batch and self.values is None:
             parent = node.parent if node.parent is not None else node
             raise not_maintained("a parameter here", parent,
@@ -67,6 +70,6 @@ class Context:
         return NULL if self.values is None else literal(self.values[int(node.this)])
 
     def only_batch(self, what: str, node: exp.Expr, instead: str = "") -> None:
-        """Refuse what the data-flow does not maintain."""
+        """Raise NotMaintained for a feature that only Spark's queries have."""
         if not self.batch:
             raise not_maintained(what, node, instead)

@@ -1,4 +1,4 @@
-"""LIMIT and OFFSET."""
+"""Reads the row counts of LIMIT and OFFSET: literals or parameters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def limits_of(context: Context, query: Query) -> tuple[int | None, int]:
 
 
 def parameter_of(node: exp.Expr | None) -> Parameter | None:
-    """The `?` that stands there, if one does."""
+    """The parameter that the node is, or None for a number or nothing."""
     return Parameter(int(node.this)) if isinstance(node, exp.Placeholder) else None
 
 
 def count_of(context: Context, node: exp.Expr | None) -> int | None:
-    """The number of rows; None where nothing stands there."""
+    """The number of rows, or None without a clause.  Raises error 1210 for a value that is not a row count."""
     if node is None:
         return None
     if isinstance(node, exp.Placeholder):

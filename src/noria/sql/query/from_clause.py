@@ -1,8 +1,10 @@
-"""FROM: tables, views, derived tables and WITH, and how they join.
+"""Resolves FROM: tables, views, derived tables and WITH, and how they join.
 
-    JOIN … USING (c), NATURAL JOIN   →   equalities, the column of the right side merged into the left's
+    JOIN … USING (c), NATURAL JOIN   →   equalities; the column of the right side merges into the left's
     b RIGHT JOIN a                   →   a LEFT JOIN b
-    a JOIN (b LEFT JOIN c ON …)      →   what stands in brackets is planned by itself
+    a JOIN (b LEFT JOIN c ON …)      →   the joins in brackets are planned by themselves
+
+Call `resolve_from` for a block, `relation_plan` for a query within a query.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
-_MADE_UP = re.compile(r"key\d+")  # the name of an expression that a view is looked up by (`assembly`)
+_MADE_UP = re.compile(r"key\d+")  # the generated name of a key that is an expression (`assembly`)
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
 def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = False) -> tuple[Context, Relations]:
-    """Fill the scope from FROM and its joins; the context then knows the queries of WITH.  top: the keys of derived
-    tables may become the block's own, `relations.keys`."""
+    """Fill the scope from FROM and its joins; return the context with the queries of WITH, and the relations.
+
+    `top`: the keys of derived tables may become the block's own (`relations.keys`).
+    """
     context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
@@ -45,7 +49,7 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     joins = tree.args.get("joins") or []
     if len(joins) >= MAX_TABLES:
         raise SqlError(1116, "HY000", f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
-    plain = not any(j.args.get("side") for j in joins)  # a row of NULLs has no key
+    plain = not any(j.args.get("side") for j in joins)  # a NULL-extended row has no key
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
 
@@ -60,13 +64,13 @@ def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr
 
 
 def _comma(join: exp.Expr) -> bool:
-    """`a, b` and `a JOIN b` without a condition look the same here."""
+    """Whether the join is a comma; `a JOIN b` without a condition has the same tree."""
     return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
 
 
 def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None) -> Joined:
-    """A relation; or joins in brackets, whose ON knows only what stands in the brackets.  keys: takes those of a
-    derived table."""
+    """Plan one relation, or joins in brackets, whose ON sees only relations within the brackets.  `keys`: the list to
+    which a derived table's keys are added."""
     inner = node
     while _is_bracket(inner) and not inner.args.get("joins"):
         inner = inner.this
@@ -90,7 +94,7 @@ def _is_bracket(node: exp.Expr) -> bool:
 
 
 def with_queries(context: Context, tree: exp.Expr) -> Context:
-    """The context with the queries of the tree's WITH, each of which knows those before it."""
+    """The context with the queries of the tree's WITH.  Each of them sees the ones before it."""
     clause = tree.args.get("with_")
     if clause is None:
         return context
@@ -108,8 +112,8 @@ _Order = tuple[tuple[int, bool], ...]
 
 def _relation(context: Context, node: exp.Expr, top: bool
               ) -> tuple[str, Mir, list[Lookup], int, _Order, tuple[int, ...]]:
-    """The alias and plan of a relation, what its last columns are looked up by, how many more hidden ones there are,
-    and of a view its order and its hidden keys."""
+    """Plan a relation.  Returns its alias and plan, the lookups of its last columns, the number of further hidden
+    columns, and a view's order and hidden keys."""
     if isinstance(node, exp.Subquery):
         only(node, frozenset({"this", "alias"}), "FROM")
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
@@ -126,8 +130,8 @@ def _relation(context: Context, node: exp.Expr, top: bool
 
 
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
-    """A derived table with its keys as last columns, where a lookup of the outer query can be one of these.  Its LIMIT
-    is that of each key."""
+    """Plan a derived table, with its keys as last columns if the outer query can be looked up by them.  Its LIMIT then
+    applies to each key."""
     query = context.query(tree, top=True)
     known = all(end is None or isinstance(end, exp.Literal) for end in (query.limit, query.offset))
     plain = query.after is None and query.empty_row is None and known
@@ -144,7 +148,7 @@ def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:
 
 
 def _shown(table: TableDef) -> Mir:
-    """The columns that are there, in their order."""
+    """The table's columns that exist and are shown, in the table's order."""
     base = Base(table)
     if table.shown == tuple(range(base.width)):
         return base
@@ -154,9 +158,11 @@ def _shown(table: TableDef) -> Mir:
 
 
 def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ...]]:
-    """A query of WITH, a table, or a view by its plan without parameters: equal plans are shared.  Columns that a view
-    is looked up or ordered by and does not show are the last, and hidden; then its order, and where its hidden keys
-    are."""
+    """The plan of a query of WITH, a table or a view; equal plans are shared.
+
+    A view's key and order columns that it does not show come last and are hidden.  Returns the plan, the number of
+    hidden columns, the view's order, and the positions of hidden keys that conditions may name.
+    """
     if name.lower() in context.named:
         return context.named[name.lower()], 0, (), ()
     table = context.catalog.table(name)
@@ -168,7 +174,7 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ..
     if (why := unreadable(view)) is not None:
         raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: {why}")
     plan = view.plan
-    if isinstance(plan, TopK) and view.limit is not None:  # what a lookup shows of each key
+    if isinstance(plan, TopK) and view.limit is not None:  # the rows that a lookup of one key shows
         plan = TopK(plan.input, plan.group, plan.order, view.limit, view.offset)
     order = () if view.after is not None else view.order  # a filter: its columns are the plan's
     keys = [k for k in view.key if k >= view.visible]
@@ -179,7 +185,7 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ..
 
 
 def unreadable(view: ViewDef) -> str | None:
-    """Why a view cannot be read in FROM, and what to do instead; None for one that can."""
+    """Why a view cannot be read in FROM and what to do instead; None if it can."""
     top = isinstance(view.plan, TopK) and view.limit is not None
     ends = view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset))
     if ends and not top:
@@ -190,7 +196,7 @@ def unreadable(view: ViewDef) -> str | None:
 
 
 def can_be_named(view: ViewDef, key: int) -> bool:
-    """May conditions of queries that read the view name this hidden key: has it a name, and has it alone this one?"""
+    """Whether conditions of queries over the view may name this hidden key: its name is not generated, and unique."""
     name = view.plan.fields[key].name.lower()
     others = [f.name.lower() for f in (*view.fields, *(view.plan.fields[k] for k in view.key if k != key))]
     return _MADE_UP.fullmatch(name) is None and name not in others
@@ -205,7 +211,7 @@ def _chosen(plan: Mir, columns: tuple[int, ...]) -> Mir:
 
 
 def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
-    """(SELECT …) AS t (a, b)"""
+    """The plan with the column names of `(SELECT …) AS t (a, b)`; `hidden` last columns keep theirs."""
     columns = [c.name for c in alias.args.get("columns") or []]
     width = plan.width - hidden
     names = columns or [f.name for f in plan.fields[:width]]
@@ -223,7 +229,7 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
 
 
 def relation_plan(context: Context, tree: exp.Expr) -> Mir:
-    """A query within a query as a relation: its select list only; its order matters only below a LIMIT."""
+    """Plan a query within a query as a relation of its select list.  Its order matters only below a LIMIT."""
     query = context.query(tree)
     plan = query.plan
     limit, offset = limits_of(context, query)
@@ -233,7 +239,7 @@ def relation_plan(context: Context, tree: exp.Expr) -> Mir:
 
 
 def _first(context: Context, tree: exp.Expr, query: Query, limit: int, offset: int, group: tuple[int, ...]) -> Mir:
-    """The rows that LIMIT and OFFSET leave, of each group."""
+    """Keep the rows of each group that LIMIT and OFFSET leave."""
     if limit + offset > TOP_ROWS:
         context.only_batch(f"a LIMIT of more than {TOP_ROWS} rows in a derived table", tree, "leave it out")
     return TopK(query.plan, group, query.order, limit, offset)
@@ -248,7 +254,7 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 # ------------------------------------------------------------------ one join
 def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: list[Key[Expr]] | None) -> None:
-    """One join more.  a RIGHT JOIN b   →   b LEFT JOIN (a): what stands before it becomes one unit."""
+    """Add one join.  a RIGHT JOIN b   →   b LEFT JOIN (a): the relations before it become one unit."""
     only(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
     if side not in ("", "LEFT", "RIGHT"):
@@ -281,13 +287,13 @@ def _names(sources: list[Source]) -> list[str]:
 
 
 def _common(left: list[Source], right: list[Source]) -> list[str]:
-    """The columns of a NATURAL JOIN."""
+    """The column names that both sides of a NATURAL JOIN have."""
     known = {n.lower() for n in _names(right)}
     return [n for n in _names(left) if n.lower() in known]
 
 
 def _using(scope: Scope, left: list[Source], right: list[Source], names: list[str], from_right: bool) -> list[Expr]:
-    """The equalities of USING; of each pair the column of the left side stays, of a RIGHT JOIN that of the right."""
+    """The equalities of USING.  The left column of each pair stays; in a RIGHT JOIN the right one does."""
     sides = []
     for sources in (left, right):
         known = Scope()

@@ -1,11 +1,11 @@
-"""Aggregates over the rows of several keys: grouped finer in the view, grouped again after the lookup.
+"""Aggregates over the rows of several keys: the view has finer groups, and the lookup's groups are merged afterwards.
 
     SELECT AVG(b) FROM t WHERE a IN (?, ?)
         view:    aggregate sum(b), count(b) by a, looked up by a
         after:   project sum / count (aggregate sum(sum), sum(count) (found))
 
-Keeps true: COUNT, SUM, MIN and MAX of a whole are those of its parts, so the parts may be any grouping that the key
-and the conditions after the lookup need; COUNT over nothing is 0.
+Keeps true: COUNT, SUM, MIN and MAX of a group follow from those of its parts.  So the view may group by whatever the
+key and the conditions after the lookup need.  COUNT over no rows is 0.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _MERGES = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max
 
 @dataclass(frozen=True)
 class Regrouped:
-    """parts: the grouping of the view.  whole: the one over what was found; places: where that has the block's
-    groups and aggregates."""
+    """The two groupings.  `parts`: the view's.  `whole`: the one over the rows that a lookup found.  `places`: the
+    columns of `whole` that hold the block's groups and aggregates."""
 
     parts: Grouped
     whole: Mir
     places: dict[Expr, Expr]
 
     def expr(self, e: Expr) -> Expr:
-        """An expression over the block's columns and aggregates as one over `whole`."""
+        """Rewrite an expression over the block's columns and aggregates to one over `whole`."""
         e = _without_avg(e)
         at = self.places.get(e)
         if at is not None:
@@ -67,7 +67,7 @@ def _without_avg(e: Expr) -> Expr:
 
 def regroup(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], finer: list[Expr],
             asked: list[Expr]) -> Regrouped:
-    """Group by `finer` too, and once more without."""
+    """Group by the block's groups and `finer`, then merge by the block's groups alone."""
     distinct = [a for e in asked for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
     if distinct:
         raise not_maintained(f"{distinct[0].function.upper()} of whole groups over several keys", tree,

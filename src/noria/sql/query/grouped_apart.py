@@ -1,12 +1,12 @@
-"""Aggregates that one grouping cannot have together: a grouping for each, put beside each other again.
+"""Aggregates that one grouping cannot compute together: one grouping for each kind, joined on the group.
 
     SELECT a, COUNT(*), SUM(DISTINCT b), COUNT(DISTINCT c) FROM t GROUP BY a
         aggregate count(*) by a (t)
         <=> aggregate sum(b) by a (aggregate groups by a, b (t))
         <=> aggregate count(c) by a (aggregate groups by a, c (t))
 
-Keeps true: every piece has the same groups, each once, because a group is there when the input has a row of it; so
-joining the pieces on the group, NULL equal to NULL, loses and doubles nothing.
+Keeps true: every piece has the same groups, each once, because a group exists if the input has a row of it.  So the
+join of the pieces on the group, with NULL equal to NULL, loses and duplicates no row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.core.expressions.functions import NULL, call, conjunction, literal
 from noria.plan.mir import Aggregate, Filter, GroupConcat, Join, Mir, Project, agg
 from noria.sql.expressions.leaves import AggCall, ConcatCall
 
-ON_COLUMNS = 8  # columns of an index, and so of a join; further group columns are compared afterwards
+ON_COLUMNS = 8  # the most columns of an index, and so of a join; a filter compares further group columns
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Piece:
 
 def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], column: Callable[[Expr], int]
               ) -> list[Piece]:
-    """The groupings of the plan's rows by its columns `by` that have these aggregates.  column: where the plan has
-    an argument."""
+    """Make the groupings of the plan's rows by its columns `by` that compute the aggregates.  `column`: returns the
+    plan's column of an argument."""
     concats = [a for a in aggregates if isinstance(a, ConcatCall)]
     others = [a for a in aggregates if not isinstance(a, ConcatCall)]
     plain = [a for a in others if not a.distinct]
@@ -46,13 +46,13 @@ def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], col
 
 def _plain(plan: Mir, by: tuple[int, ...], aggregates: list[AggCall], column: Callable[[Expr], int]) -> Piece:
     made = {a: agg(a.function, None if a.argument is None else column(a.argument), plan.fields) for a in aggregates}
-    ordered = sorted(aggregates, key=lambda a: str(made[a]))  # queries that ask in another order share it
+    ordered = sorted(aggregates, key=lambda a: str(made[a]))  # so that queries with another order share the node
     aggs = tuple(made[a] for a in ordered)
     return Piece(Aggregate(plan, by, aggs, tuple(map(str, aggs))), tuple(ordered))
 
 
 def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregates: list[AggCall]) -> Piece:
-    """Over each value of a group once.  COUNT of several columns counts the rows that have no NULL."""
+    """Aggregate each distinct value of a group once.  COUNT of several columns counts the rows without a NULL."""
     columns = tuple(sorted({*by, *values}))
     once: Mir = Aggregate(plan, columns, (), ())
     group, places = tuple(columns.index(c) for c in by), [columns.index(c) for c in values]
@@ -66,7 +66,7 @@ def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregate
 
 
 def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Expr], int]) -> Piece:
-    """Over just its own columns: those of others do not break ties."""
+    """GROUP_CONCAT over only the columns that it reads, so that other columns do not break ties."""
     assert a.argument is not None
     read = sorted({*by, *map(column, a.arguments)})
     below = plan if read == list(range(plan.width)) else Project(
@@ -78,7 +78,7 @@ def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Exp
 
 
 def beside(pieces: Sequence[Piece], groups: int) -> Mir:
-    """The pieces joined on their first `groups` columns: these, then the aggregates of each."""
+    """Join the pieces on their first `groups` columns.  Output: the group, then the aggregates of each piece."""
     out = pieces[0].plan
     for piece in pieces[1:]:
         out = _joined(out, piece.plan, groups)

@@ -1,7 +1,7 @@
 """GROUP BY and aggregates: the Aggregate node, and expressions above it (§5.1).
 
-Keeps true: above a grouping an expression has only group columns, aggregates and constants; any other column
-must have one value in each group (the primary key is grouped by), and then is grouped by as well.
+Keeps true: an expression above a grouping has only group columns, aggregates and constants.  Another column is allowed
+if it has one value in each group, as when the primary key is grouped by; then the node groups by it as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noria.sql.query.scope import Scope
 
 @dataclass(frozen=True)
 class Grouped:
-    """An Aggregate and where it has the groups and aggregates of the block."""
+    """A grouping and the positions of the block's groups and aggregates in it."""
 
     scope: Scope
     plan: Mir
@@ -34,7 +34,7 @@ class Grouped:
     grouped: bool  # with GROUP BY
 
     def expr(self, e: Expr) -> Expr:
-        """An expression over the block's columns and aggregates as one over the Aggregate's output."""
+        """Rewrite an expression over the block's columns and aggregates to one over the grouping's output."""
         at = self.places.get(e)
         if at is not None:
             f = self.plan.fields[at]
@@ -63,8 +63,8 @@ class Grouped:
         return self.plan if condition is None else Filter(self.plan, condition)
 
     def empty_row(self, exprs: Sequence[Expr]) -> tuple[Any, ...] | None:
-        """What an aggregate over no rows shows: COUNT 0, the others NULL; None if a key without rows simply has no
-        group."""
+        """The values that the expressions have over no rows: COUNT is 0, other aggregates are NULL.  None with GROUP
+        BY, where a key without rows has no group."""
         if self.grouped:
             return None
         counts = {at for e, at in self.places.items()
@@ -83,9 +83,10 @@ def _over_nothing(e: Expr, counts: set[int]) -> Expr:
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], keys: list[Expr],
           asked: list[Expr]) -> Grouped:
-    """The Aggregate for what is asked.  Keys below a grouping are grouped by as well: a lookup fixes them."""
+    """Make the grouping that computes the expressions `asked`.  It groups by `keys` as well: the keys of a lookup, and
+    the columns of conditions after it."""
     aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
-    by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 of nothing has no group
+    by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 over no rows: no group
     wanted = list(dict.fromkeys(by_value + keys))
     if tree.args.get("group") is not None:
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
@@ -107,7 +108,7 @@ def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:
 
 
 def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
-    """Columns that stand outside aggregates and outside what is grouped by."""
+    """The columns of an expression outside aggregates and outside grouped expressions."""
     if e in known or isinstance(e, AggCall):
         return []
     if isinstance(e, Col):
@@ -116,7 +117,7 @@ def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
 
 
 def _input_columns(plan: Mir, inputs: list[Expr]) -> tuple[Mir, dict[Expr, int]]:
-    """The plan with every input as a column: itself if all are, else a projection to just these."""
+    """The plan with each input as a column: the plan itself if all are columns, else a projection to exactly these."""
     if all(isinstance(e, Col) for e in inputs):
         return plan, {e: e.index for e in inputs if isinstance(e, Col)}
     ordered: list[Expr] = [*sorted((e for e in inputs if isinstance(e, Col)), key=lambda c: c.index)]

@@ -1,14 +1,14 @@
-"""The query graph of one block: relations, equalities between them, filters; and the join plan made of it (§5.1).
+"""The query graph of one block (relations, equalities between them, filters), and the join plan made from it (§5.1).
 
     FROM a, b LEFT JOIN c ON … WHERE …   →   filters on their relations, joins in one canonical order
 
-* What joins is a unit: a relation, or joins in brackets, planned by themselves.
-* A filter on one relation sits directly above it; one on several as soon as these are joined.
-* Inner-joined relations come first, in an order that does not depend on how the query was written; then the
-  LEFT JOINs as written, with inner joins that need their columns.
-* A LEFT JOIN whose NULL-extended rows WHERE throws away is an inner join.
+* A unit is a relation, or joins in brackets, which are planned by themselves.
+* A filter on one relation is directly above it; a filter on several is above the join that has all of them.
+* Inner-joined relations come first, in an order that does not depend on how the query is written.  Then come the
+  LEFT JOINs as written, with the inner joins that need their columns.
+* A LEFT JOIN becomes an inner join if WHERE rejects its NULL-extended rows.
 * Join keys are columns; an expression, or a column of another type, is projected first.  Without an equality the key
-  is a constant.  What else an outer join's ON says is its residual condition.
+  is a constant.  The other terms of an outer join's ON are its residual condition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EQUALITIES = ("eq", "nseq")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two expressions that a join compares, one of each side; null_safe: by `<=>`."""
+    """Two expressions that a join compares, one of each side.  `null_safe`: compared by `<=>`."""
 
     left: Expr
     right: Expr
@@ -46,7 +46,7 @@ class Pair:
 
 @dataclass
 class JoinSpec:
-    """A unit after the first: how it joins, and the terms of its ON."""
+    """How a unit after the first joins (`left`: by a LEFT JOIN), and the terms of its ON."""
 
     unit: int
     left: bool
@@ -55,13 +55,13 @@ class JoinSpec:
 
 @dataclass(frozen=True)
 class Joined:
-    """A plan and where it has the block's columns."""
+    """A plan, and the positions of the block's columns in it."""
 
     plan: Mir
     positions: dict[int, int]
 
     def expr(self, e: Expr) -> Expr:
-        """An expression over the block's columns as one over the plan's."""
+        """Rewrite an expression over the block's columns to one over the plan's."""
         return rebuilt(e, self.column)
 
     def column(self, c: Col) -> Col:
@@ -75,7 +75,7 @@ class Joined:
 
 @dataclass
 class Relations:
-    """FROM: what joins, and how each unit after the first does.  keys: of derived tables."""
+    """The units of FROM and the joins between them.  `keys`: the keys of derived tables."""
 
     units: list[Joined]
     joins: list[JoinSpec]
@@ -86,7 +86,7 @@ class Relations:
         self.units.append(unit)
 
     def alone(self) -> Joined:
-        """The joins of all units as one."""
+        """Join all units; WHERE is not applied."""
         return Builder(self).build()
 
 
@@ -95,10 +95,10 @@ def unit_of(source: Source) -> Joined:
 
 
 class Builder:
-    """Makes the join plan of one block."""
+    """Builds the join plan of one block; call `build` once."""
 
     def __init__(self, relations: Relations, where: Sequence[Expr] = (), equal_to_key: Sequence[Expr] = ()):
-        """equal_to_key: expressions that a parameter or literal is compared with."""
+        """`equal_to_key`: key expressions, which are never NULL in a row that a lookup finds."""
         self._units, self._joins, self._where = relations.units, relations.joins, list(where)
         self._strict_keys = equal_to_key
         self._unit = {c: i for i, u in enumerate(self._units) for c in u.positions}
@@ -137,7 +137,7 @@ class Builder:
                     j.left, changed = False, True
 
     def _rejects(self, term: Expr, source: int) -> bool:
-        """Is the term never true when the unit's columns are all NULL?"""
+        """Whether the term is never true if all columns of the unit are NULL."""
         if isinstance(term, Call) and term.op == "and":
             return any(self._rejects(a, source) for a in term.args)
         if isinstance(term, Call) and term.op == "or":
@@ -152,13 +152,13 @@ class Builder:
         return self._strict(term, source)
 
     def _strict(self, e: Expr, source: int) -> bool:
-        """Is the expression NULL when the unit's columns are?"""
+        """Whether the expression is NULL if all columns of the unit are NULL."""
         if isinstance(e, Col):
             return self._unit[e.index] == source
         return isinstance(e, Call) and e.op in _STRICT and any(self._strict(a, source) for a in e.args)
 
     def _split(self) -> tuple[set[int], list[JoinSpec]]:
-        """The relations joined by inner joins among themselves, and the joins that come after."""
+        """Split the joins: the units that inner joins connect among themselves, and the later joins."""
         core, later = {0}, list(self._joins)
         changed = True
         while changed:
@@ -172,7 +172,8 @@ class Builder:
         return core, later
 
     def _join_core(self, sources: list[int], terms: list[Expr]) -> Joined:
-        """Greedy from the relation whose plan comes first in print, but for names, along equalities."""
+        """Join the units greedily along equalities.  The first is the one whose printed plan, without names, sorts
+        first."""
         local = {s: [t for t in terms if self._sources(t) == {s}] for s in sources}
         across = [t for t in terms if len(self._sources(t)) > 1]
         constant = [t for t in terms if not self._sources(t)]
@@ -190,7 +191,7 @@ class Builder:
         return out.filtered(constant)
 
     def _edge(self, t: Expr, have: set[int], source: int) -> bool:
-        """Is the term an equality between what is joined and this relation?"""
+        """Whether the term is an equality between the joined units and this one."""
         if not isinstance(t, Call) or t.op not in EQUALITIES:
             return False
         a, b = map(self._sources, t.args)
@@ -198,7 +199,7 @@ class Builder:
 
     # ------------------------------------------------------------ one join
     def _pairs(self, left: Joined, right: Joined, terms: Sequence[Expr]) -> tuple[list[Pair], list[Expr]]:
-        """The equalities between the two sides, and the other terms."""
+        """The equalities between the two sides (a constant one if there are none), and the other terms."""
         pairs, other = [], []
         l_cols, r_cols = set(left.positions), set(right.positions)
         for t in terms:
@@ -224,7 +225,8 @@ class Builder:
 
 
 def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residual: Sequence[Expr] = ()) -> Joined:
-    """The join on these pairs, projected to columns of one type first; residual: further terms of an outer join."""
+    """Join on the pairs; expressions and columns of different types are projected first.  `residual`: the further
+    terms of an outer join."""
     same = [p.of_one_type() for p in pairs]
     left_plan, left_keys = _with_columns(left.plan, [p.left for p in same])
     right_plan, right_keys = _with_columns(right.plan, [p.right for p in same])
@@ -239,13 +241,13 @@ def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residua
 
 
 def _structure(plan: Mir) -> str:
-    """The plan in print, but for the names that its columns are given: those are no part of what is equal."""
+    """The printed plan without column names, which are no part of equality."""
     own = f"project {', '.join(map(str, plan.exprs))}" if isinstance(plan, Project) else str(plan)
     return "\n ".join([own, *(_structure(i).replace("\n", "\n ") for i in plan.inputs)])
 
 
 def _key_type(a: SqlType, b: SqlType) -> SqlType | None:
-    """The type both keys need a cast to, if any."""
+    """The type to which both keys must be cast, or None.  Raises for types that cannot be joined."""
     if a.is_json != b.is_json or {a.kind, b.kind} in _TODAY:
         raise not_supported(f"a join of {a} with {b}", "cast one of them")
     if a.is_text and b.is_text:
@@ -257,11 +259,11 @@ def _key_type(a: SqlType, b: SqlType) -> SqlType | None:
     return common_type([a, b]) if a.is_number == b.is_number else DOUBLE
 
 
-_TODAY = ({Kind.TIME, Kind.DATE}, {Kind.TIME, Kind.DATETIME})  # a TIME against these depends on the day
+_TODAY = ({Kind.TIME, Kind.DATE}, {Kind.TIME, Kind.DATETIME})  # comparing these depends on the current day
 
 
 def _with_columns(plan: Mir, keys: list[Expr]) -> tuple[Mir, list[int]]:
-    """The plan with a column for each key, and their positions."""
+    """The plan with a column for each key, and the keys' positions."""
     computed = [k for k in dict.fromkeys(keys) if not isinstance(k, Col)]
     if computed:
         copies: list[Expr] = [Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)]

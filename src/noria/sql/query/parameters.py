@@ -1,11 +1,11 @@
-"""Where a `?` may stand in a maintained query: what becomes the key of a lookup, what is left for the looked-up rows.
+"""Classifies the uses of `?` in a maintained query: a key of the lookup, or a condition over the looked-up rows.
 
-    a = ?, a IN (?, 3), a = ? OR a = ?, a <=> ?      the key: a column of the view, and what it is looked up by
-    a > ?, a BETWEEN ? AND ?                         a key that is looked up by ranges, where there is no other
+    a = ?, a IN (?, 3), a = ? OR a = ?, a <=> ?      a key: a column of the view with its lookup
+    a > ?, a BETWEEN ? AND ?                         a key that is looked up by ranges, if there is no other key
     s LIKE ?, a + b > ?, COUNT(*) > ? in HAVING      conditions over the rows that a lookup finds (`plan/after.py`)
 
-In an ad-hoc SELECT literals that the column's type has are keys like parameters; so are literal ranges in a text
-without parameters, if it does not group: literals beside parameters are meant to stay as they are.
+In an ad-hoc SELECT a literal is a key like a parameter if the column's type can represent it.  So is a literal range,
+unless the text groups or has parameters: literals beside parameters are taken as constants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noria.sql.text.trees import has
 
 _COMPARES = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Add, exp.Sub, exp.Mul, exp.Div,
              exp.IntDiv, exp.Mod)
-_ORDERED = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE, Kind.DATE, Kind.DATETIME)  # codes in the order of the values
+_ORDERED = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE, Kind.DATE, Kind.DATETIME)  # codes are ordered like the values
 _RANGES = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 _CASTS = (exp.Cast, exp.Collate, exp.TsOrDsToDate)
 INSTEAD = "compare a column with it: `column = ?`, `column < ?`, `column IN (?)`, `column LIKE ?`"
@@ -39,7 +39,7 @@ def has_parameter(node: exp.Expr) -> bool:
 
 # ------------------------------------------------------------------ keys
 def key_term(term: exp.Expr, resolve: Resolver, adhoc: bool) -> Key[Expr] | None:
-    """A term of WHERE as a key; None where it is none."""
+    """Read a term of WHERE as a key; None if it is not one."""
     if isinstance(term, (exp.EQ, exp.NullSafeEQ)):
         found = _equality(term, resolve, adhoc)
         return Key(NullSafe(found.lookup), found.column) if found and isinstance(term, exp.NullSafeEQ) else found
@@ -70,7 +70,7 @@ def _equality(term: exp.Expr, resolve: Resolver, adhoc: bool) -> _Equality | Non
 
 
 def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> _Equality | None:
-    """`column = literal` where the literal is NULL or a value that the column's type has."""
+    """Read `column = literal` as a key; None unless the literal is NULL or the column's type can represent it."""
     if not isinstance(a, exp.Column) or isinstance(b, (exp.Column, exp.Tuple)):
         return None
     if isinstance(b, exp.Null):
@@ -89,7 +89,7 @@ def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> _Equality | None:
 
 
 def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None, list[One]]:
-    """The one expression that IN, or OR of equalities, compares, and with what; (None, []) for anything else."""
+    """The expression that an IN, or an OR of equalities, compares, and its values; (None, []) for any other term."""
     if isinstance(term, exp.Paren):
         return _any_of(term.this, resolve, adhoc)
     if isinstance(term, exp.Or):
@@ -118,7 +118,7 @@ def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None
 
 # ------------------------------------------------------------------ ranges
 def literal_range(term: exp.Expr, resolve: Resolver) -> bool:
-    """Is it `column < literal` and the like, or BETWEEN two literals, of a column of numbers or dates?"""
+    """Whether the term compares a column of numbers or dates with literals, by `<` and the like or BETWEEN."""
     if isinstance(term, exp.Between):
         column, values = term.this, [term.args["low"], term.args["high"]]
     elif isinstance(term, _RANGES):
@@ -131,7 +131,7 @@ def literal_range(term: exp.Expr, resolve: Resolver) -> bool:
 
 
 def as_parameters(term: exp.Expr, first: int) -> tuple[exp.Expr, list[Any]]:
-    """The term with parameters, from the ordinal `first` on, for its literals; and their values."""
+    """Replace the term's literals by parameters, with ordinals from `first`.  Returns the term and the values."""
     term = term.copy()
     values: list[Any] = []
     for node in list(term.find_all(exp.Literal)):
@@ -141,8 +141,11 @@ def as_parameters(term: exp.Expr, first: int) -> tuple[exp.Expr, list[Any]]:
 
 
 def range_key(terms: list[Expr], literals: dict[int, Any]) -> tuple[Key[Expr], list[Expr]] | None:
-    """The key that a range of one column makes, and the other terms; None where no column is compared with
-    parameters.  The column with the most bounds, then the first.  literals: values of parameters that are none."""
+    """The range key of one column, and the terms of other columns; None if no column is compared with a parameter.
+
+    Chooses the column with the most kinds of bounds, then the first.  `literals`: values of parameters that replaced
+    literals.
+    """
     bounds: dict[Col, list[Bound]] = {}
     for term in terms:
         found = _bound(term, literals)
@@ -160,7 +163,7 @@ def range_key(terms: list[Expr], literals: dict[int, Any]) -> tuple[Key[Expr], l
 
 
 def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, Bound] | None:
-    """`column < ?` as the column and what bounds it."""
+    """Read `column < ?` and the like as a column and a bound; None for any other term."""
     if not isinstance(term, Call) or term.op not in ("lt", "le", "gt", "ge"):
         return None
     (a, b), op = term.args, term.op
@@ -171,10 +174,10 @@ def _bound(term: Expr, literals: dict[int, Any]) -> tuple[Col, Bound] | None:
     return a, Bound(op, Value(literals[b.index]) if b.index in literals else Parameter(b.index))
 
 
-# ------------------------------------------------------------------ conditions over what was found
+# ------------------------------------------------------------------ conditions over the rows of a lookup
 def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], Expr]], Resolver]) -> list[Expr]:
-    """A term with parameters as conditions in which they are `Param`s.  resolver: makes one, given what resolves
-    parameters."""
+    """Resolve a term to conditions in which its parameters are `Param`s.  Raises NotMaintained if that is impossible.
+    `resolver`: makes a Resolver from a function that resolves parameters."""
 
     def guess(node: exp.Placeholder) -> Expr:
         return Param(_type_beside(node, resolver), True, int(node.this))
@@ -206,7 +209,7 @@ def _parent(node: exp.Expr) -> exp.Expr | None:
 
 
 def _type_beside(node: exp.Expr, resolver: Callable[..., Resolver]) -> Any:
-    """The type of what the parameter is compared or computed with: then neither side is cast for a guess."""
+    """The type of the expression that the parameter is compared or computed with, so that neither side needs a cast."""
     parent = _parent(node)
     if isinstance(parent, exp.Like):
         return TEXT

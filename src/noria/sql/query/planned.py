@@ -1,4 +1,4 @@
-"""A query block as planned: its plan, and where in it the columns stand that others ask for."""
+"""The result of planning a query block: its plan, and the positions of the columns that its user needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Correlation(Generic[C]):
-    """A term of an inner WHERE: outer = column or outer <=> column, of one type.  column: an expression over the inner
-    block's relations, or a position of its plan."""
+    """A term of an inner WHERE: `outer = column` or `outer <=> column`, both of one type.  `column`: an expression over
+    the inner block's relations, or a position in its plan."""
 
     outer: Expr
     column: C
@@ -29,11 +29,13 @@ class Correlation(Generic[C]):
 
 @dataclass(frozen=True)
 class Query:
-    """A planned block: the first `visible` columns are the select list, keys and order columns may follow.
-    keys: what is looked up.  after: as in `ViewDef`, and then `visible` and `order` are of its columns.  varied:
-    literals were taken as parameters that they could be.  Of a query within an expression, correlations are its columns
-    that the outer query's are compared with, given are terms over these alone; single: at most one row has one value of
-    the keys and correlations."""
+    """A planned block.  Its first `visible` columns are the select list; keys and order columns may follow.
+
+    `after`: as in `ViewDef`; with it, `visible` and `order` refer to its columns.  `varied`: literals of a range
+    became parameters.  For a subquery in an expression, `correlations` are its columns that are compared with the
+    outer query's, and `given` are terms over outer columns alone.  `single`: at most one row has the same values of
+    the keys and correlations.
+    """
 
     plan: Mir
     visible: int

@@ -1,4 +1,5 @@
-"""Planned blocks as what they are for: a view, an ad-hoc SELECT, or a query for Spark."""
+"""Plans a query for its purpose.  Call `view_of` for CREATE VIEW, `select_of` for an ad-hoc SELECT and `batch_of` for
+a query that Spark runs."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ from noria.sql.text.syntax import Statement, only, snippet
 
 
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
-    """CREATE VIEW: the view with its parameters as key; NotMaintained if it cannot be kept."""
+    """Plan CREATE VIEW: a view whose parameters are its key.  Raises NotMaintained if it cannot be maintained."""
     query = _plan(Context(catalog, block_of, "view"), tree)
-    keys = sorted(query.keys, key=lambda k: k.lookup.parameters)  # by their ordinals, as clients give them
+    keys = sorted(query.keys, key=lambda k: k.lookup.parameters)  # by ordinal: the order of the client's values
     limit, offset = parameter_of(query.limit), parameter_of(query.offset)
     lookups = tuple(k.lookup for k in keys)
     if _parameters(lookups, limit, offset, query) != set(range(statement.parameters)):
@@ -52,7 +53,7 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
 
 
 def _of_a_feed(view: ViewDef, tree: exp.Expr) -> ViewDef:
-    """What is told of a query: all that it shows, in no order."""
+    """The view of a feed: all shown columns, without key and order.  Raises for a SELECT that a feed cannot record."""
     plan = view.plan
     top = isinstance(plan, TopK) and (plan.limit, view.offset) == (view.limit, 0)
     if view.after is not None or view.empty_row is not None or not (top or (view.limit is None and not view.offset)):
@@ -66,13 +67,13 @@ def _of_a_feed(view: ViewDef, tree: exp.Expr) -> ViewDef:
 
 def _parameters(lookups: tuple[Lookup, ...], limit: Parameter | None, offset: Parameter | None, query: Query
                 ) -> set[int]:
-    """The ordinals of all parameters that have a place."""
+    """The ordinals of the parameters that the query uses: in lookups, LIMIT, OFFSET or conditions after the lookup."""
     ends = [end for end in (limit, offset) if end is not None]
     return {i for a in (*lookups, *ends) for i in a.parameters} | parameters_of(query.after)
 
 
 def _names(statement: Statement, query: Query) -> tuple[str, ...]:
-    """What each parameter is called: the column that it is compared with."""
+    """The parameters' names: the compared column, LIMIT, OFFSET, or `parameter n` for any other."""
     names = [f"parameter {i + 1}" for i in range(statement.parameters)]
     for key in query.keys:
         for i in key.lookup.parameters:
@@ -85,8 +86,10 @@ def _names(statement: Statement, query: Query) -> tuple[str, ...]:
 
 def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
               values: list[object] | None = None) -> Select:
-    """A SELECT that a client sends: by a view if one can be kept, else by Spark.  values: of its parameters; those that
-    no lookup has a place for are constants of the view, as literals are."""
+    """Plan a client's SELECT: answered by a view if one can be maintained, else by Spark.
+
+    `values`: the parameters' values.  With them, a parameter that no lookup can use is a constant of the view.
+    """
     try:
         return _adhoc(statement, tree, catalog, values=values)
     except NotMaintained as reason:
@@ -115,8 +118,8 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
 
 
 def _whole_view(tree: exp.Expr, catalog: Catalog) -> ViewDef | None:
-    """The view of `SELECT * FROM v` that is all rows of a view without parameters: what answers it is the view itself,
-    in its order and within its LIMIT, whatever columns these need."""
+    """The view v that answers `SELECT * FROM v` itself, with its order and LIMIT.  None for any other SELECT, or if v
+    has parameters, is internal or is a feed."""
     if not isinstance(tree, exp.Select) or not _has_only(tree, "expressions", "from_", "kind"):
         return None
     items, source = tree.expressions, tree.args.get("from_")
@@ -138,13 +141,13 @@ def _ranged(lookups: tuple[Lookup, ...]) -> bool:
 
 
 def _shape_text(text: str) -> str:
-    """Queries that differ in literals only have one text, as they have one view."""
+    """The text without literals: queries that differ only in literals have one view, so they share its text."""
     found = shape_of(text)
     return text if found is None else found[0]
 
 
 def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
-    """A query for Spark: its order and limit are part of the plan."""
+    """Plan a query for Spark.  Its ORDER BY and LIMIT are part of the plan.  `reason`: why no view answers it."""
     query = _plan(context, tree)
     plan = Sort(query.plan, query.order) if query.order else query.plan
     limit, offset = limits_of(context, query)
@@ -163,7 +166,7 @@ def _plan(context: Context, tree: exp.Expr) -> Query:
 
 
 def _depth(plan: Mir) -> int:
-    """How many nodes stand above each other."""
+    """The number of nodes on the longest path; iterative, because a plan can exceed Python's stack."""
     found: dict[int, int] = {}
     rest = [plan]
     while rest:
@@ -177,8 +180,10 @@ def _depth(plan: Mir) -> int:
 
 
 def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
-    """A SELECT or a set operation, as it is planned: the `Planner` of queries within queries too.  What names others
-    twice that do so too is refused as soon as it is too much, since it doubles with each."""
+    """Plan a SELECT or a set operation; also the `Planner` of queries within queries.
+
+    Raises error 1436 beyond MAX_PLAN_STEPS: a plan doubles with each level of queries that name others twice.
+    """
     query = _block_of(context, tree, top, outer)
     if query.plan.steps > MAX_PLAN_STEPS:
         raise SqlError(1436, "HY000", f"Thread stack overrun: the plan has {query.plan.steps} steps, and at most "

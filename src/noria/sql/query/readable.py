@@ -1,4 +1,4 @@
-"""What of a new view no SELECT can read, and how it can be read: the warnings of CREATE VIEW."""
+"""The warnings of CREATE VIEW: parts of the new view that no SELECT can read, and how to read them instead."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from noria.plan.view import ViewDef
 from noria.sql.query.from_clause import can_be_named, unreadable
 
 Warning_ = tuple[str, int, str]
-UNREADABLE = 1235  # ER_NOT_SUPPORTED_YET, as the SELECT's error has it
+UNREADABLE = 1235  # ER_NOT_SUPPORTED_YET, the code of the SELECT's error
 UNNAMED = 1054  # ER_BAD_FIELD_ERROR, likewise
 
 
 def warnings_of(view: ViewDef) -> tuple[Warning_, ...]:
-    """One for a view that FROM refuses, else one for each key that conditions cannot name."""
+    """One warning if FROM cannot read the view, else one for each hidden key that conditions cannot name."""
     if view.internal or view.feed or not (view.key or view.asks):  # `SELECT * FROM v` is the view itself
         return ()
     how = f"POST /views/{view.name}/lookup, or view('{view.name}').lookup in Python, reads it by its key"

@@ -1,7 +1,7 @@
-"""Names in a query block: the relations of FROM and their columns.
+"""Resolves names in a query block: the relations of FROM and their columns.
 
-Keeps true: every column of every relation of the block has one number, `Source.offset` plus its position;
-expressions use these numbers until the join order is known.
+Keeps true: every column of every relation of the block has one number, `Source.offset` plus its position.
+Expressions use these numbers until the join order is known.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ _CONDITIONS = ("where clause", "on clause")
 
 @dataclass
 class Source:
-    """A relation of FROM.  `outer`: it can be NULL-extended, so its columns can be NULL.  `merged`: columns that
-    USING or NATURAL made one with a column of another relation, which stands for both.  `given`: of a subquery, which
-    no name means: the columns that it has at most one row for.  `hidden`: how many of its last columns no name means,
-    keys that are looked up and what a view is ordered by.  `order`: of a view, (column, descending).  `keys`: of a
-    view, positions of its keys that it does not show: conditions alone may name them."""
+    """A relation of the block.
+
+    `outer`: a join can NULL-extend it, so all its columns can be NULL.  `merged`: positions of columns that USING or
+    NATURAL replaced by a column of another relation.  `hidden`: the number of last columns without a name (keys, and
+    order columns of a view).  `order`: a view's order, as (column, descending).  `keys`: positions of a view's hidden
+    keys, which only conditions may name.
+    `given`: for the relation of a subquery, which no name refers to: columns whose values determine its row.
+    """
 
     alias: str
     plan: Mir
@@ -41,12 +44,12 @@ class Source:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Its columns that have a name."""
+        """The columns that have a name."""
         return self.plan.fields[: self.plan.width - self.hidden]
 
     @cached_property
     def named(self) -> dict[str, list[int]]:
-        """Positions by name, in small letters."""
+        """Positions by lower-case name."""
         found: dict[str, list[int]] = {}
         for i, f in enumerate(self.fields):
             found.setdefault(f.name.lower(), []).append(i)
@@ -58,8 +61,8 @@ class Source:
 
 
 class Scope:
-    """The relations of one block, in the order written; `shown` are the columns of `*`, by number.  start: the number
-    of the first column; columns before it are those of an outer query."""
+    """The relations of one block, in the written order.  `shown`: the numbers of the columns of `*`.  `start`: the
+    number of the first column; lower numbers are columns of an outer query."""
 
     def __init__(self, start: int = 0) -> None:
         self.sources: list[Source] = []
@@ -78,19 +81,19 @@ class Scope:
         return source
 
     def hide(self, plan: Mir, given: frozenset[int]) -> Source:
-        """A subquery, LEFT JOINed: at most one row where the given columns have one value."""
+        """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `given` columns."""
         source = Source("", plan, self.end, outer=True, given=given)
         self.sources.append(source)
         return source
 
     def domain(self, plan: Mir) -> Source:
-        """Distinct rows that no name means."""
+        """Add a relation of distinct rows that no name refers to."""
         source = Source("", plan, self.end, given=frozenset(range(self.end, self.end + plan.width)))
         self.sources.append(source)
         return source
 
     def adopt(self, other: Scope) -> None:
-        """The relations of brackets."""
+        """Add the relations of joins in brackets."""
         for s in other.sources:
             self._take(s)
         self.shown += other.shown
@@ -101,8 +104,8 @@ class Scope:
         self.sources.append(source)
 
     def merge(self, columns: list[tuple[Col, Col]], right: int = 0) -> None:
-        """USING: each (kept, other) is one column now, and stands before all others; those from number `right` on,
-        the right side of a RIGHT JOIN, stand before the left ones."""
+        """Merge the column pairs (kept, other) of USING.  In `*` the merged columns come first.  Then come columns
+        from number `right` on (the right side of a RIGHT JOIN), then the rest."""
         for _, other in columns:
             s = self.sources[self.source_of(other.index)]
             s.merged.add(other.index - s.offset)
@@ -110,7 +113,7 @@ class Scope:
         self.shown = first + sorted((c for c in self.shown if c not in gone), key=lambda c: c < right)
 
     def source_of(self, column: int) -> int:
-        """The place among the sources of the one that has this column."""
+        """The index of the source that has this column."""
         return next(i for i, s in enumerate(self.sources) if s.offset <= column < s.end)
 
     def field(self, column: int) -> Field:
@@ -118,13 +121,13 @@ class Scope:
         return s.plan.fields[column - s.offset]
 
     def find(self, name: str, table: str = "") -> list[Col]:
-        """The columns of this name, at most one of each relation's; merged ones count once."""
+        """The columns of this name, of one relation or of all.  Merged columns count once."""
         name, table = name.lower(), table.lower()
         return [s.column(i) for s in self.sources if s.given is None and not (table and s.alias.lower() != table)
                 for i in s.named.get(name, ()) if table or i not in s.merged]
 
     def _keys(self, name: str, table: str) -> list[Col]:
-        """Keys of this name that views do not show."""
+        """The hidden keys of views that have this name."""
         name, table = name.lower(), table.lower()
         return [s.column(i) for s in self.sources if not (table and s.alias.lower() != table)
                 for i in s.keys if s.plan.fields[i].name.lower() == name]
@@ -139,7 +142,7 @@ class Scope:
         return found[0]
 
     def star(self, table: str = "") -> list[tuple[str, Col]]:
-        """The columns of `*` or `table.*` with their names."""
+        """The columns of `*` or `table.*`, with their names."""
         if not table:
             return [(self.field(c).name, self._numbered(c)) for c in self.shown]
         sources = [s for s in self.sources if s.alias.lower() == table.lower()]
@@ -152,14 +155,14 @@ class Scope:
         return s.column(column - s.offset)
 
     def determined(self, columns: set[int]) -> set[int]:
-        """Columns that have one value where these have: those of a relation one of whose keys is among them, and of a
-        subquery."""
+        """The columns that have one value where these have one: columns of relations whose unique key is among them,
+        and of subqueries that they determine."""
         out = set(columns)
         for s in self.sources:
             if s.given is not None and s.given <= out:
                 out.update(range(s.offset, s.end))
             for key in unique_keys(s.plan):
-                told_apart = not s.outer or not any(s.plan.fields[k].nullable for k in key)  # from a row of NULLs
+                told_apart = not s.outer or not any(s.plan.fields[k].nullable for k in key)  # from a NULL-extended row
                 if told_apart and all(s.offset + k in columns for k in key):
                     out.update(range(s.offset, s.end))
         return out

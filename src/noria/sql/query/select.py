@@ -1,9 +1,8 @@
-"""A SELECT as a plan (MIR): FROM and WHERE, then grouping, then HAVING, then the columns (§5.1).
+"""Plans one SELECT as MIR (§5.1): resolves its clauses in order, then builds the joins and assembles the plan.
 
     Project(Filter_having(Aggregate(Project?(joins and filters))))
 
-`plan_query` gives the plan with the positions of what is asked for; views, ad-hoc SELECTs, derived tables and
-Spark's queries are all made from that.
+Call `plan_query`.  Views, ad-hoc SELECTs, derived tables and Spark's queries are all made from its result.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having
 _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT", "SQL_BIG_RESULT", "HIGH_PRIORITY",
              "STRAIGHT_JOIN", "ALL"}
 
-NUMBERS = 1 << 20  # columns of a query, at most: an inner query's have numbers after them
+NUMBERS = 1 << 20  # the most columns of a query: the numbers of an inner query's columns begin after them
 
 
 def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> Query:
-    """Plan one SELECT.  top: its keys may be parameters, and literals when the context is ad hoc.  outer: the names of
-    the query in whose expressions it stands."""
+    """Plan one SELECT.  `top`: its parameters may become keys, in an ad-hoc context its literals too.  `outer`: the
+    names of the outer query, for a subquery in an expression."""
     _check_clauses(tree)
     scope = Scope(0 if outer is None else outer.start + NUMBERS)
     context, relations = sources.resolve_from(context, tree, scope, top)
@@ -61,7 +60,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
 
 
 def _check_outer(block: Block) -> None:
-    """Outer columns stand in WHERE only, where `correlation` takes them."""
+    """Refuse outer columns outside the terms of WHERE that `correlation` or `add_domain` supports."""
     asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
              *block.where, *block.after]
     if any(c < block.scope.start for e in asked for c in columns_read(e)):
@@ -69,7 +68,7 @@ def _check_outer(block: Block) -> None:
 
 
 def _single(block: Block) -> bool:
-    """Has it one row at most, where its keys have one value?"""
+    """Whether the block has at most one row for one value of its keys and correlations."""
     fixed = [b.column for b in block.bound]
     equal = [t.args for t in block.where if isinstance(t, Call) and t.op == "eq"]
     fixed += [a for x, y in equal for a, b in ((x, y), (y, x)) if isinstance(b, Const)]
@@ -83,7 +82,7 @@ def _single(block: Block) -> bool:
 def _check_clauses(tree: exp.Select) -> None:
     if not tree.expressions:
         raise parse_error("SELECT without anything to select")
-    only(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint asks for a way, not for other rows
+    only(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
             raise refuse(modifier.name.upper(), tree)
@@ -113,7 +112,7 @@ def _resolve_items(block: Block) -> None:
 
 
 def column_name(node: exp.Expr) -> str:
-    """What the column is called: its alias, its name, or the expression as it was written."""
+    """The name of a select item: its alias, its column, or the expression as written."""
     if isinstance(node, (exp.Alias, exp.Column)):
         return str(node.alias_or_name)
     if isinstance(node, exp.Literal) and node.is_string:
@@ -122,7 +121,7 @@ def column_name(node: exp.Expr) -> str:
 
 
 def _position(block: Block, node: exp.Expr, clause: str) -> Expr | None:
-    """The select item that a number in GROUP BY or ORDER BY means."""
+    """The select item to which a number in GROUP BY or ORDER BY refers; None if the node is not a number."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
         return None
     number = int(node.this)
@@ -172,7 +171,7 @@ def _resolve_having(block: Block, top: bool) -> None:
 
 
 def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:
-    """SELECT … FROM a view without an order of its own shows the view's, unless it groups the rows."""
+    """The order of a SELECT without ORDER BY: that of the one view it reads, unless it groups the rows."""
     tree, sources = block.tree, block.scope.sources
     grouped = tree.args.get("group") or tree.args.get("distinct") or any(uses_aggregate(i.expr) for i in block.items)
     if block.outer is not None or grouped or len(sources) != 1 or block.having:

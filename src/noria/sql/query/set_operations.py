@@ -1,13 +1,13 @@
-"""UNION, INTERSECT and EXCEPT, with and without ALL, by composition (section 5.1).
+"""Plans UNION, INTERSECT and EXCEPT, with and without ALL, by composition of other nodes (section 5.1).
 
-    a UNION ALL b      UnionAll(a, b);  UNION: Distinct of it.  Where every arm is looked up by a parameter: marked by
-                       its arm, looked up by the values of all, and filtered by what its own arm was looked up by
+    a UNION ALL b      UnionAll(a, b);  UNION: Distinct of it.  If every arm has keys: each row carries the number of
+                       its arm, the lookup has the keys of all arms, and a filter keeps the rows of each arm's own keys
     a INTERSECT b      the groups of all columns over both, each row marked by its side, that have rows of both sides
     a EXCEPT b         … of the left side only
-    … ALL              each group as often as the lesser of its two counts; as its left count exceeds its right
+    … ALL              INTERSECT: each group as often as the lesser of its two counts; EXCEPT: left count minus right
 
-Keeps true: columns have the names of the first query and a common type; NULL equals NULL, text by its collation.
-A lookup by columns of the result asks every arm.
+Keeps true: columns have the names of the first query and a common type.  NULL equals NULL; text compares by its
+collation.  A lookup by columns of the result asks every arm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTS = frozenset({"this", "expression", "distinct", "with_", "order", "limit",
 
 
 def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
-    """The rows of a set operation, without its ORDER BY and LIMIT."""
+    """Plan the rows of a set operation, without its ORDER BY and LIMIT."""
     context = with_queries(context, tree)
     name = type(tree).__name__.upper()
     only(tree, _PARTS, name)
@@ -51,8 +51,10 @@ def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
 
 # ------------------------------------------------------------------ arms with keys
 def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Key[int], ...], Mir] | None:
-    """A UNION [ALL] each arm of which is looked up by as many keys: the plan of all arms, its keys, and what is done
-    to the rows of a lookup.  None where it is no such query."""
+    """Plan a UNION [ALL] whose arms all have keys, of the same number and types.
+
+    Returns the plan of all arms, its keys, and the plan over the rows of a lookup.  None for any other query.
+    """
     distinct = bool(tree.args.get("distinct"))
     found = _arms(tree.this, not distinct), _arms(tree.expression, not distinct)
     if not isinstance(tree, exp.Union) or found[0] is None or found[1] is None:
@@ -73,7 +75,8 @@ def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Ke
 
 
 def _arms(tree: exp.Expr, all_rows: bool) -> list[exp.Expr] | None:
-    """The queries of a chain of UNIONs that is one UNION, or one UNION ALL, of them all."""
+    """The arms of a chain of UNIONs that equals one UNION, or (`all_rows`) one UNION ALL, of all.  None for any other
+    query."""
     if not isinstance(tree, exp.SetOperation):
         return [tree]
     if not isinstance(tree, exp.Union) or (all_rows and tree.args.get("distinct")):
@@ -90,13 +93,13 @@ def _plain(query: Query) -> bool:
 
 
 def _kinds(query: Query) -> tuple[tuple[Any, ...], ...]:
-    """What the keys are compared as: one column of the union has the keys of every arm."""
+    """The kinds of the key columns, which must be the same in every arm: one column holds the keys of all."""
     types = [query.plan.fields[k.column].type for k in query.keys]
     return tuple((t.kind, t.folds, t.scale) for t in types)
 
 
 def _own(plan: Mir, query: Query, arm: int) -> Expr:
-    """Is a row the arm's, and of the arm's own keys?"""
+    """The condition that a row is the arm's and has the arm's own keys."""
     columns = _copies(plan)
     first = plan.width - 1 - len(query.keys)
     terms = [call("eq", columns[-1], literal(arm))]
@@ -107,7 +110,7 @@ def _own(plan: Mir, query: Query, arm: int) -> Expr:
 
 
 def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
-    """What the arm shows, its keys, and its number."""
+    """The arm's columns, then its keys, then its number."""
     copies, fields = _copies(query.plan), query.plan.fields
     shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
     keys = [copies[k.column] for k in query.keys]
@@ -117,14 +120,14 @@ def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
 
 # ------------------------------------------------------------------ composition
 def _types(arms: Sequence[Sequence[Field]]) -> list[SqlType]:
-    """The common types of the columns."""
+    """The common types of the arms' columns.  Raises error 1222 if their number differs."""
     if len({len(fields) for fields in arms}) > 1:
         raise SqlError(1222, "21000", "The used SELECT statements have a different number of columns")
     return [common_type([f.type for f in column]) for column in zip(*arms, strict=True)]
 
 
 def _typed(left: Mir, right: Mir) -> tuple[Mir, Mir]:
-    """Both with columns of common types."""
+    """Cast the columns of both sides to their common types."""
     types = _types([left.fields, right.fields])
 
     def arm(plan: Mir) -> Mir:
@@ -137,7 +140,7 @@ def _typed(left: Mir, right: Mir) -> tuple[Mir, Mir]:
 
 
 def _matched(left: Mir, right: Mir, both: bool, distinct: bool) -> Mir:
-    """INTERSECT (both) or EXCEPT of two relations of the same types."""
+    """Plan INTERSECT (`both`) or EXCEPT of two relations of the same types."""
     width, names = left.width, tuple(f.name for f in left.fields)
     here, nothing = literal(1), Const(literal(1).type, True, None)
     marked = UnionAll(Project(left, (*_copies(left), here, nothing), (*names, "in_left", "in_right")),
@@ -155,7 +158,7 @@ def _matched(left: Mir, right: Mir, both: bool, distinct: bool) -> Mir:
 
 
 def set_order(tree: exp.SetOperation, plan: Mir) -> Order:
-    """ORDER BY of a set operation names columns of its result, or numbers them."""
+    """The order of a set operation.  Its ORDER BY has names or numbers of result columns; others raise error 1054."""
     order: dict[int, bool] = {}
     names = [f.name.lower() for f in plan.fields]
     for node in (tree.args["order"].expressions if tree.args.get("order") else []):

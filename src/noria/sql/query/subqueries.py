@@ -1,15 +1,15 @@
-"""Subqueries in expressions, as LEFT JOINs of the block that they stand in (section 5.1).
+"""Plans subqueries in expressions as LEFT JOINs of their block (section 5.1).
 
     EXISTS (SELECT … WHERE u.a = t.a)    t ⟕ distinct u.a, 1;  the join's mark is not NULL
-    x IN (SELECT y …)                    t ⟕ distinct y, 1 on x = y;  as a term of WHERE an inner join then
+    x IN (SELECT y …)                    t ⟕ distinct y, 1 on x = y;  as a term of WHERE it becomes an inner join
     x NOT IN (SELECT y …)                … and ⟕ COUNT(*), COUNT(y): unknown if there are rows, and x or some y is NULL
-    (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows what the aggregate is of nothing
+    (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows, the aggregate's value over nothing
     (SELECT c … ORDER BY d LIMIT 1)      t ⟕ the first row by u.a
 
-    (… WHERE u.a = t.a AND u.b > t.b)    the inner query joins distinct t.a, t.b, and is matched with t by these
+    (… WHERE u.a = t.a AND u.b > t.b)    the inner query joins distinct t.a, t.b; the block then matches these with t
 
-Keeps true: what is joined has at most one row for each row of the block, so nothing is doubled; a column of it has
-one value where the outer columns that it is joined by have.  An inner query knows the outer one's columns in its WHERE.
+Keeps true: a joined subquery has at most one row for each row of the block, so no row is duplicated.  Its columns are
+determined by the outer columns that it is joined on.  An inner query may use outer columns in its WHERE only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CORRELATED = "compare its columns with those of one table of the outer query in 
 
 
 def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
-    """The term as a correlation; columns before number `start` are the outer query's."""
+    """Read a term as a correlation; None if it is not one.  Columns below number `start` are the outer query's."""
     if not isinstance(term, Call) or term.op not in EQUALITIES:
         return None
     for outer, inner in (term.args, term.args[::-1]):
@@ -49,8 +49,11 @@ def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
 
 
 def add_domain(block: Block) -> None:
-    """Terms of WHERE that no `correlation` takes see the outer columns' values in a relation of their own, the distinct
-    ones of the outer relation, by which the block is then matched."""
+    """Let terms of WHERE that are not correlations use outer columns.
+
+    Joins the distinct values of the outer columns to the block, and rewrites the terms to them.  The block is then
+    correlated by these values alone.
+    """
     start, outer = block.scope.start, block.outer
     terms = [t for t in block.where if any(c < start for c in columns_of(t))]
     if outer is None or not terms:
@@ -59,7 +62,7 @@ def add_domain(block: Block) -> None:
     of = {outer.source_of(c) for c in known} if known[0] >= outer.start else set()
     source = outer.sources[of.pop()] if len(of) == 1 else None
     if source is None or source.outer or source.given is not None:
-        return  # told by `_check_outer`
+        return  # `_check_outer` raises the error
     values = Distinct(_columns(source.plan, [_column(source.plan, c - source.offset) for c in known]))
     own = block.scope.domain(values)
     block.relations.join(unit_of(own), False, [])
@@ -75,13 +78,13 @@ def add_domain(block: Block) -> None:
 
 
 def null_safe(bound: Key[Expr] | Correlation[Expr]) -> bool:
-    """May the column be looked up by NULL?"""
+    """Whether the column can be looked up by NULL."""
     return bound.null_safe if isinstance(bound, Correlation) else isinstance(bound.lookup, NullSafe)
 
 
 # ------------------------------------------------------------------ as expressions
 def subquery(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
-    """A subquery's value; the same text in the same clause is planned once."""
+    """The value of a subquery.  The same text in the same clause is planned once."""
     key = (resolve.clause, node.sql(dialect="mysql"))
     if key not in block.subqueries:
         block.subqueries[key] = _planned(block, resolve, node)
@@ -99,8 +102,8 @@ def _planned(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
 
 
 def holds(block: Block, resolve: Resolver, node: exp.Expr, top: bool) -> Expr:
-    """A membership as a term of WHERE, where unknown and false are the same.  top: its parameters may become keys
-    of the block: which rows match is asked for a value of each."""
+    """The condition of a membership that is a term of WHERE, where unknown equals false.  `top`: the subquery's
+    parameters may become keys of the block."""
     if isinstance(node, exp.Exists):
         return _is_matched(block, [], _liftable(block, _bare(node.this), top))
     tree = _tree(node)
@@ -117,7 +120,7 @@ def _tree(node: exp.Expr) -> exp.Expr:
 
 
 def _bare(tree: exp.Expr) -> exp.Expr:
-    """Without what EXISTS does not look at: the columns, the order, a LIMIT that leaves a row."""
+    """The query without the parts that EXISTS ignores: its columns, its order, a LIMIT above 0."""
     if not isinstance(tree, exp.Select):
         return tree
     tree = tree.copy()
@@ -149,7 +152,8 @@ def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
 
 
 def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
-    """The query with its parameters as keys, where one row of the block is then found at most once."""
+    """Plan the query with its parameters as keys, if each lookup then finds a row of the block at most once.  Else
+    plan it without keys."""
     if top and not block.context.batch:
         query = _query(block, tree, top=True)
         if query.after is None and query.empty_row is None and not any(k.lookup.several for k in query.keys):
@@ -158,7 +162,7 @@ def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
 
 
 def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
-    """Is there a row of the query, with the operands as its columns, for a row of the block?"""
+    """The condition that the query has a row whose columns equal the operands, for a row of the block."""
     if query.limit is not None or query.offset is not None:
         raise refuse("LIMIT in a subquery here", block.tree, "join with a derived table")
     _check_width(operands or [literal(1)] * query.visible, query)
@@ -177,7 +181,7 @@ def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
 
 
 def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
-    """x IN (SELECT y …) with its three values."""
+    """The value of x IN (SELECT y …): true, false or NULL."""
     query, operands = _query(block, _tree(node)), _operands(resolve, node)
     matched = _is_matched(block, operands, query)
     unsure = [e for i, o in enumerate(operands) for e in (o, _column(query.plan, i)) if e.nullable]
@@ -192,7 +196,7 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
     groups = Aggregate(known, tuple(range(len(keys))), counts, ("rows", "values"))
     rows, values = _column(groups, len(keys)), _column(groups, len(keys) + 1)
     told = [call("gt", rows, literal(0)), call("gt", rows, values)]
-    said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # counts change often, this does not
+    said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # changes less often than the counts
     pairs = [Pair(c.outer, _column(said, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, said, pairs, query)
     some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
@@ -201,7 +205,7 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
 
 
 def _scalar(block: Block, node: exp.Subquery) -> Expr:
-    """The one value of a query, NULL where it has no row."""
+    """The value of a scalar subquery, NULL if it has no row.  Refuses one that may have several rows."""
     query = _query(block, node.this)
     _check_width([literal(1)], query)
     keys = query.correlations
@@ -222,7 +226,7 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
 
 
 def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) -> Query:
-    """The query with its LIMIT as the first rows of each value of its keys."""
+    """Apply the query's LIMIT 1 to each value of its keys."""
     limit, offset = limits_of(block.context.inner(), query)
     if query.single and limit and not offset:
         return replace(query, limit=None)
@@ -238,7 +242,7 @@ def _check_width(operands: list[Expr], query: Query) -> None:
 
 
 def _joined(block: Block, plan: Mir, pairs: list[Pair], query: Query) -> Source:
-    """The plan as a relation of the block that no name means; its first columns are those of the pairs."""
+    """LEFT JOIN the plan to the block on the pairs, which are its first columns; no name refers to the relation."""
     given = frozenset().union(*(columns_of(p.left) for p in pairs), *map(columns_of, query.given))
     source = block.scope.hide(plan, given)
     on = [call("nseq" if p.null_safe else "eq", p.left, source.column(i)) for i, p in enumerate(pairs)]

@@ -1,4 +1,4 @@
-"""WHERE, term by term: filters, keys, conditions after the lookup, and what ties a subquery to its outer query."""
+"""Resolves WHERE term by term, into filters, keys, conditions after the lookup, and correlations of a subquery."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from noria.sql.text.trees import has, nodes
 
 def resolver_of(block: Block, clause: str, aggregates: bool = False,
                 column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
-    """What gives the block's expressions their meaning; of its own columns, then of the outer query's."""
+    """The resolver of the block's expressions.  Names refer to the block's columns, else to the outer query's."""
     return Resolver(column or block.column, block.context.parameter, clause, aggregates,
                     subquery=partial(subquery, block))
 
 
 def terms_of(node: exp.Expr) -> list[exp.Expr]:
-    """The conjuncts of a condition as written."""
+    """The conjuncts of a condition, in the written order."""
     if isinstance(node, exp.Paren):
         return terms_of(node.this)
     if isinstance(node, exp.And):
@@ -44,7 +44,8 @@ def terms_of(node: exp.Expr) -> list[exp.Expr]:
 
 
 def conditions_after(block: Block, resolve: Resolver, term: exp.Expr) -> list[Expr] | None:
-    """A term with parameters as conditions over the rows that a lookup finds; None if its parameters are constants."""
+    """Read a term with parameters as conditions over the rows of a lookup.  None if the values are known and the term
+    cannot be such a condition: its parameters are then constants."""
     try:
         return after_terms(term, lambda p: replace(resolve, parameter=p))
     except NotMaintained:
@@ -54,6 +55,7 @@ def conditions_after(block: Block, resolve: Resolver, term: exp.Expr) -> list[Ex
 
 
 def resolve_where(block: Block, top: bool) -> None:
+    """Resolve WHERE into the block.  `top`: terms with parameters may become keys or conditions after the lookup."""
     where = block.tree.args.get("where")
     if where is None:
         return
@@ -88,7 +90,7 @@ def resolve_where(block: Block, top: bool) -> None:
 
 
 def _where_terms(block: Block, terms: list[Expr]) -> None:
-    """Terms as they are; those with columns of the outer query as what they say of the two."""
+    """Add filters to the block: terms with both queries' columns as correlations, with outer columns alone as given."""
     start = block.scope.start
     for term in terms:
         columns = columns_of(term)
@@ -102,8 +104,8 @@ def _where_terms(block: Block, terms: list[Expr]) -> None:
 
 
 def _varying(block: Block, term: exp.Expr) -> bool:
-    """Is it a text whose literals may be others the next time?  A LIMIT must be in the order of the range's column: the
-    rows beyond are not looked at then."""
+    """Whether the literals of a range become parameters, because the text may come again with other literals.  With a
+    LIMIT, the first order column must be the range's, so that the lookup need not read all rows."""
     tree, context = block.tree, block.context
     if context.mode != "adhoc" or context.constant or block.outer is not None or _of_whole(block):
         return False
@@ -118,8 +120,10 @@ def _varying(block: Block, term: exp.Expr) -> bool:
 
 
 def _of_whole(block: Block) -> bool:
-    """Are there window functions, or, of all rows together, GROUP_CONCAT or an aggregate of DISTINCT?  Parts of these
-    cannot be put together after a lookup, so literals of several keys stay conditions of the view."""
+    """Whether the query has window functions or, without GROUP BY, GROUP_CONCAT or an aggregate of DISTINCT.
+
+    Parts of these cannot be merged after a lookup of several keys, so such literals stay conditions of the view.
+    """
     tree = block.tree
     if has(tree, exp.Window):
         return True

@@ -1,11 +1,11 @@
-"""Window functions: OVER (…) of the syntax tree, and the Window nodes above a block's joins or grouping.
+"""Plans window functions: OVER (…) as Window nodes above a block's joins or grouping.
 
     SELECT id, RANK() OVER (PARTITION BY a ORDER BY b) FROM t WHERE c = ?
         window rank() by a, c order b (t), looked up by c
 
-Keeps true: a key of the lookup is one of the partition's columns, because the window is over the rows that WHERE
-leaves: those of one key.  A Window stands on just the columns that the query reads, so that ties of ROW_NUMBER
-are broken by what can be seen.
+Keeps true: the partition includes the keys of the lookup, because a window is over the rows that WHERE leaves, and
+these have one key.  A Window's input has only the columns that the query reads, so that visible columns break the ties
+of ROW_NUMBER.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def windows_in(e: Expr) -> list[OverCall]:
 
 def with_windows(plan: Mir, rewrite: Callable[[Expr], Expr], shown: Sequence[Expr], keys: Sequence[Expr]
                  ) -> tuple[Mir, Callable[[Expr], Expr]]:
-    """The plan with the window functions of the shown expressions, and how expressions are rewritten over it.
-    rewrite: how they were over the plan alone."""
+    """Add the window functions of the shown expressions to the plan.  Returns the plan and a function that rewrites
+    expressions over it.  `rewrite`: rewrites expressions over the plan without them."""
     wanted = [_mapped(e, rewrite) for e in shown]
     fixed = [rewrite(k) for k in keys]
     calls = list(dict.fromkeys(c for e in wanted for c in windows_in(e)))
@@ -60,7 +60,7 @@ def with_windows(plan: Mir, rewrite: Callable[[Expr], Expr], shown: Sequence[Exp
 
 
 def _alike(calls: Sequence[OverCall]) -> list[list[OverCall]]:
-    """Calls over one window together, in one order however they were asked for."""
+    """Group the calls by window, in an order that does not depend on how the query is written."""
     groups: dict[tuple[object, ...], list[OverCall]] = {}
     for c in sorted(calls, key=str):
         groups.setdefault((frozenset(c.partition), c.order), []).append(c)
@@ -68,7 +68,7 @@ def _alike(calls: Sequence[OverCall]) -> list[list[OverCall]]:
 
 
 def _mapped(e: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
-    """The expression rewritten, but for its window functions, whose parts are."""
+    """Rewrite an expression.  Its window functions stay, with rewritten parts."""
     if isinstance(e, OverCall):
         argument = None if e.argument is None else rewrite(e.argument)
         partition, order = tuple(map(rewrite, e.partition)), tuple((rewrite(o), d) for o, d in e.order)

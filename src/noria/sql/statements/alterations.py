@@ -1,10 +1,12 @@
-"""ALTER TABLE, CREATE INDEX, DROP INDEX and RENAME TABLE: definitions of tables before and after.
+"""Translates ALTER TABLE, CREATE INDEX and DROP INDEX to the table's definitions before and after.
 
-Each part of a statement is a function from a definition to the next one; the statement is the table before and after,
-whole or not at all.  What goes comes first and keys come last, however they are written: they are of the columns that
-are there afterwards.  Rows on disk stay as they are: a dropped column keeps its place, a new one comes last, wherever
-it is shown, and a column whose values another type codes in another way is a new one that has the values of the old
-one, converted.  Only another primary key and a new column that numbers the rows (`TableDef.keyed`) make the rows anew.
+Each part of a statement is a function from a definition to the next one.  The command has the first and the last
+definition, so a statement applies completely or not at all.  Drops come first and new keys last, in whatever order
+they are written, because keys may have new columns.
+
+Rows on disk stay as they are.  A dropped column keeps its position; a new one has the last position, wherever it is
+shown.  If a new type codes values differently, a new column gets the old one's converted values.  Rows are rewritten
+only for another primary key or a new AUTO_INCREMENT column (`TableDef.keyed`).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ SET = "add the column, set its values with an UPDATE, then make it a key"
 
 
 def alter(tree: exp.Alter, catalog: Catalog) -> Command:
+    """Translate ALTER TABLE.  Raises SqlError for an unknown table, column or key, and for an unsupported part."""
     only(tree, frozenset({"this", "kind", "actions", "options", "exists"}), "ALTER TABLE")
     if tree.args.get("kind") != "TABLE" or tree.args.get("exists"):
         raise refuse("this ALTER", tree)
@@ -56,22 +59,24 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
-    if table.numbered(was) is None:  # else it counts from the number that this statement gives
+    if table.numbered(was) is None:  # else AUTO_INCREMENT begins at this statement's number
         table = replace(table, first_id=max(table.first_id, was.first_id))
     return AlterTable(was, _checked(was, table))
 
 
 def _turn(part: exp.Expr) -> int:
-    """Keys go before their columns, with which a key of only these goes by itself."""
+    """The rank of a part: drops of keys, drops of columns, other parts, new keys.  Keys are dropped first, because
+    dropping a column also drops a key of only that column."""
     if isinstance(part, exp.Drop):
         return 1 if part.args.get("kind") == "COLUMN" else 0
     return 0 if isinstance(part, exp.DropPrimaryKey) else 3 if isinstance(part, exp.AddConstraint) else 2
 
 
 def _beside(table: TableDef, parts: list[exp.Expr]) -> tuple[TableDef, list[exp.Expr]]:
-    """RENAME a TO b, RENAME b TO a   →   both are called as no column can be, and the parts rename these.
+    """Let columns swap names: RENAME a TO b, RENAME b TO a.
 
-    So columns may take the names of each other; where none does, all stays as it is.
+    Renames both columns to names that no column can have, and lets the parts rename these.  Returns its arguments if
+    no new name belongs to a renamed column.
     """
     renames = {at: part for part in parts if (at := _renames(table, part)) is not None}
     names = {table.columns[at].name.lower() for at in renames}
@@ -89,7 +94,7 @@ def _beside(table: TableDef, parts: list[exp.Expr]) -> tuple[TableDef, list[exp.
 
 
 def _renames(table: TableDef, part: exp.Expr) -> int | None:
-    """The column that gets another name by it, if one does."""
+    """The position of the column that the part renames, or None."""
     old = part.this if isinstance(part, exp.RenameColumn) else part.args.get("rename_from")
     if not isinstance(part, exp.RenameColumn | exp.ModifyColumn) or old is None:
         return None
@@ -102,7 +107,7 @@ def _called(part: exp.Expr) -> str:
 
 
 def _checked(was: TableDef, table: TableDef) -> TableDef:
-    """The definition, if a table can have it and the rows can become those of it."""
+    """Complete and check the definition.  Raises SqlError if a table cannot have it or its rows cannot be converted."""
     keys = [k for k in (table.primary_key, *(i.columns for i in table.indexes if i.unique)) if k]
     new = range(len(was.columns), len(table.columns))
     timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].default_now]
@@ -111,7 +116,7 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
     for at in new:
-        if table.columns[at].source is None:  # a key says later that it may not be NULL
+        if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
     return checked_table(table)
 
@@ -128,7 +133,7 @@ def create_index(tree: exp.Create, catalog: Catalog) -> Command:
 
 
 def drop_index(tree: exp.Drop, catalog: Catalog) -> Command:
-    on = tree.args.get("cluster")  # where the dialect keeps ON t
+    on = tree.args.get("cluster")  # the dialect stores ON t here
     if not isinstance(on, exp.OnProperty) or tree.args.get("exists"):
         raise refuse("DROP INDEX without ON table, and IF EXISTS", tree)
     was, (named,) = _table(on.this, catalog), tree.args.get("tables") or [tree.this]
@@ -181,7 +186,7 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
             if isinstance(inner, exp.UniqueColumnConstraint):
                 table = _with_index(table, *unique_of(inner, node.this.name), True)
                 continue
-            node = inner if isinstance(inner, exp.PrimaryKey) else node  # whose name is PRIMARY anyway
+            node = inner if isinstance(inner, exp.PrimaryKey) else node  # its name is PRIMARY in any case
         if isinstance(node, exp.PrimaryKey):
             table = _with_primary_key(table, [key_column(c, True) for c in node.expressions])
         elif isinstance(node, exp.UniqueColumnConstraint):
@@ -235,7 +240,7 @@ def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _keyed(table: TableDef, at: int, primary: bool, unique: bool) -> TableDef:
-    """With what the column's own definition says of keys."""
+    """Add the keys that the column's own definition declares."""
     name = table.columns[at].name
     if unique:
         table = _with_index(table, "", [name], True)
@@ -243,7 +248,7 @@ def _keyed(table: TableDef, at: int, primary: bool, unique: bool) -> TableDef:
 
 
 def _bare(part: exp.Expr) -> exp.Expr:
-    """The definition of a column without the place that it is to have."""
+    """The definition of a column without FIRST, AFTER and IF NOT EXISTS."""
     node = part.copy()
     node.set("position", None)
     node.set("exists", None)
@@ -257,7 +262,7 @@ def _with_column(table: TableDef, column: Column) -> TableDef:
 
 
 def _placed(table: TableDef, at: int, part: exp.Expr) -> TableDef:
-    """The column as FIRST or AFTER say; where they say nothing, it stays where it is."""
+    """Move the column as FIRST or AFTER say; without them it stays."""
     where = part.args.get("position")
     if where is None:
         return table
@@ -284,12 +289,12 @@ def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
 
 
 def _initial(c: Column) -> object:
-    """What the rows have that are there: the default, or what MySQL gives a column that may not be NULL; AUTO_INCREMENT
-    gives each another one."""
+    """The value of a new column in existing rows: its default, or MySQL's implicit value for NOT NULL.  None for
+    AUTO_INCREMENT, which numbers the rows.  Raises error 1364 for a type without an implicit value."""
     if c.auto_increment:
         return None
     if c.has_default or c.default_now or c.nullable:
-        return c.default if c.has_default else None  # the time is told by whoever runs it
+        return c.default if c.has_default else None  # the time is set when the command runs
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
         raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value for the rows of before")
     return coerce(_ZERO[c.type.kind], c, 1)
@@ -309,7 +314,7 @@ def _without_column(table: TableDef, name: str) -> TableDef:
 
 
 def _dropped(table: TableDef, at: int) -> TableDef:
-    """Without the column, in keys, too: its type stays, for views of before that do not look at it."""
+    """Drop the column, also from keys.  Its type stays, for older views that do not use the column."""
     was = table.columns[at]
     place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
                    source=was.source)
@@ -333,7 +338,7 @@ def _with(table: TableDef, at: int, column: Column) -> TableDef:
 
 
 def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
-    """MODIFY and CHANGE."""
+    """MODIFY and CHANGE: redefine the column; CHANGE renames it as well."""
     node, before = part.this, part.args.get("rename_from")
     at = _position(table, node.name if before is None else before.name)
     column, primary, unique = column_of(_bare(node))
@@ -343,7 +348,7 @@ def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
-    """With the column defined so, and where that is."""
+    """Redefine the column, as a new one if it must be converted.  Returns the table and the column's position."""
     was = table.columns[at]
     if at in table.primary_key:
         column = replace(column, nullable=False)
@@ -355,7 +360,7 @@ def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
 
 
 def coded_alike(was: SqlType, type: SqlType) -> bool:
-    """Has a value of the one type the same code as one of the other, as long as it fits?"""
+    """Whether each value that fits both types has the same code in both."""
     if was.kind is not type.kind or (was.is_bytes, was.is_json, was.timestamp) != (
             type.is_bytes, type.is_json, type.timestamp):
         return False
@@ -369,7 +374,7 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
 
 
 def _converted(table: TableDef, at: int, column: Column) -> TableDef:
-    """A new column that has the values of the old one, which goes."""
+    """Replace the column by a new one with its converted values, in the same shown place and in the same keys."""
     new, place = len(table.columns), table.shown.index(at)
     made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
     columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
@@ -390,7 +395,7 @@ def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _text(table: TableDef, part: exp.Expr) -> TableDef:
-    """CONVERT TO CHARACTER SET: every text gets the collation, and what has it already stays."""
+    """CONVERT TO CHARACTER SET: give every text column the collation."""
     charset(part)
     wanted = part.args.get("expression")
     to = Collation.CI if wanted is None else collation(wanted.name)
@@ -402,7 +407,7 @@ def _text(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _default_text(table: TableDef, part: exp.Expr) -> TableDef:
-    """A table has no collation of its own for columns to come."""
+    """A table's default CHARACTER SET or COLLATE.  Refuses all but the default collation: a table stores none."""
     if isinstance(part, exp.CharacterSetProperty):
         charset(part)
     elif collation(part.this.name) is not Collation.CI:
@@ -411,7 +416,7 @@ def _default_text(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _as_is(table: TableDef, part: exp.Expr) -> TableDef:
-    """As CREATE TABLE has it: there is one engine, and one format of rows."""
+    """ENGINE, COMMENT, ROW_FORMAT and FORCE change nothing, as in CREATE TABLE."""
     return table
 
 
@@ -424,14 +429,14 @@ def _rename(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _how(table: TableDef, part: exp.Expr) -> TableDef:
-    """Nothing is ever locked, or rewritten where it need not be."""
+    """LOCK and ALGORITHM: accepts those that need no lock and no copy; they change nothing."""
     if part.name.upper() not in ("DEFAULT", "INSTANT", "INPLACE", "NOCOPY", "NONE"):
         raise refuse("LOCK and ALGORITHM that ask for a lock or a copy", part, "leave them out")
     return table
 
 
 def _without_constraint(table: TableDef, name: str) -> TableDef:
-    """There are no foreign keys and no CHECK."""
+    """DROP FOREIGN KEY and DROP CHECK: raise error 1091, because no table has one."""
     raise _no_key(name)
 
 

@@ -1,6 +1,6 @@
-"""The one database that there is.
+"""Checks names of databases: there is only one.
 
-Keeps true: a name of another one is error 1049, wherever it stands; it never means the same tables.
+Keeps true: the name of another database is error 1049 wherever it occurs; it never refers to this one's tables.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sqlglot import exp
 from noria.core.errors import SqlError, unknown_table
 from noria.sql.text.the_database import DATABASE, ONE, check_database
 
-_CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # of MySQL's own; nothing is in them here
+_CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's own; empty here
 
 
 def check_parts(nodes: Iterable[exp.Expr]) -> None:
-    """No name of a table is like `..t`, whose database sqlglot gives as an empty text."""
+    """Raise a syntax error for a table like `..t`, for which sqlglot reads an empty database."""
     for node in nodes:
         if isinstance(node, exp.Table) and any(node.args.get(part) == "" for part in ("catalog", "db")):
             raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name lacks a part, near "
@@ -24,7 +24,7 @@ def check_parts(nodes: Iterable[exp.Expr]) -> None:
 
 
 def check_names(nodes: Iterable[exp.Expr]) -> None:
-    """Every table and column that is written with a database."""
+    """Check the database of every table and column that is written with one."""
     for node in nodes:
         if not isinstance(node, (exp.Table, exp.Column)):
             continue
@@ -36,14 +36,14 @@ def check_names(nodes: Iterable[exp.Expr]) -> None:
 
 
 def check_qualified(database: str, name: str) -> None:
-    """database.name"""
+    """Check the database of `database.name`.  Raises 1146 for a name in MySQL's own databases, 1049 for others."""
     if database.lower() in _CATALOGS:
         raise unknown_table(f"{database}.{name}")
     check_database(database)
 
 
 def not_created(name: str) -> SqlError:
-    """CREATE DATABASE of another one."""
+    """The error of CREATE DATABASE: 1007 for the one database, 1044 for another."""
     if name.lower() == DATABASE:
         return SqlError(1007, "HY000", f"Can't create database '{name}'; database exists")
     return SqlError(1044, "42000", f"Access denied: database '{name}' cannot be created: {ONE}; start a server with "
@@ -51,7 +51,7 @@ def not_created(name: str) -> SqlError:
 
 
 def not_dropped(name: str) -> SqlError:
-    """DROP DATABASE of one that is not there."""
+    """The error of DROP DATABASE for a database that does not exist."""
     return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {ONE}")
 
 

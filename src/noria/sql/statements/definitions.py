@@ -1,6 +1,7 @@
-"""CREATE TABLE, CREATE VIEW, DROP: definitions as frozen values.
+"""Translates CREATE TABLE, CREATE VIEW, CREATE DATABASE and DROP to commands.  Call `create` and `drop`.
 
-What is not enforced is refused: FOREIGN KEY, CHECK, generated columns, FULLTEXT.
+Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY, CHECK), and so are generated columns and
+FULLTEXT.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
-_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # MySQL ignores two of them
+_DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "restrict"})  # the last two are ignored
 
 
 def drop(statement: Statement, tree: exp.Drop) -> Command:
@@ -99,7 +100,7 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
     """CREATE VIEW v (a, b) AS SELECT x, y   →   CREATE VIEW v AS SELECT x AS a, y AS b"""
     query = query.copy()
     first = query
-    while isinstance(first, exp.SetOperation | exp.Subquery):  # whose first SELECT names its columns
+    while isinstance(first, exp.SetOperation | exp.Subquery):  # the first SELECT of a UNION names its columns
         first = first.this
     if len(first.expressions) != len(names) or first.is_star:
         raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts (write the "
@@ -110,7 +111,7 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
 
 
 def check_name(name: str) -> str:
-    """The name of a table, view or column."""
+    """Return the name of a table, view or column if it is allowed; else raise SqlError."""
     if len(name) > MAX_NAME_CHARS:
         raise name_too_long(name)
     if not name or name.endswith(" ") or "\0" in name:
@@ -131,7 +132,7 @@ def _check_names(names: list[str]) -> None:
 # ------------------------------------------------------------------ CREATE TABLE
 @dataclass
 class _Draft:
-    """A table while its definition is read."""
+    """A table's parts while its definition is read; `_finished` makes the TableDef."""
 
     name: str
     columns: list[Column] = field(default_factory=list)
@@ -173,7 +174,7 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
 
 
 def first_id(node: exp.Expr) -> int:
-    """Of AUTO_INCREMENT = n."""
+    """The number n of AUTO_INCREMENT = n, at least 1."""
     value = literal_value(node.this) if isinstance(node.this, exp.Literal) else None
     if not isinstance(value, int) or not 0 <= value <= MAX_INT:
         raise parse_error(f"AUTO_INCREMENT takes a number, near '{snippet(node)}'")
@@ -202,7 +203,7 @@ def _column(draft: _Draft, node: exp.Expr) -> None:
 
 
 def column_of(node: exp.Expr) -> tuple[Column, bool, bool]:
-    """A column by itself, and whether it is to be the primary key, and UNIQUE."""
+    """Read a column's definition.  Returns the column, whether it is the primary key, and whether it is UNIQUE."""
     draft = _Draft("")
     _column(draft, node)
     (column,) = draft.columns
@@ -218,7 +219,8 @@ def _not_null(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    """DEFAULT 'x' COLLATE c: the parser has it as part of the value, MySQL as the column's next attribute."""
+    """Read DEFAULT.  In DEFAULT 'x' COLLATE c, the parser makes COLLATE part of the value; to MySQL it is the column's
+    next attribute."""
     value = node.this
     if isinstance(value, exp.Collate):
         return _collated(_default(draft, c, value), value.expression)
@@ -226,7 +228,7 @@ def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def default_of(c: Column, value: exp.Expr) -> Column:
-    """The column with this DEFAULT, which may stand in parentheses."""
+    """The column with this DEFAULT, which may be in parentheses.  Raises SqlError for an invalid one."""
     value = value.unnest()
     if _is_now(value):
         _check_now(value, c, 1067, "Invalid default value")
@@ -240,7 +242,7 @@ def _is_now(node: exp.Expr) -> bool:
 
 
 def _check_now(node: exp.Expr, c: Column, code: int, what: str) -> None:
-    """The clock fits DATETIME and TIMESTAMP with as many digits as it is asked for."""
+    """Raise unless the column is DATETIME or TIMESTAMP with as many digits as CURRENT_TIMESTAMP(n) has."""
     digits = node.expressions[0] if node.expressions else None if isinstance(node, exp.Anonymous) else node.this
     scale = int(digits.this) if isinstance(digits, exp.Literal) else 0
     if c.type.kind is not Kind.DATETIME or scale != c.type.scale:
@@ -309,7 +311,8 @@ def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    """MariaDB's JSON: a text that is checked to be one.  Other conditions would not be held to."""
+    """Read MariaDB's JSON, a LONGTEXT with CHECK (json_valid(c)), as JSON.  Refuse other CHECKs, which Noria would not
+    enforce."""
     asked = node.this
     json = isinstance(asked, exp.Anonymous) and asked.name.lower() == "json_valid" and len(asked.expressions) == 1 and (
         isinstance(asked.expressions[0], exp.Column) and asked.expressions[0].name.lower() == c.name.lower())
@@ -349,7 +352,7 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
 
 
 def unique_of(node: exp.Expr, name: str = "") -> tuple[str, list[str]]:
-    """The name, else the one given, and the columns of a UNIQUE index."""
+    """The name of a UNIQUE index (`name` if it has none), and its columns."""
     schema = node.this
     return schema.this.name if schema.this is not None else name, [key_column(c, True) for c in schema.expressions]
 
@@ -360,7 +363,7 @@ def _index(draft: _Draft, node: exp.Expr) -> None:
 
 
 def index_of(node: exp.Expr) -> tuple[str, list[str]]:
-    """The name, empty for none, and the columns of an index."""
+    """The name of an index ("" if it has none), and its columns."""
     if node.args.get("kind"):
         raise refuse(f"{node.args['kind']} indexes", node)
     if any(o.args.get("visible") is False for o in node.args.get("options") or []):
@@ -379,7 +382,8 @@ def _constraint(draft: _Draft, node: exp.Expr) -> None:
 
 
 def key_column(node: exp.Expr, unique: bool) -> str:
-    """A key on a prefix is kept as one on the whole column; unique on a prefix would mean something else."""
+    """The column of a key.  A key on a prefix becomes one on the entire column, unless it is unique: that is refused,
+    since it would mean something else."""
     if isinstance(node, exp.Ordered):
         node = node.this
     if isinstance(node, exp.ColumnPrefix):
@@ -420,7 +424,7 @@ def _finished(draft: _Draft) -> TableDef:
 
 
 def checked_table(table: TableDef) -> TableDef:
-    """The table, if it may have its AUTO_INCREMENT."""
+    """Return the table.  Raises error 1075 for two AUTO_INCREMENT columns, or for one that is not first in a key."""
     generated = [i for i, c in enumerate(table.columns) if c.auto_increment]
     firsts = {*table.primary_key, *(i.columns[0] for i in table.indexes)}
     if len(generated) > 1 or not firsts.issuperset(generated):
@@ -430,7 +434,7 @@ def checked_table(table: TableDef) -> TableDef:
 
 
 def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
-    """Where the columns of a key are."""
+    """The positions of a key's columns.  Raises SqlError for unknown and repeated columns."""
     places = {c.name.lower(): i for i, c in enumerate(columns)}
     for n in names:
         if n.lower() not in places:
@@ -449,7 +453,7 @@ def checked(c: Column) -> Column:
 
 
 def named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
-    """Names taken from the first column get a number when they are taken already."""
+    """Make the indexes; a name that is already taken gets a number."""
     out: dict[str, IndexDef] = {}
     for name, columns, unique in indexes:
         free, n = name, 2

@@ -1,10 +1,9 @@
-"""SELECT from information_schema, which migration tools ask what there is.
+"""Plans SELECTs from information_schema, by which migration tools list tables and columns.
 
     SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
 
-It is planned as any other query that is not maintained, over tables that have their rows when they are asked for
-(`server/sessions/information.py`).  Keeps true: such a query names these tables only, and DATABASE() is the one that
-there is.
+Such a query is planned like any query that is not maintained; `server/sessions/information.py` makes the rows of its
+tables when it runs.  Keeps true: such a query reads only these tables, and DATABASE() is the name of the one database.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ RELATIONS = {
 
 
 class _Relations:
-    """The `Catalog` of such queries."""
+    """The `Catalog` of these queries."""
 
     def table(self, name: str) -> TableDef:
         found = RELATIONS.get(name.lower())
@@ -88,12 +87,13 @@ class _Relations:
 
 
 def asks(nodes: Sequence[exp.Expr]) -> bool:
-    """Does any of them name a table of information_schema?"""
+    """Whether one of the nodes names a table of information_schema."""
     return any(isinstance(n, exp.Table) and _is_ours(n) for n in nodes)
 
 
 def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] | None) -> Information:
-    """values: of its parameters; None while they have none."""
+    """Plan the query.  `values`: of its parameters, None while they are not bound.  Raises SqlError if it also reads
+    other tables."""
     named = {n.alias.lower() for n in nodes if isinstance(n, exp.CTE)}
     for node in nodes:
         other = isinstance(node, exp.Table) and not _is_ours(node)

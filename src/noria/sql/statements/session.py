@@ -1,6 +1,7 @@
-"""What clients say beside queries and writes: SET, SHOW, USE, transactions, variables.
+"""Reads statements about the session: SET, SHOW, DESCRIBE, USE, transactions, locks, KILL, RENAME TABLE.
 
-Read from the tokens, because drivers send these at every connect and in many spellings.
+Call `command`.  It reads the tokens without sqlglot's parser, because drivers send these statements at every connect
+and in many spellings.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}
 _SCOPES = {"SESSION": "session", "LOCAL": "session", "GLOBAL": "global", "PERSIST": "global", "@@SESSION": "session",
            "@@LOCAL": "session", "@@GLOBAL": "global"}
-_SHOWS = (  # the words of each, in the order in which they are looked for
+_SHOWS = (  # the words of each, in the order in which they are tried
     "create table", "create view", "create database", "character set", "charset", "collation", "columns", "fields",
     "databases", "schemas", "engines", "storage engines", "errors", "warnings", "grants", "index", "indexes", "keys",
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
@@ -70,7 +71,7 @@ class _Reader:
         return t
 
     def take(self, *words: str) -> bool:
-        """Skip these words if they come next."""
+        """Skip these words if they come next; return whether they did."""
         for i, w in enumerate(words):
             if self.at + i >= len(self.tokens) or self.tokens[self.at + i].text.upper() != w:
                 return False
@@ -81,7 +82,7 @@ class _Reader:
         return self.next().text
 
     def dotted(self) -> str:
-        """A table: its name, or database.name."""
+        """Read a table's name, or database.name, and check the database."""
         name = self.name()
         if not self.take("."):
             return name
@@ -102,7 +103,7 @@ class _Reader:
         return int(t.text)
 
     def near_all(self) -> str:
-        """The rest of the statement."""
+        """The text of the rest of the statement; nothing is consumed."""
         t = self.peek()
         return "" if t is None else self.text[t.start : self.tokens[-1].end + 1]
 
@@ -117,7 +118,7 @@ class _Reader:
 
 
 def command(tokens: list[Token], text: str) -> Command | None:
-    """The command, or None for a statement that is not of this kind."""
+    """Read the command; None for a statement of another kind.  Raises SqlError for an unsupported one."""
     r = _Reader(tokens, text)
     handler = _WORDS.get(r.word)
     if handler is None:
@@ -154,7 +155,7 @@ def _assignment(r: _Reader) -> Assignment:
 
 
 def _variable(r: _Reader) -> tuple[str, str]:
-    """SESSION x, @@session.x, @@x, @x, x: scope and name."""
+    """Read SESSION x, @@session.x, @@x, @x or x.  Returns the scope and the name."""
     if r.word in ("SESSION", "LOCAL", "GLOBAL", "PERSIST"):
         return _SCOPES[r.next().text.upper()], r.name().lower()
     scope = ""
@@ -174,7 +175,7 @@ def _variable(r: _Reader) -> tuple[str, str]:
 
 
 def _value(r: _Reader) -> Any:
-    """A literal, a bare word, a variable or a negative number; nothing is worked out."""
+    """Read a literal, a bare word, a variable or a negative number.  Other values stay text; nothing is evaluated."""
     t = r.peek()
     if t is not None and t.text in ("@", "@@"):
         scope, name = _variable(r)
@@ -229,15 +230,15 @@ def _show(r: _Reader) -> Command:
 
 
 def _check_said(r: _Reader, said: set[str], what: str) -> None:
-    """Words before what is shown: each only where it means something."""
-    fits = {"FULL": ("tables", "columns", "processlist"), "EXTENDED": ("tables", *_OF_TABLE)}  # nothing is hidden
+    """Raise a syntax error if FULL, EXTENDED or a scope precedes a SHOW that does not have it."""
+    fits = {"FULL": ("tables", "columns", "processlist"), "EXTENDED": ("tables", *_OF_TABLE)}  # EXTENDED adds nothing
     for word in said:
         if what not in fits.get(word, ("variables", "status")):
             raise parse_error(f"SHOW {word} {what.upper()}")
 
 
 def _target(r: _Reader, what: str) -> str:
-    """The table, view or database that the answer is of."""
+    """Read the table, view or database to which the SHOW refers; "" if it has none."""
     if what == "create database":
         name = r.name()
         check_database(name)
@@ -259,7 +260,7 @@ def _target(r: _Reader, what: str) -> str:
 
 
 def _show_count(r: _Reader) -> Command:
-    """SHOW COUNT(*) WARNINGS"""
+    """Read SHOW COUNT(*) WARNINGS or ERRORS."""
     if not r.take("(", "*", ")") or r.word not in ("WARNINGS", "ERRORS"):
         raise parse_error(f"near '{r.near()}'")
     show = Show(f"count {r.next().text.lower()}")
@@ -268,7 +269,7 @@ def _show_count(r: _Reader) -> Command:
 
 
 def _conditions(r: _Reader, show: Show) -> Command:
-    """LIKE 'pattern', WHERE any condition over the answer's columns; LIMIT of warnings and errors."""
+    """Read LIKE 'pattern', WHERE with any condition over the answer's columns, or the LIMIT of warnings and errors."""
     named = not show.what.startswith("create ") and show.what not in _UNLIKELY
     if named and r.take("LIKE"):
         show = replace(show, like=r.string())
@@ -283,7 +284,7 @@ def _conditions(r: _Reader, show: Show) -> Command:
 
 
 def _describe(r: _Reader) -> Command | None:
-    """DESCRIBE table [column]; EXPLAIN and DESCRIBE of a query are somebody else's."""
+    """Read DESCRIBE table [column].  None for EXPLAIN and DESCRIBE of a query, which `parse.py` reads."""
     if r.word in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "REPLACE", "FORMAT", "ANALYZE", "EXTENDED", "(",
                   "PARTITIONS", "TABLE", "VIEW"):
         return None
@@ -308,7 +309,7 @@ def _begin(r: _Reader) -> Command:
 
 
 def _start(r: _Reader) -> Command:
-    """WITH CONSISTENT SNAPSHOT asks for no more than BEGIN, whose warning says that there is no snapshot."""
+    """Read START TRANSACTION.  WITH CONSISTENT SNAPSHOT equals BEGIN, whose warning says that there is no snapshot."""
     if not r.take("TRANSACTION"):
         raise parse_error(f"near '{r.near()}'")
     read_only = False
@@ -362,8 +363,8 @@ def _release(r: _Reader) -> Command:
 
 
 def _lock(r: _Reader) -> Command:
-    """LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, …: a lock is had at once or refused, so that there is
-    no priority, and an alias locks the table."""
+    """Read LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, ….  LOW_PRIORITY changes nothing, because a lock
+    is granted at once or refused.  An alias locks its table."""
     if not (r.take("TABLES") or r.take("TABLE")):
         raise not_supported(f"LOCK {r.near()[:40]}", "there is LOCK TABLES")
     locks: list[tuple[str, bool]] = []
@@ -391,7 +392,7 @@ def _unlock(r: _Reader) -> Command:
 
 # ------------------------------------------------------------------ upkeep
 _FLUSHED = ("PRIVILEGES", "TABLES", "TABLE", "LOGS", "HOSTS", "BINARY LOGS", "ENGINE LOGS", "ERROR LOGS",
-            "GENERAL LOGS", "SLOW LOGS")  # what is acknowledged is on disk, and nothing is cached that could be seen
+            "GENERAL LOGS", "SLOW LOGS")  # no effect: acknowledged writes are on disk, and no cache is visible
 
 
 def _flush(r: _Reader) -> Command:
@@ -403,7 +404,7 @@ def _flush(r: _Reader) -> Command:
 
 
 def _upkeep(r: _Reader) -> Command:
-    """ANALYZE and OPTIMIZE TABLE: there are no statistics, and RocksDB compacts by itself."""
+    """Read ANALYZE and OPTIMIZE TABLE, which do nothing: there are no statistics, and RocksDB compacts by itself."""
     word = r.tokens[0].text
     r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
     if not (r.take("TABLE") or r.take("TABLES")):
@@ -416,10 +417,11 @@ def _upkeep(r: _Reader) -> Command:
 
 
 def _alter(r: _Reader) -> Command | None:
-    """ALTER TABLE t DISABLE KEYS stands around the rows of a dump; every other ALTER TABLE is a definition."""
+    """Read ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do nothing.  None for
+    every other ALTER TABLE."""
     words = [t.text.upper() for t in r.tokens]
     if len(words) == 5 and words[1] == "TABLE" and words[3] in ("DISABLE", "ENABLE") and words[4] == "KEYS":
-        return Nothing("alter", (r.tokens[2].text,))  # indexes are kept as rows are written
+        return Nothing("alter", (r.tokens[2].text,))  # each write updates the indexes
     if words[1:2] == ["TABLE"]:
         return None
     raise not_supported(f"ALTER {r.near()[:40]}")
@@ -433,7 +435,7 @@ def _refused(instead: str) -> Callable[[_Reader], Command]:
 
 
 def _rename(r: _Reader) -> Command:
-    """RENAME TABLE a TO b, c TO d"""
+    """Read RENAME TABLE a TO b, c TO d."""
     if not (r.take("TABLE") or r.take("TABLES")):
         raise not_supported(f"RENAME {r.near()}", "only tables have new names")
     names: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""The WHERE of SHOW: any condition over the columns of the answer."""
+"""Applies the WHERE of SHOW: any condition over the columns of the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noria.sql.text.syntax import parse_tokens, tokenize
 
 
 def holding(text: str, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """The rows for which the condition is true."""
+    """The rows for which the condition `text` is true.  Raises SqlError for anything but a condition."""
     def column(name: str, table: str, clause: str) -> Expr:
         for i, f in enumerate(fields):
             if f.name.lower() == name.lower() and not table:

@@ -1,13 +1,13 @@
-"""Views that are only their text: those without FROM, and those that read such a one.
+"""Placeholder views: views without FROM, and views that read one.  They are stored as text and have no state.
 
-    CREATE VIEW v AS SELECT NULL AS a, 1 AS b     its row is in its text: SELECT b FROM v has it
-    CREATE VIEW w AS SELECT a FROM v              waits for v: error 1356, until there is a v that has a FROM
+    CREATE VIEW v AS SELECT NULL AS a, 1 AS b     its row is in its text: SELECT b FROM v returns it
+    CREATE VIEW w AS SELECT a FROM v              reads return error 1356 until v is replaced by a view with a FROM
 
-There is nothing to keep of either.  A dump makes all views without FROM first, so that any may name any other one, then
-each as it is, after a DROP VIEW: so one may be made before what it reads is.
+A dump first makes every view without FROM, so that any may name any other.  Then it drops and makes each one again
+with its real SELECT, so a view may be made before the views that it reads.
 
-Keeps true: the columns and the row of a view without FROM are those of its SELECT; more than its columns is asked of it
-in vain (1356).
+Keeps true: the columns and the row of a view without FROM are those of its SELECT.  A SELECT from it of anything but
+its columns is error 1356.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from noria.sql.text.syntax import Statement, parse_tokens, tokenize
 
 @dataclass(frozen=True)
 class TextView:
-    """text: its CREATE VIEW."""
+    """A placeholder view.  `text`: its CREATE VIEW."""
 
     name: str
     text: str
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        """Its columns with their values; none where it reads a view."""
+        """The columns with their values; empty for a view that reads another."""
         statement = parse_tokens(tokenize(self.text), self.text)
         query, names = body_of(statement.tree)
         return items_of(query, names) if has_no_from(query) else ()
@@ -47,7 +47,7 @@ class TextView:
 
 
 class _Nothing:
-    """The `Catalog` of constants."""
+    """An empty `Catalog`, for constants."""
 
     def table(self, name: str) -> None: ...
 
@@ -55,7 +55,7 @@ class _Nothing:
 
 
 def body_of(tree: exp.Expr) -> tuple[exp.Expr, list[str]]:
-    """The SELECT of a CREATE VIEW, and the names that it gives the columns, if it does."""
+    """The SELECT of a CREATE VIEW, and its list of column names (empty without one)."""
     name = tree.this
     return tree.expression, [c.name for c in name.expressions] if isinstance(name, exp.Schema) else []
 
@@ -65,7 +65,7 @@ def has_no_from(query: exp.Expr) -> bool:
 
 
 def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
-    """The columns of a SELECT without FROM: constants, each by its own name."""
+    """The columns of a SELECT without FROM, under `names` or their own names.  Refuses all but constants."""
     assert isinstance(query, exp.Select)
     found = select_items(Context(_Nothing(), block_of, "batch", ()), query)
     if found.limit is not None or any(i.kind != "value" for i in found.items):
@@ -77,7 +77,8 @@ def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
 
 
 def read(text: str, statement: Statement) -> SelectItems | None:
-    """The row that a SELECT asks of a view without FROM; None where it asks for more than its columns."""
+    """Answer a SELECT from the view without FROM whose CREATE VIEW is `text`.  None if the SELECT asks for anything but
+    its columns."""
     tree, items = statement.tree, TextView("", text).items
     if not items or not isinstance(tree, exp.Select) or not _asked(tree) <= {"expressions", "from_"}:
         return None

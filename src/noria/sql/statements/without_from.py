@@ -1,4 +1,4 @@
-"""SELECT without FROM: constants, system variables and functions of the session."""
+"""Translates SELECT without FROM: constants, variables and functions of the session.  Call `select_items`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLASSES: dict[type[exp.Expr], str] = {
 
 
 def select_items(context: Context, tree: exp.Select) -> SelectItems:
-    """One row of values that need no table."""
+    """Translate a SELECT without FROM to its items.  Refuses WHERE and OFFSET."""
     only(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
     where, limit = tree.args.get("where"), tree.args.get("limit")
     if where is not None or tree.args.get("offset") is not None:

@@ -1,7 +1,8 @@
-"""INSERT, REPLACE, UPDATE, DELETE as bound write statements (`core.statements`).
+"""Translates INSERT, REPLACE, UPDATE, DELETE and TRUNCATE to write statements (`core.statements`).
 
-Values stay Python's: the table converts and checks them.  A statement with parameters is a template: `insert`
-gives a function from values to the statement that does no more than put them in place.
+`insert`, `update` and `delete` return a binder: a function from the parameters' values to the statement.  Names are
+resolved before, so an error is raised when a statement is prepared.  Values stay Python values; the table converts
+and checks them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, e
 
 
 class _Param(int):
-    """The ordinal of a `?` among a row's values."""
+    """A `?` among a row's values, as its ordinal."""
 
 
 def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
@@ -71,7 +72,7 @@ def _position(table: TableDef, name: str, clause: str = "field list") -> int:
 
 # ------------------------------------------------------------------ INSERT
 def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Binder:
-    """INSERT, REPLACE, INSERT IGNORE, ON DUPLICATE KEY UPDATE."""
+    """Translate INSERT [IGNORE], INSERT … ON DUPLICATE KEY UPDATE and REPLACE.  Refuses INSERT … SELECT."""
     only(node, _INSERT, "INSERT")
     target = node.this
     schema = target if isinstance(target, exp.Schema) else None
@@ -134,7 +135,8 @@ def _row(node: exp.Expr, columns: tuple[int, ...], number: int) -> tuple[Any, ..
 
 
 def _value(node: exp.Expr) -> Any:
-    """A value of VALUES: a literal, DEFAULT, a parameter, or a constant expression worked out now."""
+    """Read a value of VALUES: a literal, DEFAULT, a parameter, or a constant expression, which is evaluated now unless
+    it reads the clock."""
     if isinstance(node, _LITERALS):
         return literal_value(node)
     if isinstance(node, exp.Placeholder):
@@ -177,7 +179,8 @@ def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
 
 def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
               ) -> Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]:
-    """The assignments of ON DUPLICATE KEY UPDATE: columns are the row that is there, VALUES(c) the new one."""
+    """The assignments of ON DUPLICATE KEY UPDATE.  A column refers to the stored row; VALUES(c), or a column of the
+    alias, to the new row."""
     def column(name: str, qualifier: str, clause: str) -> Expr:
         at = _position(table, name, clause)
         new = bool(alias) and qualifier.lower() == alias.lower()
@@ -199,7 +202,7 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
 
 
 def _values_marked(node: exp.Expr) -> exp.Expr:
-    """VALUES(c) as a column of the row that was to be inserted."""
+    """Replace VALUES(c) by a column of the new row."""
     def mark(n: exp.Expr) -> exp.Expr:
         if isinstance(n, exp.Anonymous) and n.name.upper() == "VALUES" and len(n.expressions) == 1:
             return exp.column(n.expressions[0].name, table="\0new")
@@ -227,15 +230,15 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
 
 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
-    """MySQL assigns from left to right: a column assigned before stands for its new value."""
+    """Replace columns that are already assigned by their new values, since MySQL assigns from left to right."""
     new = dict(done)
     return rebuilt(e, lambda c: _stored(new[c.index], table.columns[c.index]) if c.index in new else c)
 
 
 def _stored(e: Expr, column: Column) -> Expr:
-    """The value as the column has it: of a constant, just as it is stored."""
+    """The value converted to the column's type; a constant exactly as it will be stored."""
     if isinstance(e, Const) and e.value is not None:
-        with suppress(SqlError):  # which the assignment itself tells of
+        with suppress(SqlError):  # the assignment itself raises it
             return Const(column.type, False, coerce(e.value, column, 1))
     return cast(e, column.type)
 
@@ -300,7 +303,7 @@ def truncate(node: exp.TruncateTable, catalog: Catalog) -> Truncate:
 
 
 def _once(node: exp.Expr, bind: Binder) -> Binder:
-    """Names are resolved at once, so that a prepared statement fails when it is prepared."""
+    """Bind once now, so that a prepared statement with unknown names fails when it is prepared."""
     fixed = bind(())
     return bind if node.find(exp.Placeholder) else lambda values: fixed
 

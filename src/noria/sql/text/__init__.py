@@ -1,8 +1,12 @@
-"""A text recognised and parsed.
+"""Recognises and parses SQL text.
 
-    shape          a text as its shape and its literals, in microseconds: what is known by its shape is not parsed
+    shape          splits a text into its shape and literals in microseconds; a text of a known shape is not parsed
     comments       MySQL's conditional comments
-    syntax         sqlglot's trees, with what its dialect lacks for us
+    tokens         a fast tokenizer for plain texts
+    syntax         sqlglot's trees, and the parts of MySQL that its dialect lacks
+    trees          fast walks over syntax trees
     literal_rows   INSERT … VALUES with literal rows, by one regular expression
-    refusals       one way to say what is not there, with where and what instead
+    refusals       errors for unsupported features: what, where, and what to write instead
+
+`the_database` has the name of the one database.
 """

@@ -1,7 +1,7 @@
-"""MySQL's conditional comments: `/*!40101 SET NAMES utf8mb4 */` is a statement, for a server that is new enough.
+"""Opens MySQL's conditional comments: `/*!40101 SET NAMES utf8mb4 */` is a statement for a server from 4.1.1 on.
 
-Dumps and many drivers write them.  Keeps true: every position in the text stays what it was; what stands in quotes
-or in another comment is not touched.
+Dumps and many drivers write them.  Keeps true: every position in the text stays the same.  Quoted text and other
+comments are not changed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import re
 from noria.core.errors import parse_error
 
 SHOWN = 80  # characters of the text in an error
-VERSION = 80_040  # the MySQL that we are like; what is for a later one stays a comment
-# What is not ended goes on to the end of the text.  No part is looked at twice, whatever stands in it: a text of quotes
-# and beginnings of comments takes no more time than another one.
+VERSION = 80_040  # the MySQL version that we resemble; text for a later one stays a comment
+# An unterminated part extends to the end of the text.  No part is scanned twice, so a text full of quotes and
+# beginnings of comments takes no more time than any other.
 ENDED = r"""'(?:[^'\\]+|\\.|'')*+'|"(?:[^"\\]+|\\.|"")*+\""""
 STRING = rf"""{ENDED}|['"].*"""
 NAME = r"`[^`]*+(?:`|\Z)"
 COMMENT = r"/\*.*?(?:\*/|\Z)|\#[^\n]*|--(?=\s|\Z)[^\n]*"
-WITHIN = rf"""(?:[^'"`*/]+|{STRING}|{NAME}|/\*.*?(?:\*/|\Z)|(?!\*/).)*+"""  # what a conditional comment holds
+WITHIN = rf"""(?:[^'"`*/]+|{STRING}|{NAME}|/\*.*?(?:\*/|\Z)|(?!\*/).)*+"""  # the content of a conditional comment
 _PARTS = re.compile(rf"{STRING}|{NAME}|/\*!(\d{{5,6}}|)({WITHIN})(\*/|\Z)|{COMMENT}", re.DOTALL)
 
 
 def opened(text: str) -> str:
-    """The text with blanks for the frames of conditional comments that hold for us.  SqlError for one without an end.
+    """Replace the delimiters of conditional comments that apply to VERSION by blanks.  Raises SqlError for an
+    unterminated one.
 
     >>> opened("/*!40101 SET NAMES utf8 */")
     '         SET NAMES utf8   '

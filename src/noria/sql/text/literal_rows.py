@@ -1,7 +1,7 @@
-"""INSERT … VALUES with literal rows, read by one regular expression: ten thousand rows in some milliseconds.
+"""Reads INSERT … VALUES with literal rows by one regular expression: ten thousand rows in a few milliseconds.
 
-The statement without its rows, one row of `?` in their place, goes the usual way once; the rows are then put
-in.  Keeps true: gives None for everything it is not sure of, and the parser decides.
+The statement is prepared once with one row of `?` in place of its rows; then the rows are inserted into the command.
+Keeps true: `insert` returns None for every text that it does not fully recognise; the parser then decides.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from noria.sql.text.shape import literal_of
 
 _HEAD = re.compile(r"\s*(?:INSERT|REPLACE)\b[^'\"?;()#*/-]*?(?:\([^'\"?;()#*/-]*\)\s*)?\bVALUES?\s*(?=\()",
                    re.IGNORECASE)
-_LITERAL = (  # what dumps write of bytes, too
+_LITERAL = (  # also bytes as dumps write them
     r"('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
     r"|(?:NULL|TRUE|FALSE|DEFAULT)\b|X'(?:[0-9A-F]{2})*'|0x(?:[0-9A-F]{2})+\b|_binary\s*'(?:[^'\\]|\\.|'')*')")
 _FIRST = re.compile(r"\s*\(")
 _VALUE = re.compile(rf"\s*{_LITERAL}\s*([,)])", re.IGNORECASE | re.DOTALL)
 _COMMA = re.compile(r"\s*,")
 _WORDS = {"NULL": None, "TRUE": True, "FALSE": False, "DEFAULT": DEFAULT}
-SHORTEST = 400  # characters: below, the parser is quick enough and says more in its errors
+SHORTEST = 400  # characters: below, the parser is fast enough and its errors say more
 
 
 def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
-    """The statement, if it is an INSERT or REPLACE of literal rows and nothing else."""
+    """Read an INSERT or REPLACE of literal rows; None for any other text.  Raises SqlError for rows of different
+    lengths."""
     if len(text) < SHORTEST:
         return None
     head = _HEAD.match(text)
@@ -37,7 +38,7 @@ def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
         return None
     try:
         found = _rows(text, head.end())
-    except ValueError:  # thousands of digits: the parser tells
+    except ValueError:  # thousands of digits: the parser reports the error
         return None
     if found is None:
         return None
@@ -56,7 +57,7 @@ def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
 
 
 def _rows(text: str, at: int) -> tuple[list[tuple[Any, ...]], int] | None:
-    """The rows from here on and where they end; None if there is anything but literals in them."""
+    """Read the rows from `at`.  Returns them and their end, or None if they have anything but literals."""
     found = _row(text, _FIRST.match(text, at))
     if found is None:
         return None
@@ -80,7 +81,7 @@ def _rows(text: str, at: int) -> tuple[list[tuple[Any, ...]], int] | None:
 
 
 def _row(text: str, bracket: re.Match[str] | None) -> tuple[tuple[Any, ...], int] | None:
-    """One row, value by value, and where it ends."""
+    """Read one row, value by value.  Returns it and its end."""
     row: list[Any] = []
     found = bracket
     while found is not None:
@@ -95,7 +96,7 @@ def _row(text: str, bracket: re.Match[str] | None) -> tuple[tuple[Any, ...], int
 
 @lru_cache(maxsize=64)
 def _like_the_first(width: int) -> re.Pattern[str]:
-    """A comma and a row of so many literals, in one match."""
+    """A pattern that matches a comma and a row of `width` literals."""
     values = r"\s*,\s*".join([_LITERAL] * width)
     return re.compile(rf"\s*,\s*\(\s*{values}\s*\)", re.IGNORECASE | re.DOTALL)
 

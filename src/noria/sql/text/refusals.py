@@ -1,4 +1,4 @@
-"""What is not maintained, or not there at all: one way to say so, with what, where and what instead."""
+"""Makes the errors for unsupported features.  Each says what is unsupported, where, and what to write instead."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from noria.sql.text.syntax import place, snippet
 
 
 class NotMaintained(SqlError):
-    """The data-flow does not keep such a query up to date; Spark may still answer it once."""
+    """The data-flow cannot maintain the query; Spark may still answer it once."""
 
     def __reduce__(self) -> tuple[type[SqlError], tuple[int, str, str]]:
         return SqlError, (self.code, self.state, self.message)
 
 
 def refuse(what: str, node: exp.Expr, instead: str = "") -> SqlError:
-    """The error for what is not there, neither maintained nor by Spark."""
+    """The error for a feature that neither the data-flow nor Spark supports."""
     where = f"near '{snippet(node)}'{place(node)}"
     return not_supported(what, f"{instead}; {where}" if instead else where)
 
 
 def not_maintained(what: str, node: exp.Expr, instead: str = "") -> NotMaintained:
-    """The error for what only Spark answers."""
+    """The error for a feature that only Spark supports."""
     e = refuse(what, node, instead)
     return NotMaintained(e.code, e.state, e.message)

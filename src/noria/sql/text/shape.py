@@ -1,12 +1,12 @@
-"""The one-pass lexer of text queries: a text as its shape and its literals, in some microseconds (DESIGN section 5).
+"""Splits a query text into its shape and its literals, in one pass of a few microseconds (DESIGN section 5).
 
     SELECT a FROM t WHERE id = 7 AND b = 'x'   →   SELECT a FROM t WHERE id = ? AND b = ?,  (7, 'x')
 
 The numbers of LIMIT and OFFSET stay in the shape: they decide which view answers.
 
-Only recognises: whoever keeps shapes parses a text and its shape once, and uses the shape if binding the
-literals to it gives the command of the text.  Keeps true: None for every text it is not sure of (comments,
-parameters, several statements, variables, prefixed strings); the parser decides those.
+The lexer only recognises.  A cache of shapes parses a text and its shape once, and uses the shape only if binding the
+literals to it makes the text's command.  Keeps true: `shape_of` returns None for every text that it does not fully
+recognise (comments, parameters, several statements, variables, prefixed strings); the parser decides those.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from noria.sql.text.comments import COMMENT, NAME, STRING, WITHIN
 
-# The first character decides by a set, which the regular expression engine skips to; what it was is looked at
-# after.  A sign stays in the shape: whether it is one, or a minus, is for the parser to say.
+# The first character is matched by a set, to which the regular expression engine skips quickly; look-behinds then
+# test which it was.  A sign stays in the shape: only the parser knows whether it is a sign or a minus.
 _LITERAL = re.compile(
     r"""(['"0-9](?:(?<=')(?:[^'\\]|\\.|'')*'|(?<=")(?:[^"\\]|\\.|"")*\""""
     r"""|(?<=[0-9])(?<![\w.$@`\\][0-9])[0-9]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.$`])))""", re.DOTALL)
@@ -33,7 +33,7 @@ LONGEST = 16_384  # characters; a longer text is parsed
 
 
 def shape_of(text: str) -> tuple[str, list[Any]] | None:
-    """The text with `?` for each literal, and the literals' values."""
+    """The text with `?` for each literal, and the literals' values; None if the text is not fully recognised."""
     if len(text) > LONGEST:
         return None
     parts = _LITERAL.split(text)
@@ -47,12 +47,12 @@ def shape_of(text: str) -> tuple[str, list[Any]] | None:
         shape = "?".join(parts[::2])
     try:
         return shape, [int(p) if p.isdigit() else literal_of(p) for p in parts[1::2]]
-    except ValueError:  # thousands of digits: the parser tells
+    except ValueError:  # thousands of digits: the parser reports the error
         return None
 
 
 def _with_ends(parts: list[str]) -> list[str]:
-    """Texts and the literals between them, those of LIMIT and OFFSET as texts."""
+    """Merge the literals of LIMIT and OFFSET into the texts around them.  `parts`: texts and literals in turn."""
     found = parts[:1]
     for literal, after in zip(parts[1::2], parts[2::2], strict=True):
         if _BEFORE_END.search(found[-1]) is not None:
@@ -63,7 +63,7 @@ def _with_ends(parts: list[str]) -> list[str]:
 
 
 def literal_of(token: str) -> Any:
-    """The value of a string or number as MySQL reads it."""
+    """The Python value of a string or number token, as MySQL reads it."""
     quote = token[0]
     if quote == "'" or quote == '"':
         inner = token[1:-1]
@@ -76,7 +76,7 @@ def literal_of(token: str) -> Any:
 
 
 def _unquoted(inner: str, quote: str) -> str:
-    """Doubled quotes to single ones, but not one that an escape made."""
+    """Replace doubled quotes by single ones, except escaped quotes."""
     return re.sub(r"\\.|" + quote * 2, lambda m: m[0] if m[0][0] == "\\" else quote, inner, flags=re.DOTALL)
 
 
@@ -85,7 +85,7 @@ def _unescaped(inner: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The statements of a text as texts; semicolons in strings and comments separate nothing."""
+    """Split a text into its statements.  Semicolons in strings and comments do not separate."""
     if ";" not in text:
         return [text] if text.strip() else []
     ends = [m.start() for m in _SPLIT.finditer(text) if m[1]]

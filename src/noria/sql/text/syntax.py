@@ -1,12 +1,12 @@
-"""Text to syntax trees: sqlglot's MySQL dialect, and what it lacks for us.
+"""Parses text to syntax trees: sqlglot's MySQL dialect, with the parts of MySQL that it lacks.
 
-* `INTERNAL` in CREATE VIEW, FEED in the place of VIEW, and REPLACE INTO are taken out of the tokens before parsing and
-  noted.
-* What MySQL writes before VIEW is taken out: there is one way to keep a view's rows and one user, whose all views are.
-* A `?` knows its ordinal in the statement, an expression the text it was written as.
-* What sqlglot would take for a command of another system is an error here.
+* `INTERNAL` in CREATE VIEW, FEED instead of VIEW, and REPLACE INTO are replaced in the tokens before parsing;
+  `Statement` records them.
+* ALGORITHM, DEFINER and SQL SECURITY before VIEW are removed: they change nothing here.
+* Each `?` has its ordinal in the statement; each expression has its text as written.
+* A word that sqlglot would read as a command of another system is an error.
 
-Keeps true: a text that is not understood whole raises SqlError 1064 with the place.
+Keeps true: a text that is not understood completely raises SqlError 1064 with the position.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from noria.sql.text.comments import SHOWN, opened
 from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
 
-FEW_TERMS = 8  # of AND and OR that stay as they were written
+FEW_TERMS = 8  # a chain of AND or OR up to this length stays as written
 _NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _WITHOUT_ON = {TokenType.CROSS, TokenType.NATURAL, TokenType.FOR}  # before JOIN
@@ -40,15 +40,15 @@ _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER}
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a text."""
+    """One parsed statement of a text."""
 
     tree: exp.Expr
-    nodes: Sequence[exp.Expr]  # of the tree, as it was parsed
+    nodes: Sequence[exp.Expr]  # all nodes of the tree
     text: str  # as written
     parameters: int
     internal: bool = False  # CREATE INTERNAL VIEW, or FEED
     replace: bool = False  # REPLACE INTO
-    body: str = ""  # of CREATE VIEW: the SELECT as written
+    body: str = ""  # the SELECT of CREATE VIEW, as written
     feed: bool = False  # CREATE or DROP FEED
 
 
@@ -60,8 +60,8 @@ LOCALTIMESTAMP CURDATE CURTIME UTC_TIMESTAMP UTC_DATE UTC_TIME SESSION_USER COAL
 
 
 def _has_class(name: str, made: object) -> bool:
-    """Is it an aggregate, a window function or of the session?  Scalar functions stay names (`functions.py`):
-    sqlglot rewrites some of them into what other systems have."""
+    """Whether sqlglot's class of the function is used: for aggregates, window functions and functions of the session.
+    Scalar functions stay names (`functions.py`), because sqlglot rewrites some of them for other systems."""
     of = getattr(made, "__self__", None)
     return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))
 
@@ -76,12 +76,12 @@ _AFTER_OPERAND = _AFTER_EXPRESSION | {
     TokenType.EQ, TokenType.NEQ, TokenType.NULLSAFE_EQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
     TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.IN, TokenType.IS, TokenType.BETWEEN, TokenType.LIKE,
     TokenType.JOIN, TokenType.LEFT, TokenType.INNER, TokenType.CROSS}
-_SHIFTS = {TokenType.LT, TokenType.GT}  # two of them
+_SHIFTS = {TokenType.LT, TokenType.GT}  # a shift is two of these tokens
 
 
 class _Parser(MySQLParser):
-    """Notes on each expression the text it was written as: MySQL names a column after it.  A column or literal that no
-    operator follows is not asked for at all the levels of precedence."""
+    """Records the text of each expression, after which MySQL names a column.  A column or literal that no operator
+    follows is read at once, without descending through all levels of precedence."""
 
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
     ALTER_PARSERS: ClassVar = {**MySQLParser.ALTER_PARSERS, "CONVERT": lambda self: self._parse_convert_to()}
@@ -104,7 +104,7 @@ class _Parser(MySQLParser):
         return self._operand(_AFTER_OPERAND) or super()._parse_bitwise()
 
     def _operand(self, ends: Collection[TokenType]) -> exp.Expr | None:
-        """A column or literal before one of these; None for anything else, of which nothing is consumed."""
+        """Read a column or literal that one of these tokens follows; else consume nothing and return None."""
         kind = self._curr.token_type
         if kind not in _OPERANDS:
             return None
@@ -121,7 +121,7 @@ class _Parser(MySQLParser):
         return None
 
     def _parse_alter_table_add(self) -> list[exp.Expr]:
-        """ADD (a INT, b INT, UNIQUE (b)) is one ADD for each."""
+        """Read ADD (a INT, b INT, UNIQUE (b)) as one ADD for each."""
         start = self._index
         self._match(TokenType.COLUMN)
         if not self._match(TokenType.L_PAREN, advance=False):
@@ -132,13 +132,13 @@ class _Parser(MySQLParser):
         return [p if isinstance(p, exp.ColumnDef) else exp.AddConstraint(expressions=[p]) for p in parts]
 
     def _parse_unique_key(self) -> exp.Expr | None:
-        """`a INT UNIQUE FIRST` does not name the key."""
+        """Read UNIQUE.  In `a INT UNIQUE FIRST` the last word is a position, not the key's name."""
         if self._match_texts(("FIRST", "AFTER"), advance=False) and self._next.token_type is not TokenType.L_PAREN:
             return None
         return super()._parse_unique_key()
 
     def _parse_convert_to(self) -> list[exp.Expr]:
-        """CONVERT TO CHARACTER SET utf8mb4 [COLLATE c]"""
+        """Read CONVERT TO CHARACTER SET utf8mb4 [COLLATE c] of ALTER TABLE."""
         if not self._match_text_seq("TO") or not (self._match_text_seq("CHARACTER", "SET") or
                                                   self._match_texts(("CHARSET",))):
             self.raise_error("CONVERT takes TO CHARACTER SET", self._curr or self._prev)
@@ -156,11 +156,11 @@ class _Dialect(MySQL):
     Parser = _Parser
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
-        """Paths stay text: `core/expressions/library/json.py` reads them."""
+        """Leave JSON paths as text: `core/expressions/library/json.py` reads them."""
         return path
 
     class Tokenizer(MySQL.Tokenizer):
-        COMMANDS: ClassVar = set()  # else it would swallow the rest of the statement after such a word
+        COMMANDS: ClassVar = set()  # else the rest of a statement after such a word would be one token
         KEYWORDS: ClassVar = {k: v for k, v in MySQL.Tokenizer.KEYWORDS.items() if v is not TokenType.COMMAND}
 
 
@@ -179,7 +179,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _unreadable(e: SqlglotError, text: str) -> SqlError:
-    """A text whose tokens do not end: nearly always an open quote."""
+    """The error for a text that cannot be tokenized, nearly always because of an open quote."""
     where = re.search(r"from (\d+):(\d+)|Line (\d+)", str(e))
     line = f" at line {where[1] or where[3]}" if where else ""
     return parse_error(f"a quote, comment or name that does not end{line}, near '{text[:SHOWN]}'")
@@ -197,7 +197,8 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def parse_tokens(tokens: list[Token], text: str) -> Statement:
-    """The tree of one statement's tokens; positions are those in `text`."""
+    """Parse one statement's tokens, whose positions are those in `text`.  Raises SqlError for a syntax error, and
+    error 1436 for a tree that is too deep or too large."""
     text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
@@ -208,7 +209,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:
         raise _syntax_error(e, text) from None
-    except TokenError:  # of a hint, which the parser reads by itself
+    except TokenError:  # from a hint, which the parser tokenizes by itself
         raise parse_error(f"a hint that cannot be read, near '{text[:SHOWN]}'") from None
     except RecursionError:
         raise too_deep() from None
@@ -229,14 +230,14 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
 
 
 def _source(tokens: Sequence[Token], text: str) -> str:
-    """The statement as written, but for what is taken out before the word VIEW."""
+    """The statement as written, without the words that are removed before VIEW."""
     view = next((i for i, t in enumerate(tokens[:5]) if t.token_type is TokenType.VIEW), 0)
     head = "".join(f"{text[t.start : t.end + 1]} " for t in tokens[:view])
     return head + text[tokens[view].start : tokens[-1].end + 1]
 
 
 def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
-    """The SELECT of CREATE VIEW … AS SELECT …"""
+    """The text of the SELECT in CREATE VIEW … AS SELECT …; "" for any other statement."""
     if not isinstance(tree, exp.Create) or tree.kind != "VIEW":
         return ""
     for i, token in enumerate(tokens):
@@ -246,7 +247,7 @@ def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
 
 
 def too_deep() -> SqlError:
-    """A statement whose parts stand within each other more often than the stack allows."""
+    """The error for a statement that is nested more deeply than the stack allows."""
     return SqlError(1436, "HY000", f"Thread stack overrun: the statement is nested too deeply; at most {MAX_BRACKETS} "
                                    f"brackets and {MAX_DEPTH} operators stand within each other")
 
@@ -259,8 +260,10 @@ def _check_size(nodes: Sequence[exp.Expr]) -> None:
 
 
 def _balanced(tree: exp.Expr, nodes: Sequence[exp.Expr]) -> exp.Expr | None:
-    """a AND b AND c AND d   →   (a AND b) AND (c AND d): as many terms as one likes are no deeper than their
-    logarithm.  AND and OR are associative, whatever their terms are.  None where there are few."""
+    """Balance long chains: a AND b AND c AND d   →   (a AND b) AND (c AND d).  None if no chain is long.
+
+    The depth becomes the logarithm of the number of terms.  The value stays: AND and OR are associative.
+    """
     changed = False
     for kind in (exp.And, exp.Or):
         for top in [n for n in nodes if type(n) is kind and type(n.parent) is not kind]:
@@ -296,7 +299,7 @@ def _tree_of(terms: list[exp.Expr], kind: type[exp.Expr]) -> exp.Expr:
 
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
-    """What sqlglot does not mind: too many brackets within each other, a comma that separates nothing."""
+    """Raise errors that sqlglot does not: too many nested brackets, numbers that are too long, stray commas."""
     depth, before = 0, TokenType.L_PAREN
     for token in tokens:
         kind = token.token_type
@@ -316,7 +319,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:
-    """A JOIN whose condition may come after further ones is parsed with these and without them: few are such."""
+    """Limit the JOINs that have no ON or USING yet: sqlglot tries each both with and without the joins after it."""
     levels = [0]
     before = TokenType.COMMA
     for token in tokens:
@@ -338,7 +341,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 
 
 def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """CREATE [OR REPLACE] INTERNAL VIEW loses its third word."""
+    """CREATE [OR REPLACE] INTERNAL VIEW   →   CREATE [OR REPLACE] VIEW, and whether INTERNAL was there."""
     words = [t.text.upper() for t in tokens[:5]]
     if words[:1] == ["CREATE"] and "INTERNAL" in words:
         at = words.index("INTERNAL")
@@ -374,7 +377,7 @@ def _without_view_options(tokens: list[Token], text: str) -> list[Token]:
 
 
 def _length_of_user(tokens: Sequence[Token], text: str) -> int:
-    """How many tokens DEFINER = name[@host] and DEFINER = CURRENT_USER[()] have."""
+    """The number of tokens of DEFINER = name[@host] or DEFINER = CURRENT_USER[()]."""
     words = [t.text for t in tokens[:5]]
     if words[1:2] == ["="] and len(words) > 3:
         if words[2].upper() == "CURRENT_USER":
@@ -384,7 +387,7 @@ def _length_of_user(tokens: Sequence[Token], text: str) -> int:
 
 
 def _view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """CREATE [OR REPLACE] FEED and DROP FEED are parsed as of a VIEW."""
+    """Replace FEED by VIEW in CREATE [OR REPLACE] FEED and DROP FEED, and return whether it was there."""
     words = [t.text.upper() for t in tokens[:4]]
     at = words.index("FEED") if "FEED" in words else 0
     if words[:at] not in (["CREATE"], ["CREATE", "OR", "REPLACE"], ["DROP"]):
@@ -395,7 +398,7 @@ def _view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
 
 
 def _without_index_type(tokens: list[Token]) -> list[Token]:
-    """CREATE TABLE … KEY … USING BTREE: there is one kind of index, so the word changes nothing."""
+    """Remove USING BTREE and USING HASH from a CREATE: there is only one kind of index."""
     if tokens[0].text.upper() != "CREATE":
         return tokens
     out: list[Token] = []
@@ -408,7 +411,7 @@ def _without_index_type(tokens: list[Token]) -> list[Token]:
 
 
 def _insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """REPLACE INTO is parsed as INSERT INTO."""
+    """REPLACE [INTO]   →   INSERT INTO, and whether it was REPLACE."""
     first = tokens[0]
     if first.text.upper() != "REPLACE":
         return tokens, False
@@ -422,7 +425,7 @@ def _insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
 
 
 def _number_parameters(nodes: Sequence[exp.Expr]) -> int:
-    """Each `?` by its place in the text: 0, 1, …"""
+    """Number each `?` by its position in the text: 0, 1, …  Returns their number."""
     found = [n for n in nodes if isinstance(n, exp.Placeholder)]
     for p in found:
         if not str(p.this or "").isdigit():
@@ -453,27 +456,27 @@ def _first_line(text: str) -> str:
 
 # ------------------------------------------------------------------ looking at trees
 def is_membership(node: exp.Expr) -> bool:
-    """x IN (SELECT …), x = ANY (SELECT …), EXISTS (SELECT …)"""
+    """Whether the node is x IN (SELECT …), x = ANY (SELECT …) or EXISTS (SELECT …)."""
     if isinstance(node, exp.In):
         return node.args.get("query") is not None
     return isinstance(node, exp.Exists) or (isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any))
 
 
 def is_subquery(node: exp.Expr) -> bool:
-    """A membership, x <> ALL (SELECT …), or a SELECT where a value stands."""
+    """Whether the node is a membership, x <> ALL (SELECT …), or a SELECT in place of a value."""
     return isinstance(node, exp.Subquery) or is_membership(node) or (
         isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All))
 
 
 def snippet(node: exp.Expr) -> str:
-    """The node as SQL, short, for an error message."""
+    """The node as SQL, cut to SHOWN characters, for an error message."""
     shown: str = node.meta.get("text") or rendered(node)
     shown = " ".join(shown.split())
     return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
 
 
 def rendered(node: exp.Expr) -> str:
-    """The node as SQL, its parameters as `?`."""
+    """The node as SQL, with its parameters as `?`."""
     node = node.copy()
     for p in node.find_all(exp.Placeholder):
         p.set("this", None)
@@ -481,7 +484,7 @@ def rendered(node: exp.Expr) -> str:
 
 
 def place(node: exp.Expr) -> str:
-    """Where in the text the node stands, as far as it is known."""
+    """The node's line as " at line n", or "" if it is unknown."""
     for inner in node.walk():
         if "line" in inner.meta:
             return f" at line {inner.meta['line']}"
@@ -489,7 +492,7 @@ def place(node: exp.Expr) -> str:
 
 
 def only(node: exp.Expr, known: frozenset[str], what: str) -> None:
-    """Refuse a node that says more than we look at: nothing written is ever ignored."""
+    """Raise for a part of the node that is not in `known`, so that nothing written is ever ignored."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, [], ""):
             said = name.rstrip("_").replace("_", " ").upper()

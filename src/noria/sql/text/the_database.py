@@ -1,4 +1,4 @@
-"""The name of the one database that there is, for who parses nothing."""
+"""The name of the one database, for modules that do not parse."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ ONE = f"there is one database, named '{DATABASE}'"
 
 
 def check_database(name: str) -> None:
-    """SqlError 1049 for a name that is not the database's.  Names ignore case."""
+    """Raise error 1049 for a name that is not the database's; case does not matter."""
     if name.lower() != DATABASE:
         raise SqlError(1049, "42000", f"Unknown database '{name}'; {ONE}")

@@ -1,8 +1,8 @@
-"""The tokens of a text: by one regular expression where it is plain, else by sqlglot, a character at a time.
+"""Tokenizes plain texts by one regular expression; sqlglot reads other texts a character at a time.
 
-A plain text has words, numbers, strings without escapes, names in backticks and signs.  Keeps true: its tokens are
-those that sqlglot gives, places included; `Plain.tokens` is None for every text that has anything else (comments,
-variables, prefixed strings, keywords of several words but GROUP BY and ORDER BY).
+A plain text has words, numbers, strings without escapes, names in backticks and signs.  Keeps true: its tokens equal
+sqlglot's, positions included.  `Plain.tokens` returns None for a text with anything else: comments, variables,
+prefixed strings, keywords of several words except GROUP BY and ORDER BY.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _DOUBTFUL = re.compile(r"[\r\v\f\x1c-\x1f]|-defined", re.IGNORECASE)
 
 
 class Plain:
-    """keywords: of sqlglot's tokenizer, words and signs; signs: of one character."""
+    """The tokenizer.  `keywords`: sqlglot's words and signs.  `signs`: those of one character."""
 
     def __init__(self, keywords: Mapping[str, TokenType], signs: Mapping[str, TokenType]):
         self._keywords, self._signs = keywords, {**signs, **{k: v for k, v in keywords.items() if not k[0].isalpha()}}
-        self._several = {k.split(" ")[0] for k in keywords if " " in k}  # keywords of several words begin with these
+        self._several = {k.split(" ")[0] for k in keywords if " " in k}  # first words of keywords with several words
 
     def tokens(self, text: str) -> list[Token] | None:
-        """None for a text that is not plain."""
+        """The tokens of a plain text; None for any other text."""
         if _DOUBTFUL.search(text) is not None:
             return None
         found: list[Token] = []
@@ -43,7 +43,7 @@ class Plain:
         line, began, newline = 1, 0, text.find("\n")
         for m in _TOKEN.finditer(text):
             kind = m.lastindex
-            assert kind is not None  # any character is at least a doubt
+            assert kind is not None  # the last alternative matches any character
             said, start, end = m[kind], m.start(kind), m.end(kind)
             if kind == _WORD:
                 upper = said.upper()

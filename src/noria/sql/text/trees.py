@@ -1,4 +1,4 @@
-"""Looking through syntax trees: sqlglot's own walks cost, for a SELECT of one line, as much as parsing it."""
+"""Walks over syntax trees.  For a SELECT of one line, sqlglot's own walks cost as much as parsing it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def children(node: exp.Expr) -> list[exp.Expr]:
 
 
 def levels_of(tree: exp.Expr) -> list[list[exp.Expr]]:
-    """The nodes by their depth; iterative, as all that looks at a tree before its depth is known."""
+    """The nodes by depth.  Iterative, because the tree's depth is not checked yet."""
     found, level = list[list[exp.Expr]](), [tree]
     while level:
         found.append(level)
@@ -27,11 +27,11 @@ def levels_of(tree: exp.Expr) -> list[list[exp.Expr]]:
 def nodes(tree: exp.Expr) -> list[exp.Expr]:
     """The node and all below it, level by level."""
     found = [tree]
-    for node in found:  # which grows
+    for node in found:  # the list grows meanwhile
         found += children(node)
     return found
 
 
 def has(tree: exp.Expr, *kinds: type[exp.Expr]) -> bool:
-    """Is it, or is anything below it, of one of these kinds?"""
+    """Whether the tree has a node of one of these kinds."""
     return any(isinstance(node, kinds) for node in nodes(tree))

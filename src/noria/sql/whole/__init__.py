@@ -1,10 +1,11 @@
-"""A program as one text.
+"""Reads, compares and writes a complete program as one text.
 
-    written      definitions as the text that makes them
-    outline      a text as the tables and views that it makes on nothing
-    alteration   what leads from one definition of a table to another
-    meaning      what a view's text means over given tables
-    difference   what leads from one such program to another
-    restated     a view's text with the names of now
-    exported     a running program as a text
+    written      prints definitions as SQL
+    outline      reads a text to the tables and views that it makes in an empty database
+    alteration   computes the ALTER TABLE between two definitions of a table
+    meaning      plans a view's text over a set of tables
+    difference   computes the changes between two programs
+    restated     prints a view's text with current names
+
+`exported` prints a running program as a text.
 """

@@ -1,7 +1,7 @@
-"""The ALTER TABLE that leads from one definition of a table to another, part by part.
+"""Computes the ALTER TABLE between two definitions of a table, part by part.
 
-This is the one place that knows which changes of a table ALTER TABLE can make: what it cannot is told, with what
-differs.  Names of columns and indexes are what makes them the same.
+Only this module knows which changes ALTER TABLE can make; it returns the other differences as messages.  Columns and
+indexes are the same if their names are equal.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ COPY = "make a new table, copy the rows, and drop the old one"
 
 
 def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]:
-    """The parts of the ALTER TABLE that leads from one definition to another, and what no ALTER TABLE can do.
-    drop: columns that the other definition has not go, with their values."""
+    """Return the parts of the ALTER TABLE from `was` to `want`, and messages about changes that it cannot make.
+
+    `drop`: drop the columns that `want` does not have; without it each is a message.
+    """
     columns = {c.name.lower(): c for c in _there(was)}
     wrong = [*_order_differs(was, want)]
     key = key_of(want)
@@ -50,7 +52,7 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
 
 
 def lost(was: TableDef, want: TableDef) -> set[str]:
-    """Folded names of the columns that go or are not what they were, for whoever plans over them."""
+    """Folded names of the columns that are dropped, or whose type or nullability changes."""
     there = {c.name.lower(): c for c in _there(want)}
     found = ((c, there.get(c.name.lower())) for c in _there(was))
     return {c.name.lower() for c, now in found
@@ -62,7 +64,7 @@ def _called(table: TableDef) -> set[str]:
 
 
 def _there(table: TableDef) -> list[Column]:
-    """The columns as they are shown."""
+    """The columns in their shown order."""
     return [table.columns[i] for i in table.shown]
 
 
@@ -78,19 +80,19 @@ def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
 
 
 def _bare(c: Column) -> tuple[object, ...]:
-    """What ALTER COLUMN cannot change."""
+    """The properties that ALTER COLUMN cannot change."""
     return c.type, c.nullable, c.auto_increment, c.update_now
 
 
 def _default(c: Column) -> tuple[object, ...]:
-    """Empty without one; NULL by default is none."""
+    """The column's default; () for none or NULL."""
     if c.default_now:
         return ("now",)
     return (c.default,) if c.has_default and c.default is not None else ()
 
 
 def key_of(table: TableDef) -> Names:
-    """Folded names of the columns of its primary key."""
+    """Folded names of the primary key's columns."""
     return _columns(table, table.primary_key)
 
 
@@ -99,7 +101,7 @@ def _columns(table: TableDef, places: Iterable[int]) -> Names:
 
 
 def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
-    """Parts before and behind new columns."""
+    """The parts about indexes: those before new columns (renames, drops) and those after (new indexes)."""
     old, new = _by_name(was), _by_name(want)
     same = {n for n, i in old.items() if n in new and _index(was, i) == _index(want, new[n])}
     gone = {n: i for n, i in old.items() if n not in same}

@@ -1,8 +1,7 @@
-"""What leads from one program to another: a pure function of two outlines.
+"""Computes the changes between two programs, as a pure function of two outlines.  Call `difference`.
 
-Compared is what definitions mean, not how they are written: a view is the same while its plan, its key and the names of
-its columns are, and so are the views that it reads.  A column that is new makes a difference to a view that names it or
-has a `*`, and to no other (`_as_before`).
+Meanings are compared, not texts.  A view is unchanged if its plan, its key, the names of its columns and the views that
+it reads are.  A new column changes only the views that name it or have a `*` (`_as_before`).
 """
 
 from __future__ import annotations
@@ -25,9 +24,12 @@ from noria.sql.whole.restated import restated
 
 @dataclass(frozen=True)
 class Difference:
-    """Names as they are written, in the order of what has them.  altered: of each table the parts of an ALTER TABLE;
-    early: of the views to be made and replaced, those that need no table and no column that is new; left: what the new
-    program does not have, and is not to be dropped; refused: what cannot be done, and why."""
+    """The changes, as names in their written form, in the order of the programs.
+
+    `altered`: for each table the parts of an ALTER TABLE.  `early`: the views that can be made or replaced before the
+    tables change (`_early`).  `left`: tables and views that stay though the new program does not have them.
+    `refused`: why changes cannot be made.
+    """
 
     created: Names = ()
     altered: tuple[tuple[str, Names], ...] = ()
@@ -48,7 +50,7 @@ class Difference:
 
 
 def difference(have: Outline, want: Outline, drop: bool) -> Difference:
-    """From one program to another.  drop: what the new one does not have goes."""
+    """The changes from `have` to `want`.  `drop`: drop tables, columns and views that `want` does not have."""
     refused = list(_clashes(have, want))
     altered: dict[str, Names] = {}
     for name, table in want.tables.items():
@@ -87,7 +89,7 @@ def _clashes(have: Outline, want: Outline) -> Iterator[str]:
 
 # ------------------------------------------------------------------ views
 def _changed(have: Outline, want: Outline) -> set[str]:
-    """Views of both that are to be made anew, by their folded names."""
+    """Folded names of the views of both programs that must be replaced."""
     changed: set[str] = set()
     for name, view in want.views.items():
         was = have.views.get(name)
@@ -97,7 +99,7 @@ def _changed(have: Outline, want: Outline) -> set[str]:
 
 
 def unchanged(name: str, have: Outline, want: Outline) -> bool:
-    """Does the view mean the same in both, if those that it reads do?"""
+    """Whether the view means the same in both programs, provided that the views it reads do."""
     was, now = have.views[name], want.views[name]
     if same_view(was.definition, now.definition):
         return True
@@ -112,27 +114,28 @@ def unchanged(name: str, have: Outline, want: Outline) -> bool:
 
 
 def _untouched(name: str, have: Outline, want: Outline) -> bool:
-    """Do both texts mean the same over the tables as they will be, where the columns that change have names that nobody
-    knows?"""
+    """Whether neither text uses a changed column, and both mean the same over the new tables."""
     there = {n: lost(t, want.tables[n]) for n, t in have.tables.items() if n in want.tables}
     catalog = Tables(_over(want, _hide, there), {n: v.definition for n, v in want.views.items()})
     was, now = have.views[name].text, want.views[name].text
     try:
         return any(there.values()) and not _has_star(was) and same_view(planned(was, catalog), planned(now, catalog))
-    except SqlError:  # one names what changes, or goes
+    except SqlError:  # one names a changed or dropped column
         return False
 
 
 def _at_last(name: str, program: Outline) -> ViewDef | None:
-    """The view over the tables as they are at the program's end, if its text can be said for them."""
+    """The view over the program's final tables; None if its text cannot be restated for them."""
     view, views = program.views[name], {n: v.definition for n, v in program.views.items()}
     text = restated(view.text, view.stage, program.tables, views)
     return None if text is None else planned(text, Tables(program.tables, views))
 
 
 def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
-    """Of the views to be made, those that need no table, key and column that is new, no table that loses or converts
-    one, nor a view that does."""
+    """Folded names of the views that can be made before the tables change.
+
+    Such a view needs no new table, key or column, no table that drops or converts a column, and no view that does.
+    """
     early: dict[str, ViewDef] = {}
     there = {n for n, t in have.tables.items() if n in want.tables and key_of(t) == key_of(want.tables[n])
              and not lost(t, want.tables[n])}
@@ -151,8 +154,11 @@ def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
 
 def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: Mapping[str, ViewDef]
                ) -> ViewDef | None:
-    """The view over tables that have only the columns of before, and over these views, if the columns that came since
-    make no difference to it: it means the same where they have names that nobody knows, and it has no `*`."""
+    """Plan the view over `views` and over its tables without the columns that `before` lacks.
+
+    None if these columns make a difference to the view.  They make none if the view has no `*`, and means the same when
+    they have names that no text can have.
+    """
     wanted = want.views[name]
     new = {n: _new(t, before[n]) for n, t in want.tables.items() if n in before}
     cut, hidden = _over(want, _cut, new), _over(want, _hide, new)
@@ -163,7 +169,7 @@ def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: 
         if _has_star(wanted.text) or not same_view(wanted.definition, planned(wanted.text, Tables(hidden, theirs))):
             return None
         return planned(wanted.text, Tables(cut, views))
-    except SqlError:  # it names what was not there
+    except SqlError:  # it names a new column
         return None
 
 
@@ -173,12 +179,12 @@ def _over(want: Outline, change: Callable[[TableDef, set[str]], TableDef], new: 
 
 
 def _new(table: TableDef, before: TableDef) -> set[str]:
-    """Folded names of columns that the table did not have."""
+    """Folded names of the columns that the table did not have before."""
     return {c.name.lower() for c in table.columns} - {c.name.lower() for c in before.columns}
 
 
 def _hide(table: TableDef, new: set[str]) -> TableDef:
-    """The new columns have names that no text can have."""
+    """The table, with names for its new columns that no text can have."""
     columns = [replace(c, name=f"{table.name}\0{c.name}") if c.name.lower() in new else c for c in table.columns]
     return replace(table, columns=tuple(columns))
 
@@ -191,9 +197,11 @@ def _cut(table: TableDef, new: set[str]) -> TableDef:
 
 
 def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
-    """What the text of a view that runs means over the tables as they are, if that is what it meant after so many
-    changes of them: it looks only at columns that were at their places under their names, and has no `*`, unless no
-    table that it reads has changed."""
+    """Plan a running view's text over the current tables.  None if it meant something else as of change `as_of`.
+
+    It means the same if no table that it reads has changed since.  Otherwise it must have no `*`, and use only columns
+    that had the same position and name then.
+    """
     then = {n: t for n, t in tables.items()
             if t.made <= as_of and ((past := t.then(as_of)) is None or past.name.lower() == n)}
     new = {n: {name.lower() for at, name in t.shape if (at, name) not in t.as_of(as_of).shape} for n, t in then.items()}
@@ -203,7 +211,7 @@ def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[st
         if all(tables[n].shape == tables[n].as_of(as_of).shape for n in map(str.lower, tables_of(found.plan))):
             return found
         return None if _has_star(text) or not same_view(found, planned(text, Tables(hidden, views))) else found
-    except SqlError:  # a name that was clear is not any more, or there is no such thing
+    except SqlError:  # a name has become ambiguous, or does not exist
         return None
 
 
@@ -213,7 +221,7 @@ def _has_star(text: str) -> bool:
 
 
 def _stranded(have: Outline, want: Outline, changed: set[str]) -> Iterator[str]:
-    """Views that stay without being in the new program, and read what is made anew."""
+    """Messages about views that stay though the new program lacks them, and that read a view to be replaced."""
     for name, view in have.views.items():
         reads = sorted(view.used & changed) if name not in want.views else []
         if reads:

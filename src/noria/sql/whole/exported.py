@@ -1,8 +1,9 @@
-"""A running program as the text that makes it again where there is nothing.
+"""Prints a running program as a text that makes it again in an empty database.  Call `program_text`.
 
-The tables come first, then the views in the order of their making.  A view's text means what it meant when it was
-written; where a change of its tables would change that, it is written anew with the names of now (`restated`); where
-that cannot be, the text says when the column came: tables as they were then, the views of then, ALTER TABLE, and so on.
+The tables come first, then the views in the order of their creation.  Keeps true: each view means what it meant when
+it was written.  If its tables have changed since, so that its text would mean something else, the text is printed with
+current names (`restated`).  If that fails, the program is printed in stages: the tables as they were then, their
+views, an ALTER TABLE, and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from noria.sql.whole.written import quoted, table_text
 
 @dataclass(frozen=True)
 class Kept:
-    """A view that runs: its CREATE VIEW, and after how many changes of columns it was written."""
+    """A running view: its CREATE VIEW, and the number of column changes before it was written."""
 
     name: str
     text: str
@@ -30,7 +31,8 @@ class Kept:
 
 
 def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int]) -> str:
-    """counters: by a table's name the number that its AUTO_INCREMENT gives next."""
+    """Print the program.  `counters`: the next AUTO_INCREMENT number by table name.  Raises SqlError if an older view's
+    meaning cannot be printed."""
     known = [replace(t, first_id=counters.get(t.name, 1)) for t in tables]
     if (texts := _texts_of_now(known, views)) is not None:
         return _text([*(table_text(t, t.first_id) for t in known), *texts])
@@ -65,7 +67,7 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str
 
 
 def _texts_of_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> list[str] | None:
-    """The views' texts over the tables as they are."""
+    """The views' texts over the current tables; None if one cannot be restated."""
     texts, known, there = list[str](), dict[str, ViewDef](), {t.name.lower(): t for t in tables}
     for view in views:
         text = text_of_now(view, there, known)
@@ -77,7 +79,8 @@ def _texts_of_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> list[str
 
 
 def text_of_now(view: Kept, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
-    """The CREATE VIEW that means what the view means: as it was written if that does, else with the names of now."""
+    """The CREATE VIEW with the view's meaning over the current tables: its own text if that has it, else the restated
+    one.  None if neither has it."""
     if now(view.text, view.as_of, tables, views) is not None:
         return view.text
     return restated(view.text, view.as_of, tables, views)

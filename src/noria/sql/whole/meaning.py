@@ -1,4 +1,4 @@
-"""What the text of a view means over given tables and views."""
+"""Plans the text of a view over a set of tables and views, and compares the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noria.sql.parse import parse
 
 @dataclass(frozen=True)
 class Tables:
-    """A catalog: by folded names."""
+    """A catalog of tables and views by folded names."""
 
     tables: Mapping[str, TableDef]
     views: Mapping[str, ViewDef]
@@ -38,12 +38,13 @@ def same_view(one: ViewDef, other: ViewDef) -> bool:
 
 
 def same_rows(one: ViewDef, other: ViewDef) -> bool:
-    """Over equal tables, do they give the same rows under the same names?"""
+    """Whether both return the same rows under the same column names, over equal tables."""
     return _bare(one) == _bare(other) and _names(one.fields) == _names(other.fields)
 
 
 def _bare(view: ViewDef) -> ViewDef:
-    """By what tells a table's rows apart a plan was made, and is not another one."""
+    """The view without its name, text and number, over tables without primary keys.  A primary key may have shaped the
+    plan, but it is no part of its meaning."""
     plan = without_copy(view.plan)
     for name in tables_of(plan):
         plan = rebased(plan, name, lambda b: Base(replace(b.table, primary_key=())))

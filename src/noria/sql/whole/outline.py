@@ -1,6 +1,6 @@
-"""A text as the program that it makes: its statements, read in order, where there is nothing else.
+"""Reads a text to the program that it makes in an empty database.  Call `read`.
 
-Keeps true: all errors of a text are told at once, each with its line; what only follows from another one is not.
+Keeps true: all errors of a text are reported together, each with its line, except those that only follow from others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from noria.sql.text.syntax import statements_of, tokenize
 
 @dataclass(frozen=True)
 class View:
-    """A view of a text.  used: the folded names of the views that it reads; stage: so many changes of columns (ALTER
-    TABLE) stand before it."""
+    """A view of a text.  `used`: the folded names of the views that it reads.  `stage`: the number of column changes
+    (ALTER TABLE) before it."""
 
     definition: ViewDef
     text: str
@@ -31,8 +31,8 @@ class View:
 
 @dataclass
 class Outline:
-    """Tables and views by their folded names, in the order in which they are made: a catalog.  stage: how many changes
-    of columns there are."""
+    """A catalog of tables and views by folded name, in the order of their creation.  `stage`: the number of column
+    changes so far."""
 
     tables: dict[str, TableDef] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Outline:
         return None if found is None else found.definition
 
     def take(self, text: str) -> None:
-        """What one statement makes."""
+        """Add the definitions of one statement."""
         noting = Noting(self)
         for command in parse(text, noting):
             self._add(command, frozenset(noting.views))
@@ -69,7 +69,7 @@ class Outline:
             raise table_exists(name)
 
     def _altered(self, command: AlterTable) -> TableDef:
-        """New columns, indexes, defaults, the counter: a text that says more is shorter when it says what is wanted."""
+        """The altered table.  Refuses to drop, rename or move columns: a program declares the final table instead."""
         known, table = len(command.was.columns), command.table
         if table.name != command.was.name or list(table.shown) != list(range(len(table.columns))) or [
                 c.name for c in table.columns[:known]] != [c.name for c in command.was.columns]:
@@ -82,7 +82,7 @@ class Outline:
 
 
 class Noting:
-    """A catalog that notes the folded names of the views that are named."""
+    """A catalog that records the folded names of the views that are looked up."""
 
     def __init__(self, catalog: Outline) -> None:
         self._catalog, self.views = catalog, set[str]()
@@ -99,7 +99,7 @@ class Noting:
 
 @dataclass(frozen=True)
 class Statement:
-    """line: of the text, from 1."""
+    """One statement and its line in the text, from 1."""
 
     line: int
     text: str
@@ -111,7 +111,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def read(text: str) -> Outline:
-    """The program that a text makes on nothing.  SqlError: all that is wrong with it."""
+    """Read the program of a text.  Raises one SqlError with all errors, at most PROGRAM_ERRORS of them in full."""
     if len(text.encode()) > PROGRAM_BYTES:
         raise SqlError(1153, "08S01", f"Got a program bigger than {PROGRAM_BYTES:,} bytes")
     outline, errors, missing = Outline(), list[tuple[int, SqlError, str]](), set[str]()
@@ -128,12 +128,12 @@ def read(text: str) -> Outline:
 
 
 def _follows(error: SqlError, missing: set[str]) -> bool:
-    """Is a table or view unknown only because its own statement is wrong?"""
+    """Whether a table or view is unknown only because its own statement has an error."""
     return error.code == 1146 and any(f"'{name}'" in error.message.lower() for name in missing)
 
 
 def _named(text: str) -> set[str]:
-    """The name that a CREATE statement would have made, as far as it can be told."""
+    """The folded name that a failed CREATE statement would have made; empty for other statements."""
     words = [t.text for t in tokenize(text)[:8]]
     upper = [w.upper() for w in words]
     at = next((i for i, w in enumerate(upper) if w in ("TABLE", "VIEW")), None)

@@ -1,8 +1,7 @@
-"""A view's text with the names that its tables and their columns have now.
+"""Prints a view's text with the current names of its tables and their columns.  Call `restated`.
 
-It is the same SELECT with every column qualified, every `*` spelt out and every output named (as sqlglot's `qualify`
-does it), where the names of then are replaced by those of now.  It is believed only if it plans to what the view means:
-else there is none, and the text as it was written, with what it was written for, is all there is.
+sqlglot's `qualify` qualifies every column, expands every `*` and names every output; then old names are replaced by
+current ones.  Keeps true: the new text is returned only if it plans to the same meaning.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ from noria.plan.view import ViewDef
 from noria.sql.text.syntax import parse_tokens, tokenize
 from noria.sql.whole.meaning import Tables, planned, same_rows
 
-_DIALECT = "mysql, normalization_strategy = case_insensitive"  # for MySQL's names of columns are
+_DIALECT = "mysql, normalization_strategy = case_insensitive"  # as column names are in MySQL
 
 
 def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
-    """The CREATE VIEW over the tables of now that means what `text` meant after so many changes of them."""
+    """The CREATE VIEW over the current tables with the meaning that `text` had after `as_of` column changes; None if
+    it cannot be made."""
     then = {(t.name if (p := t.then(as_of)) is None else p.name).lower(): (t.as_of(as_of), t)
             for t in tables.values() if t.made <= as_of}
     before = {n: t for n, (t, _) in then.items()}
@@ -37,7 +37,7 @@ def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mappi
         spelt = head + tree.sql("mysql")
         _rename(tree, then)
         found = head + tree.sql("mysql")
-        # the same over tables of then as the text; the same over tables that differ in nothing but names as each other
+        # over the old tables `spelt` equals the text; over tables that differ only in names, `spelt` equals `found`
         if (same_rows(meant, planned(spelt, Tables(before, views)))
                 and same_rows(planned(spelt, Tables({n: _plain(t, now) for n, (t, now) in then.items()}, views)),
                               planned(found, Tables({n: _plain(t, t) for n, t in tables.items()}, views)))):
@@ -49,7 +49,8 @@ def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mappi
 
 
 def _plain(then: TableDef, now: TableDef) -> TableDef:
-    """All columns as they stand, with the names of then; those that are not shown then have names that no text has."""
+    """The table `now`, with all its columns and the names of `then`.  Columns that were not shown then get names that
+    no text can have."""
     names = dict(then.shape)
     columns = tuple(replace(c, name=names.get(i, f"\0{i}"), dropped=0) for i, c in enumerate(now.columns))
     return replace(now, columns=columns, order=(), past=())
@@ -61,7 +62,7 @@ def _qualified(body: str, meant: ViewDef, tables: Mapping[str, TableDef], views:
     known |= {n: [f.name for f in v.fields] for n, v in views.items()}
     schema: dict[str, object] = {table: dict.fromkeys(names, "int") for table, names in known.items()}
     written = parse_one(body, dialect=_DIALECT)
-    using = written.find(exp.Coalesce) is None  # is what `qualify` makes of columns that USING joins
+    using = written.find(exp.Coalesce) is None  # `qualify` makes a COALESCE for each column that USING joins
     tree = qualify(written, dialect=_DIALECT, schema=schema, isolate_tables=False)
     if using:
         tree = tree.transform(lambda n: n.this if isinstance(n, exp.Coalesce) else n)
@@ -70,8 +71,8 @@ def _qualified(body: str, meant: ViewDef, tables: Mapping[str, TableDef], views:
 
 
 def _rename(tree: exp.Expr, then: Mapping[str, tuple[TableDef, TableDef]]) -> None:
-    """then: by the folded names of then, tables as they were and as they are."""
-    columns = {id(c): (c, scope) for scope in traverse_scope(tree) for c in scope.columns}  # correlated ones are in two
+    """Replace old names in the tree.  `then`: by old folded name, each table as it was and as it is."""
+    columns = {id(c): (c, scope) for scope in traverse_scope(tree) for c in scope.columns}  # two scopes if correlated
     for column, scope in columns.values():
         table = _table(scope, column)
         if table in then:
@@ -83,7 +84,7 @@ def _rename(tree: exp.Expr, then: Mapping[str, tuple[TableDef, TableDef]]) -> No
 
 
 def _table(scope: Scope | None, column: exp.Column) -> str:
-    """The folded name of the table or view that a column is of; "" for a derived table's, and the name of an output."""
+    """The folded name of the column's table or view; "" for a derived table, and for the name of an output."""
     while scope is not None:
         if column.table in scope.sources:
             source = scope.sources[column.table]
@@ -93,7 +94,7 @@ def _table(scope: Scope | None, column: exp.Column) -> str:
 
 
 def _call(tree: exp.Expr, meant: ViewDef) -> None:
-    """The outputs have the names that they have."""
+    """Name the outputs as the view's columns are named."""
     first = _first(tree)
     if len(first.expressions) != len(meant.fields):
         raise ValueError("columns that are not shown")

@@ -1,6 +1,6 @@
-"""Definitions as the text that makes them: tables, columns, indexes.
+"""Prints definitions of tables, columns and indexes as SQL.
 
-Keeps true: what is written here is read again by `sql/parse.py` as the same definition.
+Keeps true: `sql/parse.py` reads the printed text to the same definition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from noria.core.types import Column, IndexDef, TableDef
 
 # ------------------------------------------------------------------ one table
 def table_text(table: TableDef, first_id: int = 1) -> str:
-    """The CREATE TABLE that makes this table.  first_id: the number that AUTO_INCREMENT gives next."""
+    """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT."""
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
@@ -39,7 +39,7 @@ def column_text(c: Column) -> str:
 
 
 def default_text(c: Column) -> str:
-    """Of a column that has a default: as a literal, or as the clock."""
+    """The default of a column that has one: a literal, or CURRENT_TIMESTAMP."""
     if c.default_now:
         return now_text(c)
     value = c.default
