@@ -284,7 +284,7 @@ class Feed:
         self.name, self._path, self._db = name, path, prepared(path)
 
     def drop(self) -> None:
-        """Close the file, but keep it: another state of the feed may use it.  The server removes a dropped feed's file."""
+        """Close the file and keep it for another state of the feed.  The server removes the file of a dropped feed."""
         self._db.close()
         self._directory.feeds.discard(self)
 
