@@ -103,9 +103,11 @@ class Database:
                       rows, answer.affected, answer.last_insert_id, answer.warnings)
 
     def table(self, name: str) -> Table:
+        """Return the table with this name.  Only its methods send requests."""
         return Table(self._transport, name)
 
     def view(self, name: str) -> View:
+        """Return the view with this name.  Only its methods send requests."""
         return View(self._transport, name)
 
     def close(self) -> None:

@@ -41,6 +41,8 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which are not used here
 
 
 class EmbeddedTransport:
+    """The transport to a database in this process.  memory_limit: in bytes, for all workers together."""
+
     def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
         self._claim = Claim(Path(path).absolute())
         self.place = str(self._claim.data_dir)

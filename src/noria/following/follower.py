@@ -58,6 +58,8 @@ class Wanted:
 
 @dataclass
 class Follower:
+    """Repeats runs until it is stopped.  over: set this to stop it.  connected: a run reached source and server."""
+
     wanted: Wanted
     load: Load
     say: Say

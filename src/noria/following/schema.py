@@ -71,6 +71,8 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class SourceTable:
+    """A table of the source.  key: the names of the columns that identify a row."""
+
     name: str
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]

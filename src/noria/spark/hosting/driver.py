@@ -59,6 +59,8 @@ class Start:
 
 @dataclass(frozen=True)
 class HostWorkers:
+    """Host the workers.  `WorkerStarted` and `WorkerEnded` report on them until `Stop`."""
+
     config: WorkerConfig
 
 
@@ -74,6 +76,8 @@ class RunJob:
 
 @dataclass(frozen=True)
 class CancelJob:
+    """Cancel a job, which then ends with `JobFailed`, or with `JobDone` if it was already complete."""
+
     id: int
 
 
@@ -85,11 +89,13 @@ class Ping:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the session, then exit.  Before this, the links should have told the workers to end."""
+    """Stop the session, then exit.  Before this, the links should send their goodbye to the workers."""
 
 
 @dataclass(frozen=True)
 class Ready:
+    """The session exists.  seconds: the duration of its start."""
+
     pid: int
     jvm_pid: int
     master: str
@@ -106,6 +112,8 @@ class Pong:
 
 @dataclass(frozen=True)
 class StartFailed:
+    """No session could be made, and the driver exits."""
+
     message: str
 
 

@@ -23,6 +23,7 @@ from noria.spark.lowering import lower
 
 def export(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
            visible: int, out: str, files: int) -> None:
+    """Write the plan's rows to `files` files in the new directory `out`.  visible: the number of leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])

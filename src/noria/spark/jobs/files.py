@@ -47,6 +47,8 @@ class Written:
 
 def write(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
           visible: int, format: str, out: str) -> Written:
+    """Write the plan's rows to files in the new directory `out`.  Raises SqlError 1060 for two columns of one name, and
+    1235 for bytes in CSV or JSON.  visible: the number of leading columns.  format: parquet, csv or json."""
     fields = plan.fields[:visible]
     _check(fields, format)
     spark = snapshot.session(spark)

@@ -44,6 +44,9 @@ class Inferred:
 
 def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files: Sequence[str], reading: Reading,
           keys: Sequence[str], place: str) -> Inferred:
+    """Infer the CREATE TABLE of `table` with the primary key `keys`.  Raises BadFile or LoadRefused.
+
+    place: a directory for the plain files."""
     sources = gathered(spark, progress, files, reading, place)
     with stages(spark, progress, "looking at the files"):
         schema = _schema(spark, sources, reading, {k.lower() for k in keys})

@@ -166,7 +166,7 @@ def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused
 
 # ------------------------------------------------------------------ the Spark jobs
 def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
-    """Give every split its first AUTO_INCREMENT number.  All are greater than the mark and the numbers in the files."""
+    """Assign each split its first AUTO_INCREMENT number.  All exceed the mark and the numbers in the files."""
     found = collected(numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
     most = max([mark, *(r["most"] for r in found)])
     firsts: dict[int, int] = {}

@@ -100,6 +100,8 @@ class Job:
 
 @dataclass(frozen=True)
 class FileOf:
+    """A file that a task wrote.  first: its first key, by which the files of a family are ordered."""
+
     family: str
     path: str
     rows: int

@@ -73,6 +73,7 @@ class Comparison:
 
 
 def parsed(text: str) -> tuple[Comparison, ...]:
+    """Parse the option's text.  Raises OptionError."""
     if not text.strip():
         return ()
     try:

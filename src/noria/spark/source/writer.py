@@ -2,8 +2,8 @@
 
 A task may run twice, even at the same time.  Each run stages its own parts, and Spark passes the driver the parts of
 one run of each task.  A commit has a scope and a number, and the server executes it once, even if it is repeated.  A
-batch write has its own name and 0; a stream has its query's id and the batch's number.  Spark may make a stream's
-driver writer anew, so the tasks' messages say what they staged, and for which write.
+batch write has its own name and 0; a stream has its query's id and the batch's number.  Spark may replace a
+stream's writer in the driver, so the tasks' messages name the parts that they staged, and the write.
 """
 
 from __future__ import annotations
