@@ -1,7 +1,7 @@
-"""`noria apply`: changes the running program to what a file says.
+"""`noria apply`: makes the running program equal to the program in a file.
 
-Keeps true: the change was shown before, and confirmed unless `--yes` is given.  After an interrupt the command reports
-whether the program changed, and only once that is certain.
+Keeps true: the change is shown first, and must be confirmed unless `--yes` is given.  After an interrupt the command
+reports whether the program changed, once that is certain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.cli.options import DEFAULT_URL, Url
 if TYPE_CHECKING:
     from noria.client.transport import HttpTransport
 
-LOOK_S = 0.1  # between two checks of a change that is being given up
+LOOK_S = 0.1  # between two checks of a change that is being cancelled
 
 
 def command(
@@ -89,7 +89,7 @@ def _ended(server: HttpTransport, sessions: list[int]) -> None:
     from noria.core.errors import SqlError
 
     for number in sessions:
-        with suppress(SqlError):  # it has ended
+        with suppress(SqlError):  # KILL fails when the session has ended
             while True:
                 server.sql(f"KILL QUERY {number}", [])
                 time.sleep(LOOK_S)

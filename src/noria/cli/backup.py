@@ -1,4 +1,4 @@
-"""`noria backup`: copies the tables of a running server, or of a stopped one."""
+"""`noria backup`: copies the tables of a running or a stopped server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(
 
 @contextmanager
 def _running(url: str) -> Iterator[Path]:
-    """A checkpoint that the server keeps until the connection is closed."""
+    """Let the server make a checkpoint, and yield its path.  The server keeps it until the connection is closed."""
     from contextlib import closing
 
     from noria.client.transport import HttpTransport

@@ -1,4 +1,4 @@
-"""`noria check`: checks whether a stopped server's data is whole."""
+"""`noria check`: searches a stopped server's data for damage and misplaced rows."""
 
 from __future__ import annotations
 

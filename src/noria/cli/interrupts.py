@@ -1,9 +1,9 @@
 """Turns SIGINT and SIGTERM into an exception that ends a command and is never lost.
 
 Python raises a signal handler's exception wherever the main thread is running.  In a finaliser or in a hook around a
-fork Python reports it as "Exception ignored in" and drops it, so that Ctrl-C seems not to work.  Here the reporting
-hook notices the loss and raises the exception again a moment later.  An event loop catches the exceptions of its
-callbacks and tasks, except KeyboardInterrupt; so this is one.
+fork, Python drops it with the message "Exception ignored in", and Ctrl-C seems not to work.  Here `sys.unraisablehook`
+notices the loss and raises the exception again after AGAIN_S.  `Interrupted` is a KeyboardInterrupt because an event
+loop catches all other exceptions of its callbacks and tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AGAIN_S = 0.02
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the command to stop; `number` is the signal's."""
+    """A signal stops the command.  number: the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -1,6 +1,6 @@
 """`noria load`: loads files into a table, through Spark.
 
-Keeps true: after an interrupt it reports whether the load was done, and only once that is certain.
+Keeps true: after an interrupt, the command reports whether the rows were loaded, or says that it does not know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from noria.client.transport import HttpTransport
 
 REJECTED = 3  # the status if some rows were rejected
-LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two checks of a load that is being given up, and until the last
+LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two checks of an interrupted load, and until the last one
 
 
 
@@ -112,7 +112,7 @@ def command(
 
 
 def _run(request: dict[str, Any], url: str) -> None:
-    """Send the request to the server, and show its progress."""
+    """Send the request to the server, show the progress, and print the result."""
     from rich.console import Console
 
     from noria.cli.interrupts import Interrupted, interruptible
@@ -138,7 +138,7 @@ def _run(request: dict[str, Any], url: str) -> None:
 
 
 def _became(server: HttpTransport, request: dict[str, Any]) -> str:
-    """Describe the outcome of an interrupted load, once the server has given it up or finished it."""
+    """Describe the outcome of an interrupted load, after the server cancelled or finished it; wait up to GIVEN_UP_S."""
     from noria.core.errors import SqlError
 
     table, state, until = request["table"], "under way", time.monotonic() + GIVEN_UP_S
@@ -163,7 +163,7 @@ def _absolute(name: str) -> str:
 
 
 def _beside(name: str) -> Path:
-    """The directory that contains a file, a directory or a pattern."""
+    """Return the directory that contains a file, a directory or a pattern; for a URL, the working directory."""
     from noria.server.bulk.loading import fixed_part, is_url
 
     name = re.sub(r"^file://(?=/)", "", name)

@@ -1,6 +1,6 @@
 """`noria`: the command line.  Every module of this package with a function `command` is one command.
 
-Keeps true: a user's mistake ends with one line on stderr and status 1, never with a stack trace.
+Keeps true: after a user's mistake, a command prints one line on stderr, no stack trace, and exits with status 1.
 """
 
 from __future__ import annotations

@@ -16,6 +16,6 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 def serve_command(data_dir: Path, workers: int) -> str:
-    """The command that serves a data directory, as a shell takes it."""
+    """Return the shell command that serves a data directory."""
     how = f" --workers {workers}" if workers > 1 else ""
     return f"noria serve --data-dir {shlex.quote(str(data_dir))}{how}"

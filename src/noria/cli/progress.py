@@ -1,4 +1,4 @@
-"""Shows the progress of long work: copied bytes, on standard error; the steps of a server's job."""
+"""Shows the progress of long work: of a copy in bytes, on standard error, or of a server's job in steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def copying(what: str) -> Iterator[Callable[[int, int], object]]:
 
 
 def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
-    """Show each step, and a statement that it ran; return the last step and the seconds."""
+    """Show a job's steps, and the statements that it ran.  Returns the last step and the elapsed seconds."""
     from rich.progress import (
         BarColumn,
         Progress,

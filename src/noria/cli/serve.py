@@ -76,7 +76,7 @@ def command(
     """
     from noria.spark.hosting import early
 
-    early.begin()  # its imports run beside ours
+    early.begin()  # the driver imports its modules while this process imports the server's
     from noria.kernels import making
     from noria.server.listening import CannotListen, check
     from noria.server.node import serve

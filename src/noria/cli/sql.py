@@ -64,7 +64,7 @@ def run(db: Any, text: str, format: Format) -> None:
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a file: each ends with a `;` at the end of a line, or with the file."""
+    """Split a file into statements: each ends with a `;` at the end of a line, or with the file."""
     return list(ended(iter(text.splitlines())))
 
 

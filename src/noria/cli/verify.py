@@ -1,4 +1,4 @@
-"""`noria verify`: compares every view with its query recomputed by Spark."""
+"""`noria verify`: compares views with their queries, which Spark recomputes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["Database", "Result", "Table", "View", "connect", "open"]
 
 
 def connect(url: str = "http://127.0.0.1:8080") -> Database:
-    """A running server, by the address after `http=` in its `noria ready` line; with a password
+    """Connect to a running server.  url: the address after `http=` in its `noria ready` line; with a password,
     `http://user:password@host:port`."""
     from noria.client.transport import HttpTransport
 
@@ -18,9 +18,10 @@ def connect(url: str = "http://127.0.0.1:8080") -> Database:
 
 
 def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1) -> Database:
-    """A database inside this process, without Spark: the same tables and views over the same API.  The
-    directory is created if it is missing and refused if another process has it open.  workers: among how many shards
-    tables and views are spread; they share this process, so it is for tests of what a server of several does."""
+    """Open a database inside this process, without Spark, with the same API.
+
+    The directory is created if missing, and refused if another process has it open.  `memory_limit`: in bytes, for all
+    shards.  `workers`: the number of shards; they share this process, which is useful only in tests."""
     from noria.client.embedded import EmbeddedTransport
 
     return Database(EmbeddedTransport(path, memory_limit, workers))

@@ -1,4 +1,4 @@
-"""The Python API: tables to write to, views to look up in, SQL for everything else.
+"""The Python API: tables for writes, views for lookups, SQL for everything else.
 
     db = noria.connect("http://127.0.0.1:8080")      # or noria.open("data") without a server
     db.sql("CREATE TABLE votes (story_id INT, user INT, PRIMARY KEY (story_id, user))")
@@ -25,12 +25,12 @@ from noria.client.rows import Rows, array, as_table
 from noria.client.transport import Transport
 from noria.core.errors import SqlError
 
-INSERT_ROWS = 50_000  # of one request; more go in several, each committed by itself
+INSERT_ROWS = 50_000  # of one request; more rows are sent in several requests, each committed by itself
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement gave: rows as tuples, or as Arrow; affected rows and the insert id of a write."""
+    """The result of a statement: its rows as tuples and as Arrow, or the affected rows and insert id of a write."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -47,22 +47,25 @@ class Result:
 
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows of an Arrow table."""
+    """Return the rows of an Arrow table as tuples."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Some changes of a feed.  kind: `rows` (of the beginning), `whole` (these are all), `changes`.  batch: the
-    columns, `_sign` (how often the row has come; negative: gone), `_watermark`, `_time`.  watermark: where to go on
-    from, `since` of another call; None amid a tick."""
+    """Some changes of a feed.
+
+    `kind`: `rows` (some of the first rows), `whole` (the end of the first rows), or `changes`.  `batch`: the columns,
+    `_sign` (copies of the row that were added, negative: removed), `_watermark`, `_time`.  `watermark`: where to
+    continue, as `since` of another call; None within a tick.
+    """
 
     kind: str
     batch: pa.RecordBatch
     watermark: str | None
 
     def __iter__(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Sign and row."""
+        """Yield (sign, row)."""
         *columns, signs, _, _ = (c.to_pylist() for c in self.batch.columns)
         return zip(signs, zip(*columns, strict=True), strict=True)
 
@@ -81,7 +84,7 @@ def _shown(told: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Ch
 
 
 class Database:
-    """A database, near or far; a context manager that closes it."""
+    """A database in this process or on a server.  As a context manager, it closes itself."""
 
     def __init__(self, transport: Transport):
         self._transport = transport
@@ -90,17 +93,21 @@ class Database:
         return f"<noria database {self._transport.place}>"
 
     def sql(self, text: str, parameters: Sequence[Any] = (), *, found_rows: bool = False) -> Result:
-        """Run one statement; `?` takes the parameters in order.  found_rows: rows that a write finds and leaves as they
-        are count as affected."""
+        """Run one statement; each `?` stands for the next parameter.  Raises SqlError.
+
+        found_rows: a row that a write finds but does not change counts as affected.
+        """
         answer = self._transport.sql(text, list(parameters), found_rows)
         rows = answer.rows
         return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
                       rows, answer.affected, answer.last_insert_id, answer.warnings)
 
     def table(self, name: str) -> Table:
+        """Return the table with this name.  Only its methods send requests."""
         return Table(self._transport, name)
 
     def view(self, name: str) -> View:
+        """Return the view with this name.  Only its methods send requests."""
         return View(self._transport, name)
 
     def close(self) -> None:
@@ -139,8 +146,9 @@ class Table:
         """Insert rows; returns how many were affected.
 
         rows: an Arrow table, a dictionary of columns by name, a list of tuples in the order of `columns` (all columns
-        by default), or a list of dictionaries, each a row by name.  Columns that are not named get their default.
-        on_duplicate: error, replace or ignore.  ValueError or TypeError for what is no row, before any is sent."""
+        by default), or a list of dictionaries.  A column without values gets its default.
+        `on_duplicate`: error, replace or ignore.  Raises ValueError or TypeError for an invalid row, before any is
+        sent; SqlError if the server refuses the rows."""
         table = as_table(rows, columns, self.columns)
         affected = 0
         for start in range(0, max(table.num_rows, 1), INSERT_ROWS):
@@ -148,11 +156,11 @@ class Table:
         return affected
 
     def changes(self, since: str = "start") -> Iterator[Changes]:
-        """See `View.changes`."""
+        """Yield the changes of the table; see `View.changes`."""
         return _changes(self._transport, self.name, since)
 
     def update(self, key: Any, **changes: Any) -> int:
-        """Change columns of the row with this primary key; returns 1 if there was something to change, else 0."""
+        """Change columns of the row with this primary key.  Returns 1 if a row changed, else 0."""
         if not changes:
             return 0
         sets = ", ".join(f"{_name(c)} = ?" for c in changes)
@@ -161,7 +169,7 @@ class Table:
         return self._transport.sql(sql, [*changes.values(), *values]).affected
 
     def delete(self, key: Any) -> int:
-        """Delete the row with this primary key; returns 1 if there was one, else 0."""
+        """Delete the row with this primary key.  Returns 1 if it existed, else 0."""
         where, values = self._where(key)
         return self._transport.sql(f"DELETE FROM {_name(self.name)} WHERE {where}", values).affected
 
@@ -191,27 +199,32 @@ class View:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Names of the columns that are looked up by; none for a view without parameters."""
+        """The names of the key columns; empty for a view without parameters."""
         return tuple(self._about["key"])
 
     def lookup(self, key: Any = (), **columns: Any) -> list[tuple[Any, ...]]:
-        """The rows of one key: a value, or a tuple of values for a view with several parameters; or its columns by
-        name, `lookup(author="ann", day=3)`.  TypeError for columns that are not the key's."""
+        """Return the rows of a key: a value, or a tuple of values for a view with several parameters.
+
+        The key columns can also be named: `lookup(author="ann", day=3)`.  Raises TypeError if these are not the key's.
+        """
         if columns:
             key = self._named(key, columns)
         return tuples(self._transport.lookup(self.name, self._keys([key])).drop_columns("__key"))
 
     def lookup_many(self, keys: pa.Table | pa.Array | Sequence[Any]) -> pa.Table:
-        """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
+        """Return the rows of many keys.  The last column, `__key`, is the ordinal of the row's key, from 0."""
         return self._transport.lookup(self.name, self._keys(keys))
 
     def changes(self, since: str = "start") -> Iterator[Changes]:
-        """The changes of the view as they come, without an end.  since: `start` (all rows first), `now`, or a watermark
-        that was told.  SqlError 1236: what came since is not kept any more."""
+        """Yield the changes of the view as they happen, without an end.
+
+        since: `start` (all rows first), `now`, or an earlier watermark.  Raises SqlError 1236 if the changes after the
+        watermark are no longer kept.
+        """
         return _changes(self._transport, self.name, since)
 
     def attach(self) -> SharedView:
-        """The view read straight from this host's shared memory; the server is asked only for missing keys."""
+        """Return an object that reads the view from this host's shared memory, and requests only missing keys."""
         return SharedView(self._transport, self.name, self._keys)
 
     def _named(self, key: Any, columns: dict[str, Any]) -> tuple[Any, ...]:
@@ -227,14 +240,14 @@ class View:
         try:
             return self._key_table(keys)
         except ValueError:
-            self.__dict__.pop("_about", None)  # the view may have been defined anew, with another key
+            self.__dict__.pop("_about", None)  # the view may have been redefined with another key
             return self._key_table(keys)
 
     def _key_table(self, keys: Any) -> pa.Table:
         names = [f"key{i}" for i in range(len(self.key))]
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             return pa.Table.from_arrays([keys], names=names)
-        if not names:  # one key, (): as many rows as were asked for
+        if not names:  # the only key is (): a row without columns for each
             return pa.table({"": pa.nulls(len(keys))})
         if len(names) == 1:
             return pa.Table.from_arrays([array([_key(k, self.key)[0] for k in keys])], names=names)

@@ -1,7 +1,7 @@
-"""A view read straight from this host's shared memory (DESIGN section 5); the server is asked for missing keys only.
+"""Reads a view from this host's shared memory (DESIGN section 5), and requests only missing keys from the server.
 
-Keeps true: what a lookup gives is a whole version of each key, of one definition of the view; where it is defined anew
-the object learns the new one.  An object belongs to one thread.
+Keeps true: a lookup returns a complete version of each key, all of one definition of the view.  If the view is
+redefined, the object learns the new definition.  Only one thread may use an object.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from noria.server.answering.shapes import Shape
 from noria.views.reader import AttachedView, AttachedViews, attach
 
 T = TypeVar("T")
-LONGEST_PAUSE_S = 0.1  # between two looks at a view that is being redefined
+LONGEST_PAUSE_S = 0.1  # between two reads of a definition that is changing
 
 
 class SharedView:
-    """See the module.  `misses` counts the lookups that went to the server."""
+    """A view in shared memory (see the module).  misses: the number of keys that the server looked up."""
 
     def __init__(self, transport: Transport, name: str, keys: Callable[[Any], pa.Table]):
         self.name, self.misses = name, 0
@@ -42,7 +42,7 @@ class SharedView:
         self._bind()
 
     def _attach(self) -> bool:
-        """Find the workers' directories; False where they are those that are known, or not there (yet)."""
+        """Attach to the workers' directories.  False if they are already attached, or do not exist on this host."""
         paths = self._transport.attachment()["paths"]
         if [w.path for w in self._workers] == paths or not all(map(os.path.isdir, paths)):
             return False
@@ -50,8 +50,11 @@ class SharedView:
         return True
 
     def _bind(self) -> None:
-        """Learn what the view is now, from the server and from its memory, which may be apart: by a moment while it is
-        redefined, for longer while a worker that ended has not published what it is now."""
+        """Learn the view's definition, once the server and the memory agree on it.
+
+        They differ for a moment while the view is redefined, and longer if a worker ended before it published the new
+        definition.  Raises SqlError after TIMEOUT_S.
+        """
         ends = time.monotonic() + TIMEOUT_S
         for turn in count():
             time.sleep(min(0.001 * turn, LONGEST_PAUSE_S))
@@ -60,14 +63,14 @@ class SharedView:
             if self._view.definition == about["definition"]:
                 self._through = None if about["through"] is None else Through.from_json(about["through"])
                 self._definition, self._shape = about["definition"], self._shape_of(about)
-                self._names = [*about["columns"], "__key"]  # of the rows of another view they may be others
+                self._names = [*about["columns"], "__key"]  # a view that this one reads through may have other names
                 return
             if time.monotonic() > ends:
                 raise view_changed(self.name)
 
     def _found(self) -> dict[str, Any]:
-        """What the server knows of the view, once it is in memory: its first reader has that made, and a worker that is
-        started again makes it anew."""
+        """Return the server's description of the view, once the view is in memory.  If nobody has read the view, a
+        lookup makes the server build it; a restarted worker builds it again."""
         started = time.monotonic()
         while True:
             about = self._transport.describe("views", self.name)
@@ -89,12 +92,12 @@ class SharedView:
             time.sleep(LONGEST_PAUSE_S)
 
     def _attached(self, reader: str) -> AttachedView | SpreadView:
-        """KeyError where a worker has not published it yet."""
+        """Attach to the view.  Raises KeyError if a worker has not published it yet."""
         by = self._transport.attachment()["by"][reader] if len(self._workers) > 1 else ()
         return SpreadView([w.view(reader) for w in self._workers], by) if by else self._workers[0].view(reader)
 
     def _shape_of(self, about: dict[str, Any]) -> Shape | None:
-        """What is done to the rows of a lookup; None for nothing at all."""
+        """Return the steps (order, limit, …) that a lookup applies to the rows, or None if there are none."""
         fields, empty = self._view.fields, about["empty_row"]
         if self._through is not None:
             fields = tuple(fields[c] for c in self._through.columns)
@@ -107,7 +110,8 @@ class SharedView:
         return shape if shape.changes_rows or shape.visible < shown else None
 
     def _of_one_definition(self, read: Callable[[], T | None]) -> T:
-        """What `read` gives, or raises, while the view is what this object knows it as; None: read again."""
+        """Return the result of `read`, or raise its error, if the definition did not change meanwhile.  If it changed,
+        or `read` returns None, bind again and repeat, at most VIEW_BINDS times."""
         for _ in range(VIEW_BINDS):
             try:
                 found = read()
@@ -125,7 +129,7 @@ class SharedView:
         return bool(self._view.definition == self._definition)
 
     def lookup(self, key: Any = ()) -> list[tuple[Any, ...]]:
-        """The rows of one key: a value, or a tuple of values."""
+        """Return the rows of one key: a value, or a tuple of values."""
         view = self._view
         try:
             rows = self._rows(view, key if isinstance(key, tuple) else (key,))
@@ -139,7 +143,7 @@ class SharedView:
     def _lookup(self, key: Any) -> list[tuple[Any, ...]]:
         rows = self._rows(self._view, key if isinstance(key, tuple) else (key,))
         if rows is None:
-            if not self._view.there and self._attach():  # of a server that was started again with other workers
+            if not self._view.there and self._attach():  # the server was restarted with other workers
                 self._bind()
             self.misses += 1
             table = self._transport.lookup(self.name, self._keys([key])).drop_columns("__key")
@@ -147,7 +151,7 @@ class SharedView:
         return rows if self._shape is None else self._shape.apply(rows)
 
     def _rows(self, view: AttachedView | SpreadView, key: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
-        """What is found where the view is read; None for a miss, and where the server knows the key's values best."""
+        """Look a key up in memory.  None for a miss, or if the key has columns that the reader's key lacks."""
         through = self._through
         if through is None:
             return view.lookup(key)
@@ -156,14 +160,14 @@ class SharedView:
         return view.lookup(tuple(key[i] for i in through.key), through)
 
     def lookup_many(self, keys: Any) -> pa.Table:
-        """The rows of many keys and, as `__key`, the ordinal of the key each row belongs to."""
+        """Return the rows of many keys.  The last column, `__key`, is the ordinal of the row's key, from 0."""
         return self._of_one_definition(lambda: self._lookup_many(keys))
 
     def _lookup_many(self, keys: Any) -> pa.Table | None:
         table = self._keys(keys)
         through = self._through
         elsewhere = through is not None and not through.same_key
-        if self._shape is not None or elsewhere:  # order and limit are per key, and the server's to apply
+        if self._shape is not None or elsewhere:  # the server applies order and limit for each key
             self.misses += table.num_rows
             return self._transport.lookup(self.name, table)
         rows, missing = self._view.lookup_many(table, through=through)

@@ -1,7 +1,7 @@
-"""`noria.open(path)`: a database inside this process, behind the same API.
+"""`noria.open(path)`: a database inside this process, with the same API.
 
-The worker's core, the executor and the program run on an event loop in a thread of their own; there is no Spark,
-so what no view can answer is refused.  Keeps true: one process at a time has the directory open.
+The worker's core, the executor and the program run on an event loop in their own thread.  Without Spark, a query that
+needs it is refused.  Keeps true: one process at a time has the directory open.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach
 
 T = TypeVar("T")
-REPLY_BYTES = 0  # kept replies are MySQL packets, which nobody asks for here
+REPLY_BYTES = 0  # kept replies are MySQL packets, which are not used here
 
 
 class EmbeddedTransport:
+    """The transport to a database in this process.  memory_limit: in bytes, for all workers together."""
+
     def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
         self._claim = Claim(Path(path).absolute())
         self.place = str(self._claim.data_dir)
@@ -91,7 +93,7 @@ class EmbeddedTransport:
                 raise
             raise ConnectionError("the database is closed") from None
 
-    # ------------------------------------------------------------ the API's questions
+    # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
         last = self._run(self._sessions.run(text, parameters, found_rows))[-1]
         if isinstance(last, ResultSet):
@@ -109,7 +111,7 @@ class EmbeddedTransport:
         return self._run(self._described(kind, name))
 
     async def _described(self, kind: str, name: str) -> dict[str, Any]:
-        """On the loop, where the program is never half changed."""
+        """Describe a table or view.  This runs on the loop, which never sees a half-changed program."""
         if kind == "views":
             view = self._program.view(name)
             if view is not None:
@@ -158,7 +160,7 @@ class EmbeddedTransport:
 
 
 async def _cancelled() -> None:
-    """Whatever else is under way on this loop, as a view in the making that nobody waits for, ends."""
+    """Cancel all other tasks of this loop, for example the build of a view, and wait for their end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

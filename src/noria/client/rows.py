@@ -1,7 +1,7 @@
-"""What a caller gives as rows, as an Arrow table with one column for each name.
+"""Converts a caller's rows to an Arrow table, with one column for each name.
 
-Keeps true: a value goes to the column that the caller named, or to the column at its position; whatever is no row is
-refused before anything is sent.
+Keeps true: a value is in the column that the caller named, or in the column at its position.  An invalid row raises an
+error before anything is sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Rows = pa.Table | pa.RecordBatch | Mapping[str, Sequence[Any]] | Iterable[Sequen
 
 
 def as_table(rows: Any, columns: Sequence[str] | None, all_columns: Sequence[str]) -> pa.Table:
-    """rows: an Arrow table, columns by name, or an iterable of rows; a row is a sequence of values in the order of
-    `columns` (by default `all_columns`), or a mapping from names to values.  Mappings all have the same names, which
-    are `columns` if these are given; columns that no row names get their default.
+    """Convert rows: an Arrow table, a mapping of columns by name, or an iterable of rows.
 
-    ValueError or TypeError, with the row's number from 0, for what is no such row."""
+    A row is a sequence of values in the order of `columns` (by default `all_columns`), or a mapping from names to
+    values.  All mappings must have the same names: `columns`, or those of the first row.
+    Raises ValueError or TypeError for an invalid row, with its number from 0."""
     if isinstance(rows, (pa.Table, pa.RecordBatch, Mapping)):
         if columns is not None:
             raise ValueError("these rows name their columns: leave `columns` out")
@@ -40,8 +40,8 @@ def as_table(rows: Any, columns: Sequence[str] | None, all_columns: Sequence[str
 
 
 def array(values: Sequence[Any]) -> pa.Array:
-    """The values as Arrow infers them.  Integers beyond 64 bits become texts, so that the server refuses them with the
-    name of their column."""
+    """Make an array of the type that Arrow infers.  With an integer beyond 64 bits, all values become texts: then the
+    server refuses them with the name of their column."""
     try:
         return pa.array(values)
     except OverflowError:

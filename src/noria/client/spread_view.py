@@ -1,8 +1,8 @@
-"""A view that several workers publish, read as if it were one (`views.reader.AttachedView`).
+"""Reads a view that several workers publish, with the interface of `views.reader.AttachedView`.
 
-Keeps true: a key is looked up at the worker that owns it, of the same definition of the view as at all others; several
-keys of one worker are of one moment.  What the view's columns are its memory is asked each time, as that may be of
-another definition by then.
+Keeps true: a key is looked up in the memory of its owner.  `definition` is valid only if all workers have the same.
+Keys of one worker are read at one moment.  The columns are read from memory each time, because the definition may
+change.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import numbered, taken
 from noria.views.reader import AttachedView, Mask
 
-NO_DEFINITION = -2  # of workers that do not agree yet
+NO_DEFINITION = -2  # the workers have different definitions
 
 
 class SpreadView:
-    """views: by worker; by: the places within the key that tell whose it is."""
+    """views: one for each worker.  by: the places within the key that decide the owner."""
 
     def __init__(self, views: Sequence[AttachedView], by: Sequence[int]):
         self._views, self.name = views, views[0].name
@@ -56,18 +56,18 @@ class SpreadView:
             view.refresh()
 
     def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Any] | None:
-        """As `AttachedView.lookup`."""
+        """Look a key up at its owner, as `AttachedView.lookup` does."""
         try:
             owner = self._routes.owner(self, key)
-        except Exception:  # no such key: any worker says why
+        except Exception:  # an invalid key: any worker raises the error
             owner = 0
         return self._views[owner].lookup(key, through)
 
     def lookup_many(self, keys: pa.Table, through: Through | None = None) -> tuple[pa.Table, Mask]:
-        """As `AttachedView.lookup_many`."""
+        """Look keys up at their owners, as `AttachedView.lookup_many` does."""
         try:
             whose = self._routes.owners(self, keys)
-        except Exception:  # no such keys, or of a definition that is not here yet: the server answers, or says why not
+        except Exception:  # invalid keys, or keys of a definition that is not here yet: the server answers them
             return self._views[0].missed(keys, through)
         missing = np.zeros(len(whose), np.bool_)
         found = []

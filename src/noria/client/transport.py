@@ -1,7 +1,7 @@
-"""How the Python API reaches a database: over HTTP here, in-process in `embedded.py`.
+"""Connects the Python API to a database: over HTTP here, in-process in `embedded.py`.
 
-Keeps true: a transport may be used by several threads; each has its own connection.  A request that fails before
-its answer began is sent again only if it was a read: a write may have been applied.
+Keeps true: several threads may use a transport; each has its own connection.  A request whose connection breaks is
+repeated only if it is a read: a write may have been applied.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.parameters import encoded
 
-TIMEOUT_S = 120  # of one request; bulk jobs send a line of progress long before
+TIMEOUT_S = 120  # of one request; the requests of bulk jobs have none
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one statement: rows as Arrow (None for a statement without rows) and what MySQL's OK packet says."""
+    """The answer to a statement: rows as Arrow (None for one without rows), and the fields of MySQL's OK packet."""
 
     rows: pa.Table | None = None
     affected: int = 0
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    place: str  # of the database: an address, a directory
+    place: str  # the database's address or directory
 
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer: ...
 
@@ -52,12 +52,12 @@ class Transport(Protocol):
     def lookup(self, view: str, keys: pa.Table) -> pa.Table: ...
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
-        """kind: tables or views."""
+        """Return the description of a table or view.  kind: tables or views."""
 
     def attachment(self) -> dict[str, Any]: ...
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
-        """Batches of a feed, each with its kind and watermark, without an end."""
+        """Yield batches of a feed, each with its kind and watermark, without an end."""
 
     def close(self) -> None: ...
 
@@ -70,8 +70,8 @@ def to_stream(table: pa.Table) -> pa.Buffer:
 
 
 class HttpTransport:
-    """A server's HTTP interface, `http[s]://[user:password@]host[:port]`.  A certificate is checked against the host's
-    authorities, or against those in the file that the environment's SSL_CERT_FILE names."""
+    """A server's HTTP interface, `http[s]://[user:password@]host[:port]`.  A certificate is checked against this host's
+    authorities, or against those in the file of the variable SSL_CERT_FILE."""
 
     def __init__(self, url: str):
         parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -88,7 +88,7 @@ class HttpTransport:
         self._local = threading.local()
         self._all: list[http.client.HTTPConnection] = []
 
-    # ------------------------------------------------------------ the API's questions
+    # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
         asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {})}
@@ -142,7 +142,7 @@ class HttpTransport:
             connection.close()
 
     def program(self) -> str:
-        """The running program as a text."""
+        """Return the running program as SQL text."""
         return self._request("GET", "/program", again=True).decode()
 
     def close(self) -> None:
@@ -150,15 +150,16 @@ class HttpTransport:
             connection.close()
 
     def load(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """The steps of a load.  Of a server on this host whose token this user can read, any of its files."""
+        """Run a load and yield its steps of progress.  It may name any file that the server can read, if the server is
+        on this host and this user can read its token."""
         return self._proven("/load", request)
 
     def loaded(self, name: str) -> str:
-        """What became of a load of this name: "under way", "done" or "nothing"."""
+        """Return the state of the load with this name: "under way", "done" or "nothing"."""
         return str(json.loads(self._request("GET", f"/loads/{quote(name, safe='')}", again=True))["state"])
 
     def export(self, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """The steps of an export; likewise."""
+        """Run an export and yield its steps; as for `load`, the token allows any path."""
         return self._proven("/export", request)
 
     def _proven(self, path: str, request: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
@@ -169,7 +170,7 @@ class HttpTransport:
 
     # ------------------------------------------------------------ HTTP
     def lines(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """The lines of JSON of a bulk job, as they come."""
+        """Run a bulk job and yield its lines of JSON as they arrive."""
         return self._lines(path, json.dumps(body).encode(), {})
 
     def _lines(self, path: str, body: bytes, headers: dict[str, str]) -> Generator[dict[str, Any], None, None]:
@@ -191,14 +192,14 @@ class HttpTransport:
         reused = getattr(self._local, "connection", None) is not None
         connection = self._connection()
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # by a refusal of the body, to be read
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server refused the body
                 connection.request(method, path, body, {**(headers or {}), **self._headers})
             response = connection.getresponse()
             raw = response.read()
         except (http.client.HTTPException, OSError) as e:
             connection.close()
             self._local.connection = None
-            if again and reused:  # the server closed a connection that was idle
+            if again and reused:  # the server may have closed the idle connection
                 return self._request(method, path, body, headers)
             hint = ": start one with `noria serve`, or give the address after `http=` in its ready line"
             raise ConnectionError(f"the server at {self.host}:{self.port} did not answer: {e}"
@@ -223,8 +224,8 @@ class HttpTransport:
 
 
 def read_token(path: str) -> bytes | None:
-    """The token of a server's data directory, if this user can read it.  The path is the server's word: no other file
-    than one of that name is looked at."""
+    """Return the token of a server's data directory, or None.  The path comes from the server, so only a file with the
+    token's name is opened."""
     if os.path.basename(path) != TOKEN_FILE:
         return None
     try:

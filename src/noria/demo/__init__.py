@@ -1,1 +1,1 @@
-"""`noria demo`: the paper's application from raw files to verified views, on this machine, in minutes."""
+"""`noria demo`: plays the paper's application on this machine, from raw files to verified views.  See `acts.py`."""

@@ -1,7 +1,8 @@
-"""The demo, act by act.  Each act is a function of the `Stage` that shows one thing and prints what it measured.
+"""The acts of the demo.  Each is a function of the `Stage`; it shows one feature and prints measurements.
 
-The story is a user's: a page whose query counts votes on plain tables, the view that keeps the count, readers and
-voters, a killed worker, a new view, little memory, a stream; in the end Spark recomputes every view.
+The acts (`ACTS`) follow a user.  A page's query counts votes on plain tables, then a view keeps the count.  Clients
+read and vote while memory is reduced, a worker is killed, a view is added and rows stream in.  In the end Spark
+recomputes every view.  Call `play`.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from noria.demo.screen import Screen, Stopwatch, megabytes
 from noria.demo.server import DemoFailed, Server
 
 WRITES = 0.05  # share of votes in the mix
-SHORT_SHARE = 0.6  # of --seconds, for the acts after the first mix
-HOT_STORIES = 500  # that everybody reads: in memory, also while the worker is down
-PAGE_VOTES = 15_000  # of the page's story at most: a query that reads more is not answered without a view
+SHORT_SHARE = 0.6  # of --seconds, for the shorter measurements
+HOT_STORIES = 500  # the most popular ones; they are in memory even while the worker is down
+PAGE_VOTES = 15_000  # at most, of the page's story: a query that reads more needs a view
 PAGE_READS = 200
-NEW_USER = 9_000_000  # who votes for the page: no other voter has this number
+NEW_USER = 9_000_000  # votes for the page; no other voter has this number
 AFTERWARDS_S = 1.0
-BACK_S = 60  # for a killed worker to be back
-LEAST_LIMIT = 2**20  # bytes; the server refuses less
-WORKER_SHARE = 0.9  # of a limit is the worker's, the rest is for replies that the front end keeps
-HOLD_SHARE = 0.6  # of what full states and views hold may stay under the small limit
+BACK_S = 60  # wait for the restart of a killed worker
+LEAST_LIMIT = 2**20  # bytes; the server refuses a smaller limit
+WORKER_SHARE = 0.9  # of the limit, for the worker; the rest is for the replies that the front end keeps
+HOLD_SHARE = 0.6  # of the bytes of all states, which the small limit allows
 
 TABLES = (
     "CREATE TABLE stories (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(100), url VARCHAR(120))",
@@ -55,7 +56,7 @@ KARMA = ("CREATE VIEW Karma AS SELECT author, SUM(vcount) AS karma FROM stories 
 
 @dataclass(frozen=True)
 class Options:
-    """seconds: of the mix.  directory: where everything goes.  server: more options of `noria serve`."""
+    """seconds: of the mix.  directory: for all files.  server: further options of `noria serve`."""
 
     size: Size
     seconds: float
@@ -66,7 +67,7 @@ class Options:
 
 @dataclass
 class Stage:
-    """What the acts share.  restored: the memory limit that the server started with, in bytes."""
+    """The objects that the acts share.  restored: the server's first memory limit, in bytes."""
 
     options: Options
     screen: Screen
@@ -80,13 +81,13 @@ class Stage:
         return self.mix
 
     def connection(self) -> Any:
-        """Over the MySQL protocol."""
+        """Connect over the MySQL protocol."""
         import pymysql
 
         return pymysql.connect(host="127.0.0.1", port=self.server.mysql_port, user="demo", autocommit=True)
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Rows of the last statement."""
+        """Run the statements, and return the rows of the last one."""
         connection = self.connection()
         with connection, connection.cursor() as cursor:
             for text in statements:
@@ -95,7 +96,7 @@ class Stage:
 
 
 def play(options: Options, screen: Screen) -> bool:
-    """All acts; does every view agree with Spark in the end?  Leaves no process behind."""
+    """Play all acts.  Returns whether every view agrees with Spark in the end.  Leaves no process behind."""
     options.directory.mkdir(parents=True, exist_ok=True)
     watch = Stopwatch()
     screen.section("Start a server: `noria serve`; Spark hosts its worker")
@@ -126,7 +127,7 @@ def play(options: Options, screen: Screen) -> bool:
 
 # ---------------------------------------------------------------- the acts
 def tables(stage: Stage) -> None:
-    """The paper's figure 2, without its views."""
+    """Create the tables of the paper's figure 2."""
     stage.screen.section("Tables: any MySQL client creates them")
     stage.sql(*TABLES)
     for text in TABLES:
@@ -134,7 +135,7 @@ def tables(stage: Stage) -> None:
 
 
 def raw_files(stage: Stage) -> None:
-    """Spark makes the data."""
+    """Let Spark generate the data."""
     size, raw = stage.options.size, stage.options.directory / "raw"
     stage.screen.section("Made-up files, as large as a news site's: Spark generates them")
     watch = Stopwatch()
@@ -148,7 +149,7 @@ def raw_files(stage: Stage) -> None:
 
 
 def load(stage: Stage) -> None:
-    """`noria load`, as the command does it."""
+    """Load the files, as the command `noria load` does."""
     stage.screen.section("Load the files: `noria load TABLE FILES`")
     for table, kind in (("stories", "csv"), ("users", "csv"), ("votes", "parquet")):
         files = [str(p) for p in generate.files(stage.options.directory / "raw", table)]
@@ -167,7 +168,7 @@ def load(stage: Stage) -> None:
 
 
 def page(stage: Stage) -> None:
-    """One page on plain tables, then by the view: the same row."""
+    """Read a page from plain tables, then by the view, and check that the rows are equal."""
     screen = stage.screen
     votes = votes_of_stories(stage.options.size)
     story = int(np.argmax(np.where(votes > PAGE_VOTES, 0, votes))) + 1
@@ -195,7 +196,7 @@ def page(stage: Stage) -> None:
 
 
 def _timed(cursor: Any, text: str) -> tuple[list[tuple[Any, ...]], float]:
-    """Rows, and milliseconds until all are here."""
+    """Run a statement.  Returns its rows, and the milliseconds until all were received."""
     watch = Stopwatch()
     cursor.execute(text)
     return list(cursor.fetchall()), watch.seconds() * 1000
@@ -209,7 +210,7 @@ def _check_page(plain: list[tuple[Any, ...]], first: list[tuple[Any, ...]], vote
 
 
 def mixed(stage: Stage) -> None:
-    """Reads and votes through real clients: of pages in memory, of others, and by popularity."""
+    """Measure clients: reads of pages in memory, first reads of others, then reads and votes by popularity."""
     options, screen = stage.options, stage.screen
     screen.section(f"Readers and voters: {options.clients} clients at once, each waits for its answer")
     with screen.working("starting clients"):
@@ -249,18 +250,18 @@ def mixed(stage: Stage) -> None:
 
 
 def _popular(stage: Stage) -> Ints:
-    """The stories that are read most."""
+    """Return the stories that are read most."""
     return np.argsort(votes_of_stories(stage.options.size))[::-1][:HOT_STORIES] + 1
 
 
 def _unread(stage: Stage, popular: Ints) -> list[Ints]:
-    """The other stories in a random order, dealt among the clients."""
+    """Return the other stories in random order, divided among the clients."""
     others = np.setdiff1d(np.arange(1, stage.options.size.stories + 1), popular)
     return np.array_split(stage.options.size.rng(7).permutation(others), stage.options.clients)
 
 
 def every_key(stage: Stage) -> None:
-    """What full state would take: every key is read."""
+    """Read every key, to compare the memory of partial and full states."""
     screen = stage.screen
     screen.section("Memory: only pages that were read are kept; now all are read once")
     partial = report.State.of(stage.server)
@@ -279,11 +280,11 @@ def _read_all(stage: Stage, view: str, keys: int) -> str:
 
 
 def small_memory(stage: Stage) -> None:
-    """Eviction, while the mix goes on."""
+    """Reduce the memory limit during the mix, and count evictions."""
     screen, server, mix = stage.screen, stage.server, stage.load
     screen.section("A smaller memory limit, set while serving: the least recently read pages are dropped")
     before = server.metrics()
-    # Strings that are in use stay: the limit is for them, a part of the states, and RocksDB's share beside.
+    # Strings in use cannot be evicted: the limit covers them, a part of the states, and RocksDB's share.
     strings, stored = before["worker_symbols"], before["worker_storage"]
     states = before["worker_memory"] - strings - stored
     limit = max(LEAST_LIMIT, round((strings + HOLD_SHARE * states) / (1 - STORE_SHARE) / WORKER_SHARE))
@@ -301,7 +302,7 @@ def small_memory(stage: Stage) -> None:
 
 
 def second_view(stage: Stage) -> None:
-    """A view more, while the mix goes on."""
+    """Add a view during the mix."""
     screen, mix = stage.screen, stage.load
     screen.section("Change the program while it serves: a view of each author's karma, from the same counts")
     mix.run(Profile(WRITES))
@@ -329,7 +330,7 @@ def second_view(stage: Stage) -> None:
 
 
 def worker_killed(stage: Stage) -> None:
-    """kill -9, and who notices."""
+    """Kill the worker by SIGKILL during reads and votes, and measure the outage."""
     screen, server, mix = stage.screen, stage.server, stage.load
     screen.section("Kill the worker (kill -9): pages in memory are served on, votes wait for the next worker")
     hot = _popular(stage)
@@ -342,7 +343,7 @@ def worker_killed(stage: Stage) -> None:
     os.kill(pid, signal.SIGKILL)
     with screen.working("waiting for the next worker"):
         up_s = _until_back(server, pid) - killed
-        time.sleep(AFTERWARDS_S)  # of load on the new worker
+        time.sleep(AFTERWARDS_S)  # load on the new worker
     samples, _ = mix.cut()
     mix.run(None)
     outage = report.Outage.of(samples, killed)
@@ -354,7 +355,7 @@ def worker_killed(stage: Stage) -> None:
 
 
 def _until_back(server: Server, killed_pid: int) -> float:
-    """When another worker serves, on the host's monotonic clock."""
+    """Wait until another worker serves.  Returns the time on the host's monotonic clock."""
     deadline = time.monotonic() + BACK_S
     while time.monotonic() < deadline:
         health = server.health()
@@ -365,7 +366,7 @@ def _until_back(server: Server, killed_pid: int) -> float:
 
 
 def streamed(stage: Stage) -> None:
-    """Rows from Spark in, a view's changes out."""
+    """Write votes by a Spark stream, and follow a feed of a query's changes."""
     screen, options, size = stage.screen, stage.options, stage.options.size
     screen.section("A stream: Spark writes votes, a feed tells each change of a query's rows")
     popular = (f"SELECT id, title, vcount FROM StoriesWithVC WHERE vcount > "
@@ -390,7 +391,7 @@ def streamed(stage: Stage) -> None:
 
 
 def verify(stage: Stage) -> bool:
-    """Both lowerings against each other."""
+    """Compare every view with Spark's recomputation.  Returns whether all agree."""
     screen = stage.screen
     screen.section("Check everything: `noria verify`, Spark recomputes every view from the tables and compares")
     with screen.working("reading every key, and votes on top"):
@@ -407,7 +408,7 @@ def verify(stage: Stage) -> bool:
             if "view" not in step:
                 tell(step.get("done", 0), step.get("total", 0), str(step.get("step", "")))
                 continue
-            if step["agrees"] is None:  # nothing was there to compare
+            if step["agrees"] is None:  # the view had no rows to compare
                 continue
             compared += 1
             agreed = agreed and step["agrees"]

@@ -1,12 +1,13 @@
-"""One client process: a MySQL connection that reads and votes, one statement after the other, and times each.
+"""A client process of the demo: on one MySQL connection it reads and votes, and measures each statement.
 
-    demo ── Setup, then Profile (what to do from now on; None: rest), Cut (hand over what was measured) ──► client
-    demo ◄── READY, then Samples for each Cut ────────────────────────────────────────────────────────────── client
+    demo ── Setup, then Profile (what to do from now on; None: rest), Cut (send the measurements) ──► client
+    demo ◄── READY, then Samples for each Cut ─────────────────────────────────────────────────────── client
 
-Half of the clients are PyMySQL with text statements, half mysql-connector with statements prepared on the server.
+Half of the clients use PyMySQL with text statements.  The others use mysql-connector with server-side prepared
+statements.
 
-Keeps true: every statement is whole (rows fetched) when its time is taken; the first error ends the client, and
-the demo hears of it.
+Keeps true: the time of a statement includes fetching all its rows.  The first error ends the client, and is sent to the
+demo.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from noria.demo.lobsters import Ints, Size, votes_of_stories
 READ = "SELECT id, author, title, url, vcount FROM StoriesWithVC WHERE id = {0}"
 VOTE = "INSERT INTO votes (user, story_id) VALUES ({0}, {0})"
 READY = "ready"
-USERS_EACH = 10_000_000  # voters of one client: nobody votes twice for a story, also not across clients
-LOOK_EVERY = 16  # statements between two looks for messages
+USERS_EACH = 10_000_000  # voters of one client: no user votes twice for a story, even across clients
+LOOK_EVERY = 16  # statements between two checks for messages
 DRAWN = 4096  # stories drawn at a time
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Setup:
-    """number: from 0, among the clients of this server."""
+    """The first message to a client.  number: its number among the clients of this server, from 0."""
 
     port: int
     number: int
@@ -47,8 +48,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Profile:
-    """writes: share of votes among the statements.  stories: only these, None for all; by popularity, or each `once` in
-    this order, and then the client rests."""
+    """What a client does.  `writes`: the share of votes among the statements.  `stories`: only these, None for all.
+    They are drawn by popularity.  With `once`, each is used once, in this order, and then the client rests."""
 
     writes: float
     stories: Ints | None = None
@@ -57,12 +58,12 @@ class Profile:
 
 @dataclass(frozen=True)
 class Cut:
-    """Hand over what was measured since the last one."""
+    """Requests the measurements since the last `Cut`; answered by `Samples`."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """One entry a statement.  starts: seconds of the host's monotonic clock; took: seconds."""
+    """Measurements, one for each statement.  starts: seconds of the host's monotonic clock.  took: seconds."""
 
     writes: npt.NDArray[np.int8]
     starts: Floats
@@ -96,7 +97,7 @@ class Library(Protocol):
 
 
 class PyMySql:
-    """Text statements."""
+    """PyMySQL, with text statements."""
 
     name = "PyMySQL, text"
 
@@ -116,14 +117,14 @@ class PyMySql:
 
 
 class Connector:
-    """Statements prepared on the server."""
+    """mysql-connector, with statements that are prepared on the server."""
 
     name = "mysql-connector, prepared"
 
     def __init__(self, port: int):
         import mysql.connector
 
-        # Kept: its cursors hold it weakly.
+        # The attribute keeps the connection alive: its cursors hold it only weakly.
         self._connection = mysql.connector.connect(host="127.0.0.1", port=port, user="demo", autocommit=True)
         self._reads, self._votes = (self._connection.cursor(prepared=True) for _ in range(2))
         self._read, self._vote = READ.format("?"), VOTE.format("?")
@@ -142,7 +143,7 @@ LIBRARIES = (PyMySql, Connector)
 # ---------------------------------------------------------------- the process
 @dataclass
 class Draws:
-    """Stories by popularity, some thousands at a time."""
+    """Draws stories by popularity, DRAWN at a time."""
 
     rng: np.random.Generator
     votes: Ints
@@ -159,7 +160,7 @@ class Draws:
         self._ready.clear()
 
     def next(self) -> int | None:
-        """None: each was drawn once."""
+        """Return the next story, or None if each was used once."""
         if not self._ready:
             if self._once:
                 return None
@@ -183,7 +184,7 @@ class Client:
         self._writes, self._starts, self._took = array("b"), array("d"), array("d")
 
     def run(self) -> None:
-        """Until the demo hangs up."""
+        """Obey messages and run statements until the demo closes the pipe, or a statement fails."""
         say(self._pipe, READY)
         while True:
             while self._profile is None or self._pipe.poll():
@@ -228,7 +229,7 @@ class Client:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when its clients end
     pipe = Connection(int(sys.argv[1]))
-    with contextlib.suppress(EOFError, ConnectionError):  # the demo hung up
+    with contextlib.suppress(EOFError, ConnectionError):  # the demo closed the pipe
         Client(pipe, heard(pipe)).run()
 
 

@@ -1,8 +1,7 @@
-"""Spark writes the raw files that the demo loads: stories and users as CSV, votes as Parquet.
+"""Writes the raw files that the demo loads, by Spark: stories and users as CSV, votes as Parquet.
 
-A job of a batch-only Spark driver (`control/processes/supervisor.py`), a process of its own that ends with the job:
-the server has no business with made-up data.  Each task draws its slice from the seed alone, so nothing but the size
-travels to it.
+It is a job of a batch-only Spark driver of the demo (`control/processes/supervisor.py`), not of the server.  The driver
+ends with the job.  Each task draws its slice from the seed, so it receives only the size.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from noria.spark.jobs.progress import Progress, quiet, stages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A JVM that lives for seconds should not optimise for hours: measured, 11 s of processor time instead of 18.
+# Cheaper compilation for a JVM that lives only for seconds: it needed 11 s of processor time instead of 18.
 QUICK_JVM = "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-PARTS = 4  # slices of each table, a task each
-CSV = {"header": "true", "quote": '"', "escape": '"'}  # quotes within quotes are doubled, as RFC 4180 has them
+PARTS = 4  # slices of each table, one for each task
+CSV = {"header": "true", "quote": '"', "escape": '"'}  # quotes within quotes are doubled, as in RFC 4180
 
 Batches = Iterator[pa.RecordBatch]
 Make = Callable[[int], pa.RecordBatch]
 
 
 def run(size: Size, directory: Path, log: Path, progress: Progress) -> None:
-    """Write the files below `directory`: one directory a table.  Blocks; leaves no process behind."""
+    """Write the files below `directory`, in one directory for each table.  Blocks, and leaves no process behind."""
     asyncio.run(_run(size, directory, log, progress))
 
 
 def files(directory: Path, table: str) -> list[Path]:
-    """What Spark wrote for a table."""
+    """Return the files that Spark wrote for a table."""
     return sorted((directory / table).glob("part-*"))
 
 
 async def _run(size: Size, directory: Path, log: Path, progress: Progress) -> None:
-    # Raw files are this machine's: whatever cluster the server uses, a local session makes them.
+    # A local session makes the files on this machine, even if the server uses a cluster.
     settings = SparkSettings("local[2]", workers=0, scratch_dir=directory / ".spark", app_name="noria-demo",
                              conf=(("spark.driver.extraJavaOptions", QUICK_JVM),))
     supervisor = Supervisor(settings, log_path=log)
@@ -58,7 +57,7 @@ async def _run(size: Size, directory: Path, log: Path, progress: Progress) -> No
 
 
 def generate(spark: SparkSession, progress: Progress = quiet, *, amounts: dict[str, int], directory: str) -> None:
-    """The job itself.  amounts: the fields of a `Size`."""
+    """The job.  amounts: the fields of a `Size`."""
     size = Size(**amounts)
     with stages(spark, progress, "generating"):
         _made(spark, _Stories(size), "id int, author int, title string, url string").write.csv(
@@ -68,7 +67,7 @@ def generate(spark: SparkSession, progress: Progress = quiet, *, amounts: dict[s
 
 
 def _made(spark: SparkSession, make: Make, schema: str) -> DataFrame:
-    """The slices of a table, each in a task of its own."""
+    """Return the rows of a table; one task makes each slice."""
 
     def slices(numbers: Batches) -> Batches:
         for batch in numbers:
@@ -79,13 +78,13 @@ def _made(spark: SparkSession, make: Make, schema: str) -> DataFrame:
 
 
 class _Slice:
-    """Rows of one table, slice by slice."""
+    """Makes the rows of one table, a slice at a time."""
 
     def __init__(self, size: Size):
         self._size = size
 
     def _range(self, rows: int, part: int) -> tuple[Any, int]:
-        """The ids of a slice, and the first."""
+        """Return the ids of a slice, and the first one."""
         first, end = (rows * p // PARTS + 1 for p in (part, part + 1))
         return np.arange(first, end, dtype=np.int32), first
 

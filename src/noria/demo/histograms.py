@@ -1,7 +1,7 @@
-"""How votes spread over stories and over users in Lobsters' production: (least votes of the bin, how many have so).
+"""Histograms of votes for each story and by each user in Lobsters' production: (least votes of the bin, its count).
 
-These are the histograms that the paper's load was drawn from (section 8.1): 40,650 stories and 5,797 users.  A
-bin holds the counts from its least up to the width beyond it; where bins are missing nobody was counted.
+The paper's load was drawn from these histograms (section 8.1): 40,650 stories and 5,797 users.  A bin has the numbers
+of votes from its least to its least plus the width, exclusive.  A missing bin is empty.
 """
 
 from __future__ import annotations

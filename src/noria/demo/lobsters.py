@@ -1,14 +1,13 @@
-"""Who voted for what: stories, users and votes with the skew of Lobsters' production histograms.
+"""Generates stories, users and votes with the skew of Lobsters' production histograms.
 
     votes of a story ─ a bin drawn by its count, a number drawn evenly within the bin ─┐ scaled to the same total,
     votes of a user  ─ likewise ─────────────────────────────────────────────────────┘ largest remainders up
     votes            ─ a random matching of the two: every story and every user gets exactly its number
 
-A production story has 15 votes on average and this load 50 (2,000,000 over 40,000), so all counts are stretched
-by one factor: ratios between stories, hence the skew, stay.
+A production story has 15 votes on average, and a story of this load has 50 (2,000,000 for 40,000 stories).  So all
+counts are multiplied by one factor, which keeps the ratios between stories and so the skew.
 
-Keeps true: the same `Size` gives the same votes, in whatever process and in whatever slices they are made; nobody
-votes twice for one story.
+Keeps true: the same `Size` and number of slices give the same votes in every process.  No user votes twice for a story.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import numpy.typing as npt
 from noria.demo.histograms import STORY_BIN_WIDTH, USER_BIN_WIDTH, VOTES_PER_STORY, VOTES_PER_USER, Bins
 
 Ints = npt.NDArray[np.int64]
-REPAIRS = 60  # rounds of exchanging users until no vote is there twice; about 18 are needed
+REPAIRS = 60  # at most, rounds of exchanging users until no vote repeats; about 18 are needed
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much to make.  seed: of everything that is drawn."""
+    """The amounts to generate.  seed: for all random numbers.  Raises ValueError for impossible amounts."""
 
     stories: int = 40_000
     users: int = 9_200
@@ -50,27 +49,27 @@ class Size:
 # ---------------------------------------------------------------- how many votes each
 @lru_cache(maxsize=2)
 def votes_of_stories(size: Size) -> Ints:
-    """Number of votes by story id - 1.  Also how popular a story is with readers."""
+    """Return the number of votes by story id - 1.  It is also the popularity of a story with readers."""
     raw = draw(VOTES_PER_STORY, STORY_BIN_WIDTH, size.stories, size.rng(1))
     return scaled(raw, size.votes, size.users // 2)
 
 
 @lru_cache(maxsize=2)
 def votes_of_users(size: Size) -> Ints:
-    """Number of votes by user id - 1."""
+    """Return the number of votes by user id - 1."""
     raw = draw(VOTES_PER_USER, USER_BIN_WIDTH, size.users, size.rng(2))
     return scaled(raw, size.votes, size.stories // 2)
 
 
 def draw(bins: Bins, width: int, n: int, rng: np.random.Generator) -> Ints:
-    """n counts, distributed as the histogram has them, even within a bin."""
+    """Draw n counts, distributed like the histogram, and evenly within a bin."""
     least, times = np.array(bins).T
     chosen = rng.choice(least, size=n, p=times / times.sum())
     return np.asarray(chosen + rng.integers(0, width, n), np.int64)
 
 
 def scaled(raw: Ints, total: int, most: int) -> Ints:
-    """`raw` stretched to sum up to `total`, none beyond `most`: what is cut off goes to the others in proportion."""
+    """Scale `raw` to the sum `total`, with no element above `most`.  The others share the excess in proportion."""
     share = np.zeros(len(raw))
     open_ = np.ones(len(raw), np.bool_)
     while True:
@@ -94,12 +93,12 @@ class Votes:
 
 
 def votes(size: Size, part: int, parts: int) -> Votes:
-    """One of the slices that together are all votes: those for a contiguous range of stories, in random order."""
+    """Return a slice of all votes: those for a contiguous range of stories, in random order."""
     bounds = np.linspace(0, size.stories, parts + 1).astype(np.int64)
     per_story = votes_of_stories(size)
     sums = [int(per_story[a:b].sum()) for a, b in pairwise(bounds)]
     left = votes_of_users(size).copy()
-    for p in range(part + 1):  # every slice deals its hand from what the ones before it left
+    for p in range(part + 1):  # a slice draws from the votes that earlier slices left
         hand = size.rng(3, p).multivariate_hypergeometric(left, sums[p], method="marginals")
         left -= hand
     own = np.arange(bounds[part], bounds[part + 1])
@@ -109,8 +108,8 @@ def votes(size: Size, part: int, parts: int) -> Votes:
 
 
 def matched(stories: Ints, users: Ints, rng: np.random.Generator) -> Votes:
-    """A random pairing without repetition.  Pairs that are there twice exchange their users with others, so the
-    counts stay; should that not end, as it may among very few, what repeats is left out."""
+    """Pair stories and users at random without repetition.  Repeated pairs exchange their users with others, which
+    keeps all counts.  If some still repeat after REPAIRS rounds, as may happen with few pairs, they are dropped."""
     stories, users = rng.permutation(stories), rng.permutation(users)
     for _ in range(REPAIRS):
         again = repeated(stories, users)
@@ -125,7 +124,7 @@ def matched(stories: Ints, users: Ints, rng: np.random.Generator) -> Votes:
 
 
 def repeated(stories: Ints, users: Ints) -> Ints:
-    """Positions of pairs that stand elsewhere too: all of a kind but one."""
+    """Return the positions of repeated pairs, without one of each."""
     pairs = (stories << 32) | users
     order = np.argsort(pairs)
     ordered = pairs[order]
@@ -142,7 +141,7 @@ _SITES = ("example.com", "example.org", "example.net", "blog.example.com", "pape
 
 
 def titles(first: int, n: int, rng: np.random.Generator) -> list[str]:
-    """Titles of n stories, with the commas and quotes that make CSV interesting."""
+    """Return the titles of n stories, with commas and quotes, which test CSV."""
     parts = [rng.choice(np.array(words), n) for words in (_OPENINGS, _SUBJECTS, _ENDINGS)]
     return [f"{a} {b} {c} ({first + i})" for i, (a, b, c) in enumerate(zip(*parts, strict=True))]
 
@@ -152,6 +151,6 @@ def urls(first: int, n: int, rng: np.random.Generator) -> list[str]:
 
 
 def authors(size: Size, n: int, rng: np.random.Generator) -> Ints:
-    """Who votes much writes much."""
+    """Draw the authors of n stories in proportion to the users' votes."""
     weights = votes_of_users(size) / size.votes
     return np.asarray(rng.choice(np.arange(1, size.users + 1), n, p=weights), np.int64)

@@ -1,4 +1,4 @@
-"""The load: client processes side by side, told together what to do, and what they measured as figures."""
+"""Runs the load: starts client processes, sends all of them what to do, and computes figures of their measurements."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from noria.demo.lobsters import Size
 from noria.demo.server import DemoFailed, end_with_parent
 from noria.spark.hosting.session import import_path
 
-ANSWER_S = 60  # of a client that waits for a worker to come up again
+ANSWER_S = 60  # of a client, which may wait for a worker's restart
 PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Latencies: milliseconds at 50, 95 and 99 %; none when there was no such statement."""
+    """Rates and latencies.  Latencies are milliseconds at 50, 95 and 99 %, and empty if no such statement ran."""
 
     reads_s: float
     writes_s: float
@@ -44,8 +44,8 @@ def _tail(took: Floats) -> tuple[float, ...]:
 
 
 class Mix:
-    """`clients` processes; a context manager that ends them.  first: how many this server has had before, since
-    nobody votes twice."""
+    """The client processes; as a context manager, it ends them.  first: the number of clients that this server had
+    before, so that no user votes twice."""
 
     def __init__(self, port: int, size: Size, clients: int = 4, first: int = 0):
         self._pipes: list[Connection] = []
@@ -80,14 +80,14 @@ class Mix:
         return len(self._pipes)
 
     def run(self, *profiles: Profile | None) -> None:
-        """From now on: the same for all clients, or one for each."""
+        """Set what the clients do from now on: one profile for all, or one for each."""
         each: Sequence[Profile | None] = profiles if len(profiles) > 1 else profiles * len(self._pipes)
         for pipe, profile in zip(self._pipes, each, strict=True):
             self._tell(pipe, profile)
         self._since = time.monotonic()
 
     def cut(self) -> tuple[Samples, float]:
-        """What was measured since `run` or the last cut, and for how many seconds; the load goes on."""
+        """Return the measurements since `run` or the last cut, and their seconds.  The load continues."""
         until = time.monotonic()
         for pipe in self._pipes:
             self._tell(pipe, Cut())
@@ -96,7 +96,7 @@ class Mix:
         return Samples.joined(parts), seconds
 
     def measured(self, seconds: float) -> Figures:
-        """Let it run for some seconds."""
+        """Return the figures of the next `seconds`."""
         self.cut()
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -104,7 +104,8 @@ class Mix:
         return Figures.of(*self.cut())
 
     def whole(self, seconds: float) -> Figures:
-        """As `measured`, from `run` on; rates are of the time until the last statement began, for clients may rest."""
+        """Wait, and return the figures since `run`.  Rates are of the time from the first statement to the end of the
+        last one, because the clients may rest afterwards."""
         time.sleep(seconds)
         samples, took = self.cut()
         began = float(samples.starts.min(initial=np.inf))
@@ -114,7 +115,7 @@ class Mix:
         try:
             say(pipe, message)
         except ConnectionError:
-            self._received(pipe)  # why it has ended
+            self._received(pipe)  # raises the reason of its end
             raise
 
     def _samples(self, pipe: Connection) -> Samples:

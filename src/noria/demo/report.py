@@ -1,4 +1,4 @@
-"""Measurements as the lines that the demo prints."""
+"""Formats measurements as the lines and tables that the demo prints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show(screen: Screen, rows: Sequence[Sequence[str]]) -> None:
 
 
 def hits(screen: Screen, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-    """How many reads were answered from memory, since `before`."""
+    """Print the share of reads that were answered from memory between two reads of the metrics."""
     reads, kept, found, asked = (after[n] - before[n] for n in (
         "reads_total", "cached_replies_total", "view_hits_total", "upqueries_total"))
     screen.say(f"{100 * (kept + found) / max(1, reads):.1f} % of {reads:,.0f} reads found their page in memory; "
@@ -38,7 +38,7 @@ def hits(screen: Screen, before: Mapping[str, float], after: Mapping[str, float]
 # ---------------------------------------------------------------- state
 @dataclass(frozen=True)
 class State:
-    """What is kept in memory at a moment: bytes by node, of the strings, of all; rows of the node that has most."""
+    """The memory of the worker at a moment: bytes by node, of the strings, and in total; rows of the largest node."""
 
     nodes: dict[str, int]
     strings: int
@@ -54,7 +54,7 @@ class State:
 
 
 def sizes(screen: Screen, partial: State, full: State) -> None:
-    """State after the mix against state that has every key."""
+    """Print the sizes of states after the mix beside those with every key."""
     rows = [[name[:40], megabytes(partial.nodes.get(name, 0)), megabytes(full.nodes[name])] for name in full.nodes]
     rows.append(["strings, each once", megabytes(partial.strings), megabytes(full.strings)])
     rows.append(["all", megabytes(partial.total), megabytes(full.total)])
@@ -64,7 +64,7 @@ def sizes(screen: Screen, partial: State, full: State) -> None:
 # ---------------------------------------------------------------- a killed worker
 @dataclass(frozen=True)
 class Outage:
-    """What clients saw from the kill until the vote that was under way had its answer."""
+    """The clients' measurements between the kill and the answer to the vote that was running."""
 
     reads: int
     reads_s: float

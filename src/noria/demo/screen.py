@@ -1,6 +1,6 @@
-"""What the demo prints: numbered sections of short lines and small tables, in a terminal and in a log alike.
+"""Prints the demo's output: numbered sections with short lines and small tables.
 
-Keeps true: nothing that moves is written where nobody can see it move; a log has the results only.
+Keeps true: moving lines are shown only in a terminal.  A log has only the results.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-LOG_WIDTH = 110  # where there is no terminal to ask
+LOG_WIDTH = 110  # columns, without a terminal
 
-Tell = Callable[[int, int, str], None]  # done, of how many (0: nobody knows), what
+Tell = Callable[[int, int, str], None]  # progress: done, total (0: unknown), step
 
 
 class Screen:
@@ -40,7 +40,7 @@ class Screen:
         self.say(text, "bold red")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Text in the first column, figures in the others."""
+        """Print a table, with text in the first column and figures in the others."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
         for i, name in enumerate(header):
             table.add_column(name, justify="right" if i else "left", no_wrap=True)
@@ -54,7 +54,7 @@ class Screen:
 
     @contextmanager
     def working(self, what: str) -> Iterator[Tell]:
-        """A moving line with a bar while the block runs; gone afterwards."""
+        """Show a moving line with a bar while the block runs."""
         columns = (TextColumn("  "), SpinnerColumn(), TextColumn("{task.description}"), BarColumn(),
                    TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True,

@@ -1,6 +1,6 @@
-"""`noria serve` as a child process, and what the demo asks it over HTTP.
+"""Runs `noria serve` as a child process, and sends it the demo's HTTP requests.
 
-Keeps true: the server ends with the demo, however the demo ends.
+Keeps true: the server ends when the demo ends for any reason.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from noria.spark.hosting.session import import_path
 READY_S = 300  # a first start compiles the kernels, on a busy machine
 STOP_S = 60
 ANSWER_S = 60
-LOOK_S = 0.2  # how often the log is looked at while the server starts
+LOOK_S = 0.2  # between two reads of the log while the server starts
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on: what happened, and where to look."""
+    """The demo cannot continue.  The message says what happened, and where to look."""
 
 
 def end_with_parent(number: int) -> Any:
-    """For a child before it execs: the kernel sends it this signal when the demo dies."""
+    """Return a `preexec_fn`: with it, Linux sends the child this signal when the demo dies."""
     return lambda: _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 class Server:
-    """A running server; a context manager that stops it."""
+    """A running server; as a context manager, it stops the server."""
 
     def __init__(self, data_dir: Path, log: Path, options: list[str]):
         self.log = log
         command = [sys.executable, "-m", "noria", "serve", "--data-dir", str(data_dir), "--mysql-port", "0",
                    "--http-port", "0", *options]
         with log.open("ab") as out:
-            # A session of its own: an interrupt at the terminal is the demo's, which then stops the server.
+            # In its own session, an interrupt at the terminal reaches only the demo, which then stops the server.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out, text=True,
                 start_new_session=True, preexec_fn=end_with_parent(signal.SIGTERM),
@@ -56,7 +56,7 @@ class Server:
         self.mysql_port, self.url = 0, ""
 
     def await_ready(self) -> Iterator[str]:
-        """Yields what the server is about, until it serves."""
+        """Yield the server's present step until it serves.  Raises DemoFailed after READY_S."""
         assert self.process.stdout is not None
         until = time.monotonic() + READY_S
         while not select.select([self.process.stdout], [], [], LOOK_S)[0]:
@@ -92,7 +92,7 @@ class Server:
                 self.process.kill()
                 self.process.wait()
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ requests
     def health(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._ask("/health"))
         return found
@@ -102,7 +102,7 @@ class Server:
         return found
 
     def metrics(self) -> dict[str, float]:
-        """By name, without the prefix."""
+        """Return the server's metrics by name, without the prefix `noria_`."""
         lines = re.findall(r"^noria_(\w+) (\S+)$", self._ask("/metrics"), re.MULTILINE)
         return {name: float(value) for name, value in lines}
 
@@ -110,7 +110,7 @@ class Server:
         self._ask("/limit", {"memory_limit": str(nbytes)})
 
     def job(self, path: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The steps of a bulk job."""
+        """Run a bulk job and yield its steps."""
         transport = HttpTransport(self.url)
         return transport.load(request) if path == "/load" else transport.lines(path, request)
 

@@ -1,6 +1,6 @@
-"""A Spark stream of votes into the running server, batch after batch, while somebody follows a feed.
+"""Runs a Spark stream of votes into the running server, while a client follows a feed.
 
-As the raw files, the stream is a job of a batch-only Spark driver of its own: to the server it is anybody's Spark.
+The stream is a job of the demo's own batch-only Spark driver, as in `generate.py`.  For the server it is a client.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 BATCHES, BATCH_VOTES = 6, 2_000
 GOLDEN = 0.6180339887  # its multiples spread evenly over stories
-LAST_S = 30  # for the last change to be told
-STREAM_S = 180  # for a stream on a busy machine
+LAST_S = 30  # wait for the last change of the feed
+STREAM_S = 180  # wait for the stream on a busy machine
 FEED = "popular"
 
 
 def run(size: Size, url: str, directory: Path, log: Path, progress: Progress) -> int:
-    """Votes that came in.  Blocks; leaves no process behind."""
+    """Run the stream, and return the number of its votes.  Blocks, and leaves no process behind."""
     return asyncio.run(_run(size, url, directory, log, progress))
 
 
@@ -50,7 +50,7 @@ async def _run(size: Size, url: str, directory: Path, log: Path, progress: Progr
 
 def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stories: int, url: str, checkpoint: str
            ) -> int:
-    """The job itself: votes of users that nobody was yet, so no vote is there twice."""
+    """The job.  Its votes are those of new users, so no vote exists yet."""
     from noria.spark.source import register
 
     register(spark)
@@ -72,7 +72,7 @@ def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stori
 
 
 class Follower:
-    """Follows the feed in a thread, and adds up what it is told.  late: of each tick, seconds from its commit on."""
+    """Follows the feed in a thread, and sums its changes.  late: for each tick, the seconds since its commit."""
 
     def __init__(self, url: str):
         self._url = url
@@ -80,10 +80,10 @@ class Follower:
         self.changes, self.late = 0, list[float]()
         self.failed: Exception | None = None
         self._begun = threading.Event()
-        self._lock = threading.Lock()  # of `rows`, which the thread changes
+        self._lock = threading.Lock()  # for `rows`, which the thread changes
 
     def start(self) -> int:
-        """How many rows there were."""
+        """Start the thread, and return the number of the feed's first rows."""
         threading.Thread(target=self._run, daemon=True).start()
         self._begun.wait(STREAM_S)
         return len(self.rows)
@@ -110,8 +110,8 @@ class Follower:
                 self.late.append(time.time() - some.batch.column("_time")[-1].as_py().timestamp())
 
     def has(self, rows: Callable[[], Sequence[tuple[Any, ...]]]) -> bool:
-        """Does what was told come to the rows that there are?  What is on its way is waited for, also the last batch of
-        a stream that was stopped meanwhile."""
+        """Whether the sum of the feed's changes becomes equal to these rows within LAST_S.  It reads the rows again and
+        again, because the stopped stream's last batch may still be written."""
         ends, moment = time.monotonic() + LAST_S, threading.Event()
         while self._sum() != Counter(rows()):
             if self.failed is not None or time.monotonic() > ends:

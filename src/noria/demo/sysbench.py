@@ -1,4 +1,4 @@
-"""The same mix from sysbench, where it is installed: a client in C, so that the server is what is measured."""
+"""Runs the same mix with sysbench, if installed: a client in C costs little, so the server is measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noria.demo.clients import READ, VOTE
 from noria.demo.lobsters import Size, votes_of_stories
 from noria.demo.server import DemoFailed
 
-DRAWN = 100_000  # stories, from which the threads draw
+DRAWN = 100_000  # stories in the file from which the threads draw
 FIRST_USER = 1_000_000_000  # above all voters of the Python clients
 USERS_A_RUN = 100_000_000
 SCRIPT = """
@@ -58,8 +58,8 @@ def installed() -> bool:
 
 def run(port: int, size: Size, seconds: float, connections: int, writes: int, directory: Path, again: int = 0
         ) -> Rate:
-    """One run; `directory` takes the script and the stories to draw from.  again: how many runs there were before
-    on this server, since nobody votes twice."""
+    """Run sysbench once.  Raises DemoFailed.  directory: for the script and the file of stories.  again: the number of
+    earlier runs on this server, so that no user votes twice."""
     script, stories = directory / "mix.lua", directory / "stories.txt"
     script.write_text(SCRIPT.format(read=READ.format("?"), vote=VOTE.format("?"),
                                     first_user=FIRST_USER + again * USERS_A_RUN))

@@ -1,4 +1,4 @@
-"""Feeds: the changes of a query's rows, kept on disk in their order, for whoever keeps something else fresh with them.
+"""Feeds: the changes of a query's rows, kept on disk in order, for programs that keep other data up to date.
 
-`layout.py` is the file, `writer.py` its worker's side, `reader.py` that of everybody else.
+`layout.py` describes the file.  Its worker uses `writer.py`, and all readers use `reader.py`.
 """

@@ -1,16 +1,15 @@
-"""A feed on disk: one SQLite file, written by its worker, read by any process of the host.
+"""The format of a feed on disk: one SQLite file, which its worker writes and any process of the host reads.
 
-    about     one row: the incarnation, what the columns are, which life of the worker writes
-    content   the rows as they are: `published` times in what the log tells, `kept` times by the writer of `life`
-    log       the changes: n, a signed weight, the row
-    ticks     where a tick ends in the log, and when that was, in microseconds since 1970
+    about     one row: the incarnation, the columns' types, the number of the writer's life, the feed's name
+    content   rows with two multiplicities: `published` as of the log, `kept` in the state of the writer of `life`
+    log       the changes: number n, signed weight, row
+    ticks     the n at which each tick ends in the log, and its time in microseconds since 1970
 
-A *watermark* is `incarnation.n`, of a tick.  Keeps true: what the ticks up to a watermark tell, from nothing on, is
-what `content` had published then; a row of the log behind the last tick has been told to nobody; numbers never come
-again.
+A *watermark* is `incarnation.n`, where n ends a tick.  Keeps true: the rows as of a watermark, with the later changes
+up to another one, are the rows as of that one.  No reader sees log rows behind the last tick.  No number is used twice.
 
-A value is its code, as in the data-flow (`core/values.py`), but for texts: the text itself, with 0 for NULL and 1 for
-one whose evaluation failed.
+A value is its code, as in the data-flow (`core/values.py`).  A text is itself, with 0 for NULL and 1 for an evaluation
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Row = tuple[int | str, ...]
 
 
 class Watermark(NamedTuple):
-    """A moment of a feed."""
+    """A position in a feed at the end of a tick."""
 
     incarnation: str
     n: int
@@ -39,24 +38,24 @@ class Watermark(NamedTuple):
 
 
 def watermark(text: str) -> Watermark | None:
-    """None where the text is none."""
+    """Parse a watermark; None if the text is none."""
     incarnation, _, n = text.rpartition(".")
     fits = len(incarnation) == 16 and incarnation.isalnum() and n.isascii() and n.isdigit() and len(n) < 19
     return Watermark(incarnation, int(n)) if fits else None
 
 
 def feed_path(directory: Path, name: str) -> Path:
-    """The file of the feed of this name (folded)."""
+    """Return the path of the feed with this folded name."""
     return directory / f"{sha256(name.encode()).hexdigest()[:32]}.feed"
 
 
 def told_types(fields: Sequence[Field]) -> str:
-    """What the columns are, such that a file of other ones is told."""
+    """Return a text of the columns' names and types, by which a file with other columns is recognised."""
     return f"{FORMAT} {[(f.name, f.type) for f in fields]!r}"
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Statements by hand: no transaction begins by itself."""
+    """Open the file without implicit transactions: the caller begins and commits them."""
     return sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
 
 
@@ -65,7 +64,7 @@ def columns(width: int) -> str:
 
 
 def made(db: sqlite3.Connection, width: int) -> None:
-    """The tables of a new file."""
+    """Create the tables of a new file."""
     named = columns(width)
     db.execute("CREATE TABLE about (incarnation TEXT, fields TEXT, life INTEGER, name TEXT)")
     db.execute(f"CREATE TABLE content ({named}, published INTEGER, kept INTEGER, life INTEGER, "

@@ -1,9 +1,9 @@
-"""What a feed tells: changes between two watermarks, and all rows as of one.
+"""Reads a feed: the changes between two watermarks, or all rows as of one.
 
-A read is one transaction of SQLite: it sees the feed at one moment, however long it takes, and keeps its worker from
-nothing.  What it tells has been synced: no loss of power takes it back.
+A read is one SQLite transaction.  It sees the feed at one moment, however long it takes, and never delays the worker.
+The file is synced before its rows are returned, so a power failure cannot undo them.
 
-Keeps true: `rows(at)` is what all changes up to `at` sum up to, whatever came since.
+Keeps true: `rows(at)` is the sum of all changes up to `at`, whatever changed since.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from noria.core.values import arrow_type, bytes_of, to_arrow
 from noria.feeds.layout import Row, Watermark, columns, connect, told_types
 
 SIGN, WATERMARK, TIME = "_sign", "_watermark", "_time"
-CHECKPOINT_BYTES = 4 * 2**20  # of the log of pages: who reads brings them to their places
+CHECKPOINT_BYTES = 4 * 2**20  # of SQLite's WAL: a reader then checkpoints it
 
 
 @dataclass(frozen=True)
 class State:
-    """What a feed can tell: changes after `oldest`, up to `newest`."""
+    """The range of a feed: it has the changes after `oldest`, up to `newest`."""
 
     oldest: Watermark
     newest: Watermark
 
 
 class Gone(Exception):
-    """These changes are not there any more."""
+    """The feed does not have these changes; the message says why."""
 
 
 class FeedFile:
-    """One feed, for reading, with a connection for each read.  fields: of its rows."""
+    """A feed for reading; each read has its own connection.  fields: those of its rows."""
 
     def __init__(self, path: Path, fields: Sequence[Field]):
         self._path, self._fields = path, tuple(fields)
-        self._synced = -1  # pages of the log of pages that were there when it was last synced, by its size and time
+        self._synced = -1  # a hash of the WAL's size and time at the last sync
 
     @property
     def fields(self) -> tuple[Field, ...]:
         return self._fields
 
-    # -------------------------------------------------------------- what there is
+    # -------------------------------------------------------------- state
     def state(self) -> State | None:
-        """None while it has not been whole yet."""
+        """Return the feed's range; None until its first tick is complete."""
         if not self._path.exists():
             return None
         with self._reading() as db:
@@ -66,7 +66,7 @@ class FeedFile:
         try:
             incarnation, fields = db.execute("SELECT incarnation, fields FROM about").fetchone() or ("", "")
             oldest, newest = db.execute("SELECT min(n), max(n) FROM ticks").fetchone()
-        except sqlite3.OperationalError:  # a file in the making
+        except sqlite3.OperationalError:  # the file has no tables yet
             return None
         if newest is None or fields != told_types(self._fields):
             return None
@@ -95,7 +95,10 @@ class FeedFile:
 
     # -------------------------------------------------------------- reading
     def changes(self, after: Watermark, until: Watermark | None = None) -> Iterator[pa.RecordBatch]:
-        """The changes in (after, until] in their order; until None: all that there are.  Raises `Gone`."""
+        """Yield the changes in (after, until], in order; without `until`, up to the newest.
+
+        Raises `Gone`, or SqlError 3024 after FEED_READ_S.
+        """
         with self._reading() as db:
             newest = self._known(db, after).newest
             end = newest if until is None else until
@@ -117,7 +120,7 @@ class FeedFile:
                               [times[n] for n in ticks])
 
     def rows(self, at: Watermark) -> Iterator[pa.RecordBatch]:
-        """All rows as of a watermark.  Raises `Gone`."""
+        """Yield all rows as of a watermark.  Raises `Gone`, or SqlError 3024 after FEED_READ_S."""
         with self._reading() as db:
             self._known(db, at)
             self._sync()
@@ -158,7 +161,7 @@ class FeedFile:
 
     # -------------------------------------------------------------- the file
     def _sync(self) -> None:
-        """What is in the log of pages is on disk."""
+        """Sync SQLite's WAL, unless it is unchanged since the last sync."""
         with suppress(FileNotFoundError), open(f"{self._path}-wal", "rb") as f:
             at = os.fstat(f.fileno())
             if (seen := hash((at.st_size, at.st_mtime_ns))) != self._synced:
@@ -166,7 +169,7 @@ class FeedFile:
                 self._synced = seen
 
     def _tidy(self) -> None:
-        """Bring pages from their log to their places, where there are many: that takes its worker no time."""
+        """Checkpoint a large WAL, so that the worker need not."""
         with suppress(FileNotFoundError, sqlite3.Error):
             if os.path.getsize(f"{self._path}-wal") > CHECKPOINT_BYTES:
                 db = connect(self._path)

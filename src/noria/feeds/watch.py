@@ -1,4 +1,4 @@
-"""Who waits for a feed is woken when its worker writes: the system tells of the file, nobody looks again and again."""
+"""Wakes those who wait for a feed when its worker writes, by Linux's inotify instead of polling."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from noria.core.limits import FEED_LOOK_S
 
 
 class Closed(Exception):
-    """Nobody tells any more."""
+    """The watch was closed."""
 
 
 class Watch:
-    """Over the files of one directory."""
+    """Watches the feeds' files of one directory."""
 
     def __init__(self, directory: Path):
         self._directory, self._task, self._closed = directory, None, False
@@ -26,8 +26,8 @@ class Watch:
     _task: asyncio.Task[None] | None
 
     def listen(self, path: Path) -> asyncio.Future[None]:
-        """Done at the next change of the file, or after a while.  Ask for it before looking, so that nothing that comes
-        between is missed."""
+        """Return a future that is done at the file's next change, or after FEED_LOOK_S.  Call this before you read the
+        file, so that no change is missed.  Raises Closed."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class Watch:
         return future
 
     async def _watch(self) -> None:
-        """While nobody can (too many watches on this host, no directory yet), who waits looks again after a while."""
+        """Wake those who wait.  If inotify fails (too many watches, no directory), their timers wake them."""
         with contextlib.suppress(OSError), Inotify() as changes:
             changes.add_watch(self._directory, Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO)
             async for change in changes:
@@ -54,7 +54,7 @@ class Watch:
                     _done(future)
 
     async def close(self) -> None:
-        """Who waits, or is about to, gets `Closed`."""
+        """Stop watching.  Present and later waits raise `Closed`."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

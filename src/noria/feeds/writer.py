@@ -1,9 +1,9 @@
-"""The state of a feed's reader: writes a tick's changes to the log, within the tick, before it is acknowledged.
+"""The state of a feed's reader node: within each tick, before it is acknowledged, it writes the changes to the log.
 
 Keeps true (`layout.py`): the log has exactly the changes of the rows at each tick.  If a worker ends between its commit
 and the log's, the two differ.  The next worker fills `content.kept` while it rebuilds the rows like any full state.  It
-then searches `content` in slices for differences from what was published.  All of that is one tick; until then readers
-have the old rows.
+then searches `content` in slices for rows whose `kept` and `published` differ, and logs the differences.  All of them
+are one tick; until then readers have the old rows.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def now_micros() -> int:
 
 
 class Feed:
-    """Implements `dataflow.protocols.ViewState`: full, without a key."""
+    """Implements `dataflow.graph.protocols.ViewState`: a full state without a key."""
 
     full = True
 
     def __init__(self, directory: FeedDirectory, name: str, fields: Sequence[Field]):
         self.name, self._directory, self._fields = name, directory, tuple(fields)
         self._texts = [f.type.is_text for f in self._fields]
-        self._awaiting: Changes = []  # the disk was full
-        self._cursor: Row | None = None  # as far as `content` has been looked through
+        self._awaiting: Changes = []  # not written yet, because a write failed (the disk was full)
+        self._cursor: Row | None = None  # the last row of `content` that was searched for differences
         self._live = self._looking = False
         self._rows, self._due = 0, 0.0
         self._path = feed_path(directory.path, name.lower())
@@ -78,7 +78,7 @@ class Feed:
         self._after = f"WHERE ({named}) > ({marks})"
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        """The file that there is, if it is of these columns and was ever whole; else a new one."""
+        """Open the file if it has these columns and was complete once, else make a new one."""
         about = told_types(self._fields)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(2):
@@ -96,10 +96,10 @@ class Feed:
                     self._life: int = db.execute("SELECT life FROM about").fetchone()[0]
                     return db
             except sqlite3.DatabaseError as e:
-                if isinstance(e, sqlite3.OperationalError):  # no room, no such directory
+                if isinstance(e, sqlite3.OperationalError):  # a full disk, a missing directory
                     db.close()
                     raise
-            db.close()  # of other columns, never whole, or no database: it is made anew
+            db.close()  # other columns, never complete, or no database: make a new file
             remove(path)
         raise AssertionError(f"a new file {path} is not as it was made")
 
@@ -118,14 +118,14 @@ class Feed:
         self._rows += sum(w for _, w in changes)
 
     def _written(self, changes: Changes) -> None:
-        """Kept; and as far as everything is published, published, too."""
+        """Write changes to `kept`.  Also publish those of rows behind the cursor, or all if the feed is live or new."""
         told = changes if self._live or self._first else [c for c in changes if self._is_behind(c[0])]
         with _transaction(self._db):
             self._db.executemany(self._both, [(*row, w) for row, w in told])
             if len(told) < len(changes):
                 rest = [c for c in changes if not self._is_behind(c[0])]
                 self._db.executemany(self._keep, [(*row, w) for row, w in rest])
-            if not self._first:  # who begins reads `content`
+            if not self._first:  # a new feed's readers begin with `content`, not with the log
                 self._log_changes(told)
             if self._live:
                 self._tick()
@@ -135,7 +135,7 @@ class Feed:
         self._db.executemany(self._log, [(w, *row) for row, w in changes])
 
     def _tick(self) -> None:
-        """What the log has is whole."""
+        """Mark the end of the log as the end of a tick."""
         self._db.execute("INSERT OR IGNORE INTO ticks SELECT max(n), ? FROM log HAVING max(n) IS NOT NULL",
                          (now_micros(),))
 
@@ -158,7 +158,7 @@ class Feed:
                 for t, b in zip(texts, bad.tolist(), strict=True)]
 
     def activate(self) -> None:
-        """All rows are there: they are published, or looked through for what differs."""
+        """The rows are complete: a new feed is published with its first tick; any other is searched for differences."""
         if self._live or self._looking:
             return
         if not self._first:
@@ -169,7 +169,7 @@ class Feed:
         self._first, self._live = False, True
 
     def tidy(self) -> bool:
-        """A slice of what can wait; is there more?"""
+        """Do a slice of deferred work.  Returns whether more is left."""
         try:
             if self._awaiting:
                 self._written(self._awaiting)
@@ -178,11 +178,11 @@ class Feed:
                 self._look()
                 return True
             return self._live and self._let_go()
-        except sqlite3.Error:  # no room: again when there may be some
+        except sqlite3.Error:  # a full disk: a later call tries again
             return False
 
     def _look(self) -> None:
-        """Some rows more of `content` that may differ from what was published."""
+        """Search the next slice of `content` for differences, and publish them.  The last slice ends the tick."""
         width = len(self._fields)
         where, args = ("", ()) if self._cursor is None else (self._after, self._cursor)
         found = self._db.execute(self._next.format(where), args).fetchall()
@@ -198,17 +198,17 @@ class Feed:
         self._looking, self._live = not over, over
 
     def _let_go(self) -> bool:
-        """Some of the log that is too old, or too long; the last tick stays."""
+        """Delete a slice of the expired log, but never the last tick.  Returns whether more is left."""
         if time.monotonic() < self._due:
             return False
         if (wal := self._path.with_name(self._path.name + "-wal")).exists() and wal.stat().st_size > FEED_WAL_BYTES:
-            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # nobody reads, who would have done it
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # no reader has done it
         newest = self._db.execute("SELECT max(n) FROM ticks").fetchone()[0]
         before, kept = now_micros() - FEED_KEPT_S * 1_000_000, newest - FEED_KEPT_ROWS
         first = self._db.execute(f"SELECT n, at FROM ticks ORDER BY n LIMIT {FEED_SLICE_ROWS}").fetchall()
         old = [n for n, at in first if (at < before or n <= kept) and n < newest]
         with _transaction(self._db):
-            if len(old) > 1:  # the last of them is the oldest watermark that there is
+            if len(old) > 1:  # the last of them becomes the oldest watermark
                 self._db.execute("DELETE FROM ticks WHERE n < ?", (old[-1],))
             gone = self._db.execute("DELETE FROM log WHERE n <= (SELECT min(n) FROM ticks) AND n < "
                                     f"(SELECT min(n) FROM log) + {FEED_SLICE_ROWS}").rowcount
@@ -217,7 +217,7 @@ class Feed:
         self._due = time.monotonic() + FEED_LOOK_S
         return False
 
-    # -------------------------------------------------------------- looking
+    # -------------------------------------------------------------- lookups
     def rows(self, keys: Codes) -> tuple[Batch, Codes]:
         width, asked = len(self._fields), keys.shape[1]
         found = self._db.execute(f"SELECT {columns(width)}, kept FROM content WHERE life = {self._life} AND kept <> 0"
@@ -255,7 +255,7 @@ class Feed:
         return self._rows
 
     def held(self) -> Iterator[Codes]:
-        """Texts are in the file."""
+        """Return no codes: the file has the texts themselves."""
         return iter(())
 
     # -------------------------------------------------------------- life
@@ -266,13 +266,13 @@ class Feed:
         raise AssertionError(f"feed {self.name} is full: nothing of it is evicted")
 
     def begin_tick(self, tick: int) -> None:
-        """A tick is one transaction."""
+        """Do nothing: `apply` writes a delta in one transaction."""
 
     def end_tick(self, tick: int) -> None:
-        """Likewise."""
+        """Do nothing, as in `begin_tick`."""
 
     def expect(self, rows: int, keys: int) -> None:
-        """A file grows by itself."""
+        """Do nothing: a file needs no space in advance."""
 
     def rename(self, name: str) -> None:
         path = feed_path(self._directory.path, name.lower())
@@ -284,7 +284,7 @@ class Feed:
         self.name, self._path, self._db = name, path, prepared(path)
 
     def drop(self) -> None:
-        """Closed.  The file stays for another state of the feed; who dropped the feed removes it."""
+        """Close the file and keep it for another state of the feed.  The server removes the file of a dropped feed."""
         self._db.close()
         self._directory.feeds.discard(self)
 
@@ -303,14 +303,14 @@ class FeedDirectory:
         return feed
 
     def tidy(self) -> bool:
-        """A slice of what can wait; is there more?"""
+        """Do a slice of each feed's deferred work.  Returns whether more is left."""
         more = [feed.tidy() for feed in self.feeds]
         return any(more)
 
 
 def prepared(path: Path) -> sqlite3.Connection:
-    """Nothing is synced by a commit: what a loss of power takes is found when rows are built anew, and a reader syncs
-    what it tells."""
+    """Open the file so that a commit does not sync.  A reader syncs the rows that it returns.  A worker that rebuilds
+    the rows finds the changes that a power failure undid."""
     db = connect(path)
     for setting in ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0",
                     f"cache_size = -{FEED_CACHE_BYTES // 1024}"):
@@ -319,7 +319,7 @@ def prepared(path: Path) -> sqlite3.Connection:
 
 
 def remove(path: Path) -> None:
-    """The file, if it is there."""
+    """Delete a feed's files, if they exist."""
     for end in ("", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
 
@@ -337,7 +337,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _order(row: Row) -> list[tuple[bool, Any]]:
-    """As SQLite orders rows: numbers before texts."""
+    """Return a sort key with SQLite's order of rows: numbers before texts."""
     return [(isinstance(v, str), v) for v in row]
 
 

@@ -1,14 +1,16 @@
-"""`noria follow`: tables that are those of a running MySQL or MariaDB, first loaded and then kept so by its binlog.
+"""`noria follow`: tables that mirror a running MySQL or MariaDB (the *source*).  A load copies the first rows, then the
+source's binlog keeps them up to date.
 
-    address     mysql://user@host:port/database
-    schema      tables of the source, and what they are here
-    source      what is asked of the source, and what it must be like
-    values      values of the source as Arrow
-    binlog      the source's binlog as transactions, in order
-    changes     what several transactions come to
-    snapshot    the first rows, by Spark's tasks
-    target      the server that has the tables
-    follower    the whole, in its order
+    address     parses mysql://user@host:port/database
+    schema      translates the source's tables to noria's
+    source      queries the source: its settings, its binlog's end
+    values      converts the source's values to Arrow
+    binlog      reads the source's binlog as transactions, in order
+    statements  decides what a statement in the binlog means
+    changes     computes the net change of several transactions
+    snapshot    loads the first rows by Spark's tasks; loading: in a process of its own
+    target      sends requests to the server that has the tables
+    follower    runs these steps in order
 
 docs/how-to/beside-mysql.md says what is followed and why the result is exact.
 """

@@ -1,4 +1,4 @@
-"""Where a followed database is, and as whom to ask it: mysql://user[:password]@host[:port]/database."""
+"""The address of a followed database, with its login: mysql://user[:password]@host[:port]/database."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-PASSWORD = "NORIA_SOURCE_PASSWORD"  # where the address has none: it would be in the process list
+PASSWORD = "NORIA_SOURCE_PASSWORD"  # used if the address has none: the process list would show it
 CONNECT_S, ANSWER_S = 10, 600
 
 
 class Refused(ValueError):
-    """What cannot be followed: what, where, and what to do."""
+    """Something cannot be followed.  The message says what, where, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Address:
 
     @property
     def source(self) -> str:
-        """What it is called where others read it: without user and password."""
+        """The address without user and password, for messages and records."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"mysql://{host}:{self.port}/{self.database}"
 
     @property
     def name(self) -> str:
-        """Under which the server knows who follows it."""
+        """The name by which the server knows this follower."""
         return hashlib.sha256(self.source.encode()).hexdigest()[:12]
 
     def settings(self) -> dict[str, Any]:
-        """For PyMySQL."""
+        """Return PyMySQL's connection arguments, without the database."""
         return {"host": self.host, "port": self.port, "user": self.user, "password": self.password,
                 "connect_timeout": CONNECT_S, "charset": "utf8mb4"}
 
 
 def _shown(text: str) -> str:
-    """Without a password."""
+    """Return an address's text without user and password."""
     head, at, tail = text.rpartition("@")
     scheme, slashes, _ = head.partition("//")
     return f"{scheme}{slashes}…@{tail}"[:200] if at else text[:200]

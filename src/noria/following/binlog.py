@@ -1,12 +1,11 @@
-"""The source's binlog as transactions, in its order, read by a thread of its own while others are applied.
+"""Reads the source's binlog as transactions, in order, in a thread of its own.
 
     reader ── Transaction(changes, position) ──► queue, bounded by rows ──► follower
 
-A transaction ends with XID or COMMIT; a large one comes in pieces, of which the last has the position.  What cannot be
-applied as rows comes alone, as a statement, and the reader waits until it was dealt with.
+A transaction ends with XID or COMMIT.  A large one is split into pieces, and only the last has a position.  A statement
+that changes tables is sent alone, and the reader waits until the follower has handled it.
 
-Keeps true: a position is told for the end of a transaction only; an event that is not understood ends the reading with
-a `Refused`, none is passed over.
+Keeps true: a position is the end of a transaction.  An unknown event ends the reading with `Refused`; none is skipped.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ from noria.following.schema import SourceTable
 from noria.following.source import Place, file_of, place, refusing, shown
 from noria.following.statements import Meaning, meaning
 
-logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # what it warns of is refused here
+logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # this module refuses what it warns of
 
-HEARTBEAT_S = 1  # the source says so often that there is nothing
-SILENT_S = 60  # without even that: the connection is lost
+HEARTBEAT_S = 1  # an idle source sends a heartbeat at this interval
+SILENT_S = 60  # after this time without even a heartbeat, the connection counts as lost
 _BETWEEN = (MariadbGtidListEvent, MariadbBinLogCheckPointEvent, PreviousGtidsEvent, StopEvent)
 _HARMLESS = {3, 5, 28, 29, 34, 35, 36, 37, 41, 42, 160, 161, 162, 163, 164}  # events without rows, by their number
 _OLD_TIMES = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.DATETIME, FIELD_TYPE.TIME}
@@ -72,7 +71,7 @@ Row = tuple[Any, ...]
 
 
 class Change(NamedTuple):
-    """gone: the key of a row that was there; came: the row that is there now."""
+    """A changed row.  gone: the key of the row before, None for an insert.  came: the row after, None for a delete."""
 
     table: str
     gone: Key | None
@@ -81,9 +80,12 @@ class Change(NamedTuple):
 
 @dataclass
 class Transaction:
-    """at: its end, None where more of it comes.  time: when it was committed, in the source's seconds since 1970.
-    statement, meaning: instead of changes; handled: to be set when it was dealt with.  error: the reading is over.
-    created: of a file that begins, when that was."""
+    """An element of the queue: a transaction or a piece of one, a statement, a new file, or an error.
+
+    `at`: the end of the transaction, None if more pieces follow.  `time`: of its commit, in the source's seconds since
+    1970.  `statement`, `meaning`: of a statement; the follower sets `handled` after it.  `created`: the time at which
+    a new binlog file was created.  `error`: the reading ended.
+    """
 
     changes: list[Change] = field(default_factory=list)
     at: Place | None = None
@@ -97,20 +99,20 @@ class Transaction:
 
     @property
     def units(self) -> int:
-        """What it is in a queue or a commit: a change, or a kilobyte of one."""
+        """Its size for the bounds of queue and commit: one for each change and each kilobyte."""
         return len(self.changes) + (self.nbytes >> 10)
 
 
 class Binlog:
-    """tables: what is followed, by name; may grow while the reader waits for a statement.  created: of the file of
-    `start`; 0: not known."""
+    """The reader.  tables: the followed tables by name; more may be added while the reader waits for a statement.
+    created: the time of the file of `start`, 0 if unknown."""
 
     def __init__(self, address: Address, server_id: int, start: Place, tables: dict[str, SourceTable], created: int):
         self._address, self._tables, self._start, self._created = address, tables, start, created
         self._queue: queue.Queue[Transaction] = queue.Queue()
-        self._units, self._taken = 0, threading.Condition()  # in the queue, and told when some were taken
+        self._units, self._taken = 0, threading.Condition()  # in the queue; notified when some leave it
         self._over = threading.Event()
-        self._waits: threading.Event | None = None  # for what was told last
+        self._waits: threading.Event | None = None  # the reader waits until this statement was handled
         self._connections: list[Any] = []
         file, position = file_of(start)
         self._stream = BinLogStreamReader(
@@ -121,14 +123,14 @@ class Binlog:
         self._thread.start()
 
     def _connect(self, **settings: Any) -> Any:
-        """The stream's connection and one for its questions; no third, by which it would go on within a transaction."""
+        """Open the stream's two connections.  A third is refused: the library would resume within a transaction."""
         if len(self._connections) == 2 or self._over.is_set():
             raise ConnectionError("the connection to the source was lost")
         self._connections.append(pymysql.connect(**settings))
         return self._connections[-1]
 
     def next(self, timeout_s: float) -> Transaction | None:
-        """The next one; None: there is none in this time.  Raises what ended the reading."""
+        """Return the next element, or None after the timeout.  Raises the error that ended the reading."""
         try:
             found = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
         except queue.Empty:
@@ -214,7 +216,7 @@ class Binlog:
                 _check_known(event, at)
 
     def _file(self, event: Any, at: Place) -> Transaction:
-        """A file begins, or is gone on with."""
+        """Handle the begin or the resumption of a file.  Raises Refused if it is not the file that was followed."""
         if self._created and event.timestamp != self._created:
             raise Refused(f"the source's binlog {file_of(at)[0]} is not the one that was followed: the source was set "
                           "anew (RESET MASTER), or is another server. End this with --release, drop the tables, and "
@@ -224,7 +226,8 @@ class Binlog:
                                                              else self._start.number))
 
     def _said(self, event: Any, has_rows: bool, at: Place) -> Transaction | None:
-        """What a statement does: None, nothing yet; without a meaning, it ends a transaction."""
+        """Handle a statement.  Returns None if the transaction continues, a Transaction without a meaning at its end,
+        or the statement for the follower."""
         text, schema = event.query, event.schema.decode()
         found = meaning(text, schema, self._address.database)
         if found.what == "begin":
@@ -241,7 +244,7 @@ class Binlog:
         return Transaction([], at, event.timestamp, text, found, handled=threading.Event())
 
     def _mapped(self, event: Any, at: Place) -> None:
-        """Rows of this table come: its columns must be those that are known."""
+        """Prepare the library for rows of a table.  Raises Refused if its columns differ from the known ones."""
         table = self._tables.get(event.table)
         if event.schema != self._address.database or table is None:
             return
@@ -306,7 +309,7 @@ def _row(table: SourceTable, values: dict[str, Any], nones: dict[str, str]) -> R
 
 # ------------------------------------------------------------------ JSON of MySQL
 def _json(value: Any) -> Any:
-    """What JSON writes in its own way."""
+    """Convert a value that Python's JSON encoder does not know."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):
@@ -317,7 +320,7 @@ def _json(value: Any) -> Any:
 
 
 def _texts(value: Any) -> Any:
-    """Keys and texts are bytes as the library reads them."""
+    """Decode the keys and texts of a JSON value, which the library reads as bytes."""
     if isinstance(value, dict):
         return {_texts(k): _texts(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -329,7 +332,7 @@ _unpacked = BinLogPacketWrapper.read_binary_json
 
 
 def _json_text(packet: Any, size: int, is_partial: bool) -> str:
-    """As a text: the library gives None for JSON's null and for SQL's."""
+    """Read a JSON value as a text.  The library returns None for JSON's null and for SQL's NULL alike."""
     return json.dumps(_texts(_unpacked(packet, size, is_partial)), ensure_ascii=False, default=_json)
 
 

@@ -1,10 +1,9 @@
-"""What several transactions come to: for each table the rows that are there after them, and the keys that are not.
+"""Computes the net change of several transactions: for each table, the new rows and the deleted keys.
 
-Applied as "delete these keys, replace these rows", which comes to the same however often it is done, and whatever of it
-had been there before: so reading the first rows may go on while the source is written, and what came since then is
-simply applied again.
+It is applied as "delete these keys, replace these rows".  This is idempotent, and does not depend on what was stored
+before.  So the first rows can be read while the source is written: all changes since then are applied again.
 
-Keeps true: of a key only what was last is kept; a table's deletes come before its rows.
+Keeps true: only the last change of a key is kept.  A table's deletes are applied before its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from noria.following.schema import SourceTable
 
 @dataclass
 class Net:
-    """By table, and by key: the row that is there, or None.  count: of all changes that came."""
+    """The net change: by table and key, the row, or None if deleted.  count: the number of changes that were added."""
 
     tables: dict[str, dict[Key, Row | None]] = field(default_factory=dict)
     count: int = 0
@@ -40,7 +39,7 @@ class Net:
         return bool(self.tables)
 
     def batches(self, tables: Mapping[str, SourceTable]) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-        """(table, "delete", keys) and (table, "replace", rows)."""
+        """Yield (table, "delete", keys) and (table, "replace", rows)."""
         for name, last in self.tables.items():
             table = tables[name]
             if gone := [key for key, row in last.items() if row is None]:

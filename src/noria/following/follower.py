@@ -1,12 +1,12 @@
-"""One `noria follow`: what there is, the first rows, then the binlog, as long as it runs.
+"""Runs `noria follow`: makes the tables, loads the first rows, then applies the binlog until it is stopped.
 
-    record (what, from which position on) → tables → first rows → binlog: transactions → one commit for some of them
+    record (tables, start position) → tables → first rows → binlog: transactions → one commit for several of them
 
-Transactions that wait are applied together, each whole: the tables are, from one commit to the next, what the source
-was after some transaction.  Only one that is too large for a commit is seen in parts.
+A commit applies all waiting transactions together, each completely.  So after each commit the tables equal the source
+after some transaction.  Only a transaction that is too large for one commit is visible in parts.
 
-Keeps true: what the source had committed is applied once, in its order; the position goes with the rows.  When the
-source or the server is lost another run begins, where the last commit was; what can never be done is `Refused`.
+Keeps true: each transaction of the source is applied once, in order, and its position is committed with the rows.  If
+the source or the server is lost, another run begins at the last commit.  An error that no retry can help is `Refused`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from noria.following.schema import SourceTable
 from noria.following.source import IN_FILE, Place, Source, shown
 from noria.following.target import Target
 
-TELL_S = 1.0  # between two looks at how far the source is
-SAY_S = 2.0  # between two lines on how far the first load is
-IDLE_S = 10.0  # a position without rows is remembered this late
+TELL_S = 1.0  # between two reports of progress, each of which queries the source's end
+SAY_S = 2.0  # between two printed lines on the progress of the first load
+IDLE_S = 10.0  # a position without rows is committed after this time
 AGAIN_S = 1.0  # before another run
 Say = Callable[[str], None]
 Alive = Callable[[], None]  # called at least each second while the first rows are loaded
-# The first rows into the tables at this server; the text is the name of the follower's run, by which tasks report.
+# Loads the first rows into the tables of the server at this URL.  The second text is the name of the follower's run.
 Load = Callable[[Address, str, Sequence[SourceTable], str, Alive], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """tables: none, all of the database and those that it gets; server_id: 0, one made of what follows what."""
+    """The command's arguments.  tables: if empty, all present and future tables of the database.  server_id: 0 for one
+    that is derived from the addresses."""
 
     address: Address
     url: str
@@ -50,13 +51,15 @@ class Wanted:
 
     @property
     def replica(self) -> int:
-        """The number by which the source knows this replica: the same whenever it starts again."""
+        """The number by which the source knows this replica; it is the same after a restart."""
         made = zlib.crc32(f"{self.address.name} {self.url} {socket.gethostname()}".encode())
         return self.server_id or 2**30 + made % 2**30
 
 
 @dataclass
 class Follower:
+    """Repeats runs until it is stopped.  over: set this to stop it.  connected: a run reached source and server."""
+
     wanted: Wanted
     load: Load
     say: Say
@@ -64,7 +67,7 @@ class Follower:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Until it is interrupted, is over, or cannot go on."""
+        """Follow until `over` is set.  Raises Refused, or ConnectionError if the first connection fails."""
         while not self.over.is_set():
             try:
                 Run(self).go()
@@ -76,7 +79,7 @@ class Follower:
 
 
 class Run:
-    """One run: from what the server remembers on."""
+    """One run, which begins at the record and position that the server has stored."""
 
     def __init__(self, follower: Follower):
         self._follower, self._wanted, self._say = follower, follower.wanted, follower.say
@@ -99,7 +102,7 @@ class Run:
         finally:
             self._source.close()
 
-    # ------------------------------------------------------------ what is followed
+    # ------------------------------------------------------------ the record
     def _begin(self) -> Place:
         record, at = self._target.begin()
         if record is None:
@@ -223,16 +226,16 @@ class Run:
         elif what in ("alter", "create") and known and "REPLACE" not in found.statement.upper().split("TABLE")[0]:
             if self._now(known, found) != {n: self._tables[n] for n in known}:
                 self._refuse(found, "columns or keys are others now")
-            self._make(known)  # a run before may have ended when it had noted it
+            self._make(known)  # an earlier run may have ended between its note and this
         elif what == "database" or known or (is_new and what in ("rename", "alter")):
             self._refuse(found, "that is not followed")
 
     def _add(self, names: Sequence[str], found: Transaction) -> None:
-        """Tables that the source has made: empty, their rows come."""
+        """Follow new tables of the source.  They are made empty, because the binlog has all their rows."""
         new = self._now([n for n in names if n not in self._tables], found)
         if new:
             self._note(tables={**self._record["tables"], **{n: t.as_json() for n, t in new.items()}})
-        self._tables |= new  # the reader has the same dictionary
+        self._tables |= new  # the binlog's reader uses the same dictionary
         self._make(new)
         for name in new:
             self._say(f"{name} is followed, too")
@@ -242,7 +245,7 @@ class Run:
             self._target.sql(schema.create(self._tables[name]))
 
     def _now(self, names: Sequence[str], found: Transaction) -> dict[str, SourceTable]:
-        """As they are by now: whatever came since comes in the binlog, too."""
+        """Return the tables' present definitions.  Later changes to them follow in the binlog."""
         try:
             with self._source.cursor() as cursor:
                 return schema.read(cursor, self._wanted.address.database, names)
@@ -257,8 +260,8 @@ class Run:
 
 @dataclass
 class Progress:
-    """net: what is to be applied, so many units of it; last: the end of what was read and is whole; at: what the server
-    has remembered."""
+    """The progress of a run.  `net`, `units`: the changes to apply, and their size.  `last`: the end of the last
+    complete transaction that was read.  `at`: the position that the server has committed."""
 
     source: Source
     target: Target
@@ -292,13 +295,13 @@ class Progress:
             self.transactions += bool(found.changes)
 
     def is_due(self) -> bool:
-        """Is a position without rows to be remembered?"""
+        """Whether to commit a position although there are no rows."""
         if self.last.number == self.at:
             return False
         return time.monotonic() - self.committed >= IDLE_S or self.at < self.record["consistent"] <= self.last.number
 
     def tell(self, is_idle: bool) -> None:
-        """For SHOW and /metrics, now and then."""
+        """Report the progress, for SHOW and /metrics, at most every TELL_S."""
         if time.monotonic() - self.told < TELL_S:
             return
         self.told = time.monotonic()

@@ -1,4 +1,4 @@
-"""The first rows in a process of their own, whose JVM ends with it: following needs none."""
+"""Loads the first rows in a process of its own, so that its JVM ends with it: following itself needs no JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ ALIVE_S = 1.0
 
 def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: str, alive: Callable[[], None],
                master: str = "") -> None:
-    """alive: called each second meanwhile; what it raises ends the load."""
+    """Load the first rows.  Raises Refused if this fails, ConnectionError if the process ends.
+
+    alive: called each second; an exception that it raises ends the load.
+    """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_load, args=(there, address, url, list(tables), run, master), daemon=True)
@@ -33,14 +36,14 @@ def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: s
     except EOFError:
         raise ConnectionError("the process that loads the first rows ended") from None
     finally:
-        process.terminate()  # it is done, or nobody waits for it any more
+        process.terminate()  # it is done, or its result is no longer needed
         process.join()
     if problem:
         raise Refused(f"the first rows could not be loaded: {problem}")
 
 
 def _load(to: Connection, address: Address, url: str, tables: list[SourceTable], run: str, master: str) -> None:
-    """Says what went wrong, "" if nothing did.  Ends when the process that wants the rows is killed."""
+    """Load, and send the error message, or "" for none.  The process ends when its parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     from pyspark.errors import PySparkException
 
@@ -49,7 +52,7 @@ def _load(to: Connection, address: Address, url: str, tables: list[SourceTable],
 
     with tempfile.TemporaryDirectory(prefix="noria-follow-") as scratch:
         with open(Path(scratch) / "spark.log", "wb") as log:
-            os.dup2(log.fileno(), 2)  # what Spark and its JVM have to say
+            os.dup2(log.fileno(), 2)  # the output of Spark and its JVM
         slots = max(os.cpu_count() or 1, 2)
         try:
             spark = build_session(SparkSettings(master or f"local[{slots}]", 0, Path(scratch) / "spark",
@@ -62,6 +65,6 @@ def _load(to: Connection, address: Address, url: str, tables: list[SourceTable],
 
 
 def _cause(text: str) -> str:
-    """The last line that says something, of a trace within a trace."""
+    """Return the last message of a nested trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
     return (lines[-1] if lines else text)[:1_000]

@@ -1,13 +1,13 @@
-"""Tables of the source as frozen values, and what they are here.
+"""Reads the source's table definitions, and translates them to noria's.
 
-    a key          the primary key; without one the first UNIQUE key whose columns cannot be NULL; without one,
-                   refused: a change could not be told from one of an equal row
-    a text         in a key, compared by bytes: no collation here may merge two rows that the source keeps apart;
-                   elsewhere, without case and accents unless its collation ends in _bin
-    generated      columns have the values that the source has computed
-    left out       AUTO_INCREMENT, defaults and other keys: nobody else writes the table
+    key            the primary key, else the first UNIQUE key of columns that cannot be NULL.  A table without one is
+                   refused: a change would match any of several equal rows
+    text           in a key, it compares by bytes, so that no collation here merges two rows of the source.  Elsewhere
+                   it ignores case and accents, unless its collation ends in _bin
+    generated      such a column has the values that the source computed
+    omitted        AUTO_INCREMENT, defaults and other keys: no client writes the table
 
-Keeps true: a column's type holds every value that the source's holds, or is refused with what to do.
+Keeps true: a column's type here holds every value of the source's type, or is refused; the error says what to do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHARSETS = ("utf8mb4", "utf8mb3", "utf8", "ascii", "latin1")
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """As information_schema has it.  type: COLUMN_TYPE, in lower case but for an ENUM's or SET's members."""
+    """A column as in information_schema.  type: COLUMN_TYPE, in lower case except the members of an ENUM or SET."""
 
     name: str
     type: str
@@ -61,7 +61,7 @@ class SourceColumn:
 
     @property
     def members(self) -> list[str]:
-        """Of an ENUM or a SET.
+        """The members of an ENUM or a SET.
 
         >>> SourceColumn("c", "enum('a','it''s')").members
         ['a', "it's"]
@@ -71,6 +71,8 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class SourceTable:
+    """A table of the source.  key: the names of the columns that identify a row."""
+
     name: str
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
@@ -93,7 +95,7 @@ class SourceTable:
 
 
 def sql_type(table: str, column: SourceColumn, is_key: bool = False) -> str:
-    """The type of the column here.
+    """Return noria's type for the column.  Raises Refused if there is none.
 
     >>> sql_type("t", SourceColumn("n", "int(10) unsigned"))
     'int unsigned'
@@ -143,7 +145,7 @@ def _no_type(table: str, column: SourceColumn, why: str) -> Refused:
 
 
 def create(table: SourceTable) -> str:
-    """CREATE TABLE of the table here."""
+    """Return the CREATE TABLE statement for noria."""
     columns = [f"{quoted(c.name)} {sql_type(table.name, c, c.name in table.key)}"
                + (" NULL" if c.nullable else " NOT NULL") for c in table.columns]
     columns.append(f"PRIMARY KEY ({', '.join(map(quoted, table.key))})")
@@ -151,7 +153,7 @@ def create(table: SourceTable) -> str:
 
 
 def notes(table: SourceTable) -> Iterator[str]:
-    """What is other here than in the source."""
+    """Yield a note for each column that behaves differently here."""
     for c in table.columns:
         if c.name in table.key and c.kind in _TEXTS and not c.collation.endswith("_bin"):
             yield f"{table.name}.{c.name} is compared by bytes here: it is part of the key, and {c.collation} there"
@@ -178,7 +180,7 @@ def tables_of(cursor: Any, database: str) -> list[str]:
 
 
 def read(cursor: Any, database: str, wanted: Sequence[str]) -> dict[str, SourceTable]:
-    """These tables as they are now; one that is not there is left out.  Refused: one that cannot be followed."""
+    """Return the present definitions of these tables, without missing ones.  Raises Refused for an unsupported one."""
     cursor.execute(_COLUMNS, (database,))
     columns: dict[str, list[SourceColumn]] = {}
     for table, name, kind, charset, collation, nullable in cursor.fetchall():
@@ -194,7 +196,7 @@ def read(cursor: Any, database: str, wanted: Sequence[str]) -> dict[str, SourceT
         if name in columns:
             _check_cascades(cursor, name)
             found[name] = SourceTable(name, tuple(columns[name]), _key(name, keys.get(name, {})))
-            create(found[name])  # refuses types
+            create(found[name])  # raises Refused for an unsupported type
     return found
 
 
@@ -212,8 +214,8 @@ def _key(table: str, indexes: dict[str, list[tuple[str, bool]]]) -> tuple[str, .
 
 
 def _check_cascades(cursor: Any, table: str) -> None:
-    """InnoDB does not log what a foreign key does to other rows.  Who may only read is not shown it by
-    information_schema."""
+    """Raise Refused for a foreign key that changes rows: InnoDB does not log these changes.  It reads SHOW CREATE
+    TABLE, because information_schema hides foreign keys from a user who may only read."""
     cursor.execute(f"SHOW CREATE TABLE {quoted(table)}")
     found = _CASCADE.search(_text(cursor.fetchone()[1]))
     if found is not None:

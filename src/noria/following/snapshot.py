@@ -1,11 +1,11 @@
-"""The first rows of a followed table: Spark's tasks read ranges of its key and write them with the source "noria".
+"""Loads the first rows of followed tables: Spark's tasks read ranges of the key and write them by the source "noria".
 
-A task reads its range by one SELECT, so it sees one moment; ranges, and tables, are of different moments, all after the
-position from which the binlog is followed then.  What changed meanwhile is in the binlog, whose changes are by key
-(`changes.py`): when it was read beyond the moment of the last SELECT the table is what it is in the source.
+A task reads its range by one SELECT, so it sees one moment.  Ranges and tables are read at different moments, all after
+the position at which the binlog is followed later.  The binlog has all changes since, and they are applied by key
+(`changes.py`).  So a table equals the source's once the binlog is applied beyond the last SELECT.
 
-Keeps true: of ranges no two have the same key; a table's rows are written by one commit, once (its name says of which
-following they are), however often the load is begun.
+Keeps true: ranges are disjoint.  One commit writes a table's rows, and only once, even if the load is repeated: the
+commit is named after the follower and the table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH_ROWS = 10_000
 
 
 class Range(InputPartition):  # type: ignore[misc]
-    """Of the first column of the key: from the first value on, and before the second; None: no bound."""
+    """A range of the key's first column: first <= value < end; None for no bound."""
 
     def __init__(self, first: Any, end: Any):
         super().__init__((first, end))
@@ -59,7 +59,7 @@ class SourceRows(DataSource):  # type: ignore[misc]
 
 
 class Reports:
-    """Tells the server how many rows a task has read.  A report that fails is left out: the load goes on."""
+    """Reports to the server how many rows a task has read.  A report that fails is dropped, and the load continues."""
 
     def __init__(self, url: str, name: str, run: str):
         self._whose = url, name, run
@@ -106,10 +106,10 @@ class RangeReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
-    """Values of the first key column between ranges of about so many rows, found in the key's index."""
+    """Yield the bounds between ranges of about FOLLOW_RANGE_ROWS rows, read from the key's index."""
     first = table.columns[table.key_places[0]]
     if first.kind in ("enum", "set"):
-        return  # these have one order and are compared by another
+        return  # ORDER BY and comparisons use different orders for these types
     name, of = quoted(first.name), quoted(table.name)
     last = None
     while True:
@@ -117,7 +117,7 @@ def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
         cursor.execute(f"SELECT {name} FROM {of} {after} ORDER BY {name} LIMIT 1 OFFSET {FOLLOW_RANGE_ROWS}",
                        () if last is None else (last,))
         found = cursor.fetchone()
-        if found is not None and found[0] == last:  # so many rows have this value
+        if found is not None and found[0] == last:  # a whole range of rows has this value
             cursor.execute(f"SELECT MIN({name}) FROM {of} WHERE {name} > %s", (last,))
             found = cursor.fetchone()
         if found is None or found[0] is None:
@@ -135,7 +135,7 @@ def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
 
 
 def load(spark: SparkSession, address: Address, url: str, tables: Sequence[SourceTable], run: str) -> None:
-    """The rows of these tables, which are there and empty, or have been loaded.  run: the follower's."""
+    """Load the rows of these tables, which exist and are empty or already loaded.  run: the name of the follower's."""
     register(spark)
     spark.dataSource.register(SourceRows)
     for table in tables:

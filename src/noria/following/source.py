@@ -1,11 +1,12 @@
-"""What is asked of a followed database: is it as it must be, where does its binlog end, which one is it.
+"""Queries a followed database: its settings, its identity, and where its binlog ends.
 
-A *position* is a number that grows: the number of the binlog's file times 2^32, and the place in it.
+A *position* is a growing number: the number of the binlog's file times 2^32, plus the offset in it.
 
-    a consistent position    MariaDB: that of a consistent snapshot; MySQL: while FLUSH TABLES WITH READ LOCK lets
-                             nothing be committed, for a moment.  Whatever is before it is seen by later SELECTs
+    a consistent position    all later SELECTs see the changes before it.  MariaDB: the position of a consistent
+                             snapshot.  MySQL: FLUSH TABLES WITH READ LOCK blocks commits for a moment
 
-Keeps true: a setting under which a change would not be in the binlog, or not whole, is refused with what to do.
+Keeps true: a setting is refused if it would omit changes, or parts of them, from the binlog.  The error says what to
+do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ACCESS = {1045: "the user or the password is wrong", 1044: "the user may not us
            1142: "the user may not SELECT", 1227: "the user lacks a privilege"}
 _GRANT = ("GRANT SELECT, RELOAD, REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO the user (MariaDB from 10.5: "
           "REPLICATION CLIENT is called BINLOG MONITOR)")
-SETTINGS = {  # of the source, and what to do where they are others
+SETTINGS = {  # required of the source, and what to do if they differ
     "log_bin": ("ON", "start it with --log-bin"),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW, and connect its clients anew"),
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL, and connect its clients anew"),
@@ -39,7 +40,7 @@ _UNLESS_THERE = {
 
 
 class Place(NamedTuple):
-    """A position, and how the binlog's files are called before their number."""
+    """A position.  base: the name of the binlog's files, without their number."""
 
     base: str
     number: int
@@ -55,7 +56,7 @@ def place(file: str, position: int) -> Place:
 
 
 def file_of(at: Place) -> tuple[str, int]:
-    """The file and the place in it."""
+    """Return the binlog's file and the offset in it."""
     number, position = divmod(at.number, IN_FILE)
     return f"{at.base}.{number:06d}", position
 
@@ -66,7 +67,7 @@ def shown(at: Place) -> str:
 
 
 def connected(address: Address) -> Any:
-    """A connection with all texts in UTF-8 and all moments in UTC."""
+    """Connect to the source, with all texts in UTF-8 and all timestamps in UTC."""
     with refusing():
         connection = pymysql.connect(**address.settings(), database=address.database, read_timeout=ANSWER_S,
                                      autocommit=True)
@@ -77,7 +78,7 @@ def connected(address: Address) -> Any:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What no other try would change is `Refused`; what a lost connection raises, a ConnectionError."""
+    """Raise a MySQL error as `Refused` if no retry can help, else as ConnectionError."""
     try:
         yield
     except err.MySQLError as e:
@@ -100,7 +101,7 @@ def _no_binlog(text: str) -> Refused:
 
 
 class Source:
-    """One connection, for questions."""
+    """One connection to the source, for queries."""
 
     def __init__(self, address: Address):
         self.address = address
@@ -124,7 +125,7 @@ class Source:
         row = self._row(f"SHOW GLOBAL VARIABLES LIKE '{name}'")
         return str(row[1]) if row else None
 
-    # ------------------------------------------------------------ as it must be
+    # ------------------------------------------------------------ settings
     def check(self) -> None:
         for name, (wanted, do) in SETTINGS.items():
             if (has := self._global(name)) is None or has.upper() != wanted:
@@ -137,7 +138,7 @@ class Source:
             raise Refused("the source logs some databases only (binlog_do_db, binlog_ignore_db): start it without")
 
     def identity(self) -> str:
-        """Which server it is."""
+        """Return a text that identifies the server."""
         uuid = None if self.is_mariadb else self._global("server_uuid")
         return uuid or f"server_id {self._global('server_id')}"
 
@@ -152,12 +153,12 @@ class Source:
         return row
 
     def end(self) -> Place:
-        """Where the binlog ends now."""
+        """Return the binlog's present end."""
         file, position = self._status()[:2]
         return place(str(file), int(position))
 
     def consistent(self) -> Place:
-        """A position such that all before it is seen by any later SELECT."""
+        """Return a position such that every later SELECT sees all changes before it."""
         with self.cursor() as cursor:
             if self.is_mariadb:
                 cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -174,7 +175,7 @@ class Source:
                 cursor.execute("UNLOCK TABLES")
 
     def behind(self, at: Place, end: Place) -> int:
-        """How many bytes of binlog are between these."""
+        """Return the number of binlog bytes between two positions."""
         first, last = at.number // IN_FILE, end.number // IN_FILE
         if first == last:
             return max(end.number - at.number, 0)

@@ -1,7 +1,7 @@
-"""What a statement in the binlog means to the tables that are followed.  Rows come as rows; statements are changes of
-tables, and what has no meaning here.
+"""Decides what a statement in the binlog means for the followed tables.  The binlog logs rows as rows; its statements
+change tables, mark transactions, or do not matter here.
 
-Keeps true: a statement that changes rows without logging them, or is not understood and may, is no `nothing`.
+Keeps true: a logged INSERT, UPDATE, LOAD or the like (`_ROWS`) that names or uses the database is never `nothing`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "WITH", "MERGE
 
 
 class Meaning(NamedTuple):
-    """what: begin, commit, rollback, xa; truncate, create, alter (also of an index), drop, rename, with the names of
-    the tables of the database; rows: it changes rows and was not logged by rows; database: all of it is altered or
-    dropped; nothing."""
+    """The meaning of a statement.
+
+    `what` is begin, commit, rollback or xa.  It is truncate, create, alter (also of an index), drop or rename, with the
+    names of the database's `tables`.  It is `rows` if rows change that were not logged as rows, `database` if the
+    database is altered or dropped, or `nothing`.
+    """
 
     what: str
     tables: tuple[str, ...] = ()
 
 
 def meaning(statement: str, schema: str, database: str) -> Meaning:
-    """schema: of the session that ran it.
+    """Return the meaning of a statement.  schema: the default database of its session.
 
     >>> meaning("TRUNCATE shop.`votes`", "", "shop"), meaning("truncate votes", "other", "shop").what
     (Meaning(what='truncate', tables=('votes',)), 'nothing')

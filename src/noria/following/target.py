@@ -1,7 +1,7 @@
-"""The server that has the tables, as a follower asks it (`server/http/following.py`).
+"""Sends a follower's requests to the server that has the tables (`server/http/following.py`).
 
-Keeps true: what the server does not answer is a ConnectionError; what it refuses, `Refused` with its words; that this
-run is over, a ConnectionError as well: another one begins where the last commit was.
+Keeps true: a missing answer raises ConnectionError.  A refusal raises `Refused` with the server's message.  If another
+run has begun, or the server is unavailable, ConnectionError is raised too: a new run continues at the last commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCHEMA = pa.schema([("table", pa.string()), ("on", pa.string()), ("rows", pa.la
 
 
 class Target:
-    """run: the name of a follower's run; a new one by default."""
+    """The server, for one follower.  run: the name of the follower's run; a new one by default."""
 
     def __init__(self, url: str, name: str, run: str = ""):
         self.server, self.name, self.run = wire.Server.of({"url": url}), name, run or uuid.uuid4().hex
@@ -45,7 +45,7 @@ class Target:
             raise ConnectionError(f"the answer of {self.server.url} broke off") from e
 
     def begin(self, record: dict[str, Any] | None = None) -> tuple[dict[str, Any] | None, int]:
-        """What the server knows of this follower (or is to know from now on), and the position it is at."""
+        """Begin a run, and return the server's record of this follower and its position.  record: stored if given."""
         found = self._post("begin", {"record": record})
         return found["record"], int(found["at"])
 
@@ -56,7 +56,7 @@ class Target:
         self._post("sql", {"sql": statement})
 
     def tell(self, told: dict[str, Any]) -> int:
-        """Report how far this run is; returns how many rows of the first load have been read."""
+        """Report the progress of this run.  Returns the number of rows that the first load has read."""
         return int(self._post("tell", {"told": told})["loaded"])
 
     def apply(self, position: int, changes: Iterable[tuple[str, str, pa.RecordBatch]]) -> bool:

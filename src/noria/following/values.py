@@ -1,8 +1,9 @@
-"""Values of the source as Arrow, whether a SELECT or the binlog gave them.
+"""Converts the source's values to Arrow, from a SELECT or from the binlog.
 
-A SELECT gives text that PyMySQL reads, the binlog what mysql-replication unpacks; here both become the same.
+PyMySQL parses the text of a SELECT, and mysql-replication unpacks the binlog.  Both results become the same value here.
 
-Keeps true: a value that has no equal here (a date of zeros, half of a text) is refused; none becomes NULL or another.
+Keeps true: a value without an equal here (a date of zeros, half of a text) is refused.  None becomes NULL or another
+value.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def arrow_type(column: SourceColumn) -> pa.DataType:
 
 def arrays(table: SourceTable, places: Sequence[int], rows: Sequence[Sequence[Any]], converts: Sequence[Convert | None]
            ) -> list[pa.Array]:
-    """The columns at these places of rows that have just these; converts: by place in the table."""
+    """Convert rows to arrays.  places: the table's columns that the rows have.  converts: for all columns of the table.
+
+    Raises Refused, with the column's name, for a value that cannot be converted."""
     out = []
     for place, values in zip(places, zip(*rows, strict=True), strict=True):
         column, convert = table.columns[place], converts[place]
@@ -51,7 +54,7 @@ def arrays(table: SourceTable, places: Sequence[int], rows: Sequence[Sequence[An
 
 # ------------------------------------------------------------------ of a SELECT
 def selected(column: SourceColumn) -> str:
-    """What is selected to have the column whole: a FLOAT is printed with six digits."""
+    """Return the expression that selects a column exactly: a plain FLOAT would be printed with six digits."""
     return f"({quoted(column.name)} + 0e0)" if column.kind == "float" else quoted(column.name)
 
 
@@ -70,14 +73,15 @@ def of_select(column: SourceColumn) -> Convert | None:
 
 # ------------------------------------------------------------------ of the binlog
 def of_binlog(column: SourceColumn) -> Convert | None:
-    """NULLs are left alone: `binlog.py` tells those apart that are none."""
+    """Return the conversion of a column's values from the binlog, or None.  It is not called for NULLs; `binlog.py`
+    recognises values that the library only reads as NULL."""
     if column.kind == "binary":
         width = int(column.arguments or 1)
         return lambda v: (v or b"").ljust(width, b"\0")  # trailing zeros are not logged
     if arrow_type(column) == pa.binary():
-        return lambda v: v or b""  # the library takes no bytes for a text
+        return lambda v: v or b""  # the library returns an empty value as a str
     if column.kind == "year":
-        return lambda v: 0 if v == 1900 else v  # how the library reads 0000
+        return lambda v: 0 if v == 1900 else v  # the library reads 0000 as 1900
     if column.kind == "timestamp":
         return _moment
     if column.kind == "time":
@@ -89,7 +93,7 @@ def of_binlog(column: SourceColumn) -> Convert | None:
 
 
 def _clock(value: timedelta) -> timedelta:
-    """The library takes the whole seconds of a negative time to be rounded towards zero; they are rounded down.
+    """Correct a negative time: its whole seconds are rounded down, but the library assumes rounding towards zero.
 
     >>> _clock(timedelta(seconds=-1.75)).total_seconds()
     -1.25

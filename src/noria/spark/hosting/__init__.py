@@ -1,6 +1,8 @@
 """Spark's driver and the workers that it hosts.
 
-    session   makes a Spark session with noria's settings, and explains why there can be none
-    driver    the driver process: runs jobs of the front end, and reports their progress
-    workers   the jobs whose tasks are the workers
+    session   makes a Spark session with noria's settings, or reports what is missing
+    driver    the driver process: it runs jobs for the front end and reports their progress
+    workers   runs each worker as the task of one Spark job
+
+The front end talks to `driver`, through `control/processes/supervisor.py`.
 """

@@ -1,10 +1,10 @@
-"""A class archive for Spark's JVMs (AppCDS), with which a JVM starts in half the processor time.
+"""Makes a class archive for Spark's JVMs (AppCDS): with it, a JVM needs half the processor time to start.
 
     python -m noria.spark.hosting.archive        makes it once for a Java and a Spark; quick if it exists
 
-The JVM checks an archive against its own build and against the jars' sizes and times, and starts without one that does
-not match.  Keeps true: an archive is whole or absent.  It is named after its Java and its jars.  A start never waits
-for one that is being made.
+The JVM compares an archive with its own build and with the jars' sizes and times.  If they differ, it starts without
+the archive.  Keeps true: an archive is complete or absent.  Its name has a digest of its Java and its jars.  A start
+never waits while an archive is made.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pathlib import Path
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
 
 TOLD_S = 2.0
-MAKING_S = 600  # at most, then the machine is too busy for it
+MAKING_S = 600  # after this time the attempt ends: the machine is too busy
 MODULE = "noria.spark.hosting.archive"
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def found() -> Path | None:
-    """The archive, if it is there, as long as its name says: a JVM dies of one that was cut."""
+    """Return the archive's path, or None.  Its name states its size: a JVM crashes on a truncated archive."""
     for directory in _directories():
         for path in directory.glob(f"{_name()}-*.jsa"):
             if path.name == f"{_name()}-{path.stat().st_size}.jsa":
@@ -40,13 +40,13 @@ def found() -> Path | None:
 
 
 def options() -> str:
-    """What a JVM is started with."""
+    """Return the JVM's command line options that load the archive, "" if there is none."""
     path = found()
     return f'-Xshare:auto {_QUIET} "-XX:SharedArchiveFile={path}"' if path and '"' not in str(path) else ""
 
 
 def place() -> Path:
-    """Where it is made: beside the package if that can be written, else in the user's cache."""
+    """Return the directory for a new archive: beside the package if writable, else the user's cache."""
     beside, user = _directories()
     return beside if os.access(beside if beside.exists() else beside.parent, os.W_OK) else user
 
@@ -76,8 +76,11 @@ def jars() -> list[Path]:
 
 # ---------------------------------------------------------------- making
 def make(tell: Callable[[float], None] = lambda seconds: None) -> bool:
-    """Make the archive, unless it is there or another process makes it; was it made?  In a process of its own: the JVM
-    that writes an archive runs what a server's JVMs run, and ends.  tell: is called every TOLD_S."""
+    """Make the archive, unless it exists or another process is making it.  Returns whether this call made it.
+
+    A child process runs the JVM: it runs what a server's JVMs run, and writes the archive when it exits.  tell: called
+    every TOLD_S with the seconds since the start.
+    """
     directory = place()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(directory / f"{_name()}.lock") as mine:
@@ -104,7 +107,7 @@ def _run(command: list[str], tell: Callable[[float], None]) -> None:
                     raise subprocess.TimeoutExpired(command, MAKING_S)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and the JVM that it has started
+                os.killpg(process.pid, signal.SIGKILL)  # also ends its JVM
     if code:
         raise subprocess.CalledProcessError(code, command)
 
@@ -128,7 +131,7 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 def _train(archive: str, scratch: str) -> None:
-    """What hosting a worker and batch jobs load."""
+    """Run a worker's task and a batch job, so that the JVM loads their classes and archives them on exit."""
     settings = SparkSettings(workers=1, scratch_dir=Path(scratch) / "spark").hosting()
     session = build_session(settings, f'{_QUIET} "-XX:ArchiveClassesAtExit={archive}"')
     context = session.sparkContext
@@ -141,7 +144,7 @@ def _train(archive: str, scratch: str) -> None:
     gateway, jvm = context._gateway, context._gateway.proc
     session.stop()
     gateway.shutdown()
-    jvm.stdin.close()  # then it exits, and writes what it has loaded
+    jvm.stdin.close()  # the JVM then writes the archive and exits
     jvm.wait(MAKING_S)
 
 
@@ -153,7 +156,7 @@ def main() -> None:
         if not found():
             print("making a class archive for Spark's JVM, once", file=sys.stderr, flush=True)
             make(lambda s: print(f"making a class archive for Spark's JVM: {s:.0f} s", file=sys.stderr, flush=True))
-    except (OSError, SparkUnavailable, subprocess.SubprocessError) as e:  # Spark starts without one, too
+    except (OSError, SparkUnavailable, subprocess.SubprocessError) as e:  # Spark starts without an archive, too
         print(f"no class archive was made, Spark's JVM starts without one: {e}", file=sys.stderr)
 
 

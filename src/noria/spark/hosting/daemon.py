@@ -1,12 +1,12 @@
-"""Spark's Python daemon for workers, in a process that loads their code while the JVM starts.
+"""Spark's Python daemon for workers.  A reserve process loads the workers' code while the JVM starts.
 
     driver ──► reserve      imports, loads kernels, listens; becomes the daemon on request
     JVM ─────► this module  passes its standard streams, arguments and environment to the reserve, and waits for its end
 
-Without a reserve (on another host, or for a second daemon) this process loads the code, and is the daemon.
+Without a reserve (on another host, or for a second daemon) this process loads the code and becomes the daemon.
 
-Keeps true: the reserve listens under a name that cannot be guessed, and only to its own user.  It ends with the driver.
-Beside its one thread, which forks, it runs only threads of numpy and pyarrow, which are prepared for a fork.
+Keeps true: the reserve listens on a random name and accepts only its own user.  It ends with the driver.  Its main
+thread forks.  Its only other threads are those of numpy and pyarrow, which are prepared for a fork.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-VARIABLE = "NORIA_DAEMON"  # the reserve's name, for the JVM's daemon
+VARIABLE = "NORIA_DAEMON"  # has the name of the reserve's socket, for the daemon that the JVM starts
 MODULE = "noria.spark.hosting.daemon"
 _SIZE, _CREDENTIALS, _READY = struct.Struct(">I"), struct.Struct("3i"), b"r"
 _PR_SET_PDEATHSIG = 1
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 # ---------------------------------------------------------------- the driver's side
 def reserve() -> None:
-    """Start the reserve; daemons of JVMs that this process starts from now on find it."""
+    """Start the reserve and export its name, so that the next JVM of this process finds it."""
     name = f"noria-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"\0{name}")
@@ -45,7 +45,7 @@ def reserve() -> None:
 
 # ---------------------------------------------------------------- the reserve
 def _load() -> None:
-    """What a worker imports and calls."""
+    """Import a worker's modules, load its kernels, and exempt these objects from garbage collection."""
     import pandas
     import pyspark.worker
 
@@ -60,11 +60,11 @@ def _load() -> None:
 
 
 def _wait(listening: socket.socket, driver: int) -> None:
-    """Load, become the daemon of the first who asks, and be it to the end."""
+    """Load the code, wait for the first request, and run as the daemon of its sender until the end."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != driver:  # it had ended before
+    if os.getppid() != driver:  # the driver ended before the prctl call
         return
-    with contextlib.suppress(Exception):  # then it is loaded by each worker
+    with contextlib.suppress(Exception):  # on failure each worker loads the code itself
         _load()
     asking = next(_asking(listening))
     listening.close()
@@ -76,7 +76,7 @@ def _wait(listening: socket.socket, driver: int) -> None:
     os.environ.update(environment)
     sys.argv[1:] = arguments
     asking.sendall(_READY)
-    os.register_at_fork(after_in_child=asking.close)  # whoever waits is told of the daemon's end, not of its workers'
+    os.register_at_fork(after_in_child=asking.close)  # the JVM's process waits for the daemon's end, not its workers'
     _be_daemon()
 
 
@@ -108,7 +108,8 @@ def _be_daemon() -> None:
 
 # ---------------------------------------------------------------- what the JVM starts
 def _hand_over(name: str) -> bool:
-    """Has the reserve become this process's daemon, and ended?"""
+    """Let the reserve run as the daemon in place of this process.  True when it has ended, False if it did not start.
+    """
     with socket.socket(socket.AF_UNIX) as reserve:
         try:
             reserve.connect(f"\0{name}")
@@ -120,7 +121,7 @@ def _hand_over(name: str) -> bool:
         except OSError:
             return False
         null = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):  # they are the daemon's: an end of its input is for it to see
+        for stream in range(3):  # the daemon owns these streams, and must see the end of its input
             os.dup2(null, stream)
         with contextlib.suppress(OSError):
             reserve.recv(1)

@@ -1,15 +1,15 @@
-"""The Spark driver: a child process of the front end with the session, the workers' jobs and batch jobs.
+"""The Spark driver: a child process of the front end that holds the session, the workers' jobs and batch jobs.
 
 The two exchange messages (`core/codec.py`) over a socket pair that the child inherits.  If one dies, the other sees the
 end of the stream at once.  An orphaned driver kills its JVM (and with it the workers) and exits.  A driver whose JVM
-died exits, because the same process cannot get another session.
+died exits, because a process cannot start a second session.
 
-A job is a function named "module:function" that takes the session first, then keyword arguments, and `progress`
-if it has such a parameter: a callable whose arguments reach the front end's callback, in order.
+A job names a function as "module:function".  The driver calls it with the session and the job's keyword arguments.  If
+the function has a parameter `progress`, it can call it: the arguments reach the front end's callback, in order.
 
-Keeps true: when this process has ended, nothing of Spark is running.  A job's failure affects no other job.  A
-cancelled job starts nothing more on Spark.  Only its user can read Spark's files.  A `Ping` is answered at once,
-whatever the session does, with whether the JVM answers too.
+Keeps true: when this process has ended, no process of Spark runs.  A job's failure affects no other job.  A cancelled
+job starts no more Spark tasks.  Only its user can read Spark's files.  The driver answers a `Ping` at once, whatever
+the session does.  The answer says whether the JVM responds.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from noria.spark.hosting.workers import WorkerEnded, WorkerStarted, cancel_worke
 
 LENGTH = struct.Struct(">Q")
 JVM_DIED, JVM_WITHOUT_MEMORY = 70, 71  # exit codes
-JVM_MEMORY_CODES = (3, 52)  # what a JVM ends with for lack of memory: its own number, and Spark's
-JVM_PROBE_S = 1.0  # between two questions to the JVM
-JVM_ENDS_S = 10.0  # for a JVM that no longer answers a job: has it ended?
-STOP_WORKERS_S = 3.0  # for workers that were told to end; then their jobs are cancelled
-STOP_SESSION_S = 5.0  # for Spark to stop; then the JVM is killed
+JVM_MEMORY_CODES = (3, 52)  # exit codes of a JVM that ran out of memory: its own, and Spark's
+JVM_PROBE_S = 1.0  # between two calls that test the JVM
+JVM_ENDS_S = 10.0  # wait for the exit of a JVM that no longer answers a job
+STOP_WORKERS_S = 3.0  # wait for workers to end; then their jobs are cancelled
+STOP_SESSION_S = 5.0  # wait for Spark to stop; then the JVM is killed
 
 
 # ---------------------------------------------------------------- messages
 @dataclass(frozen=True)
 class Start:
-    """log: what the process and its JVM say is appended to this file."""
+    """Make the session; answered by `Ready` or `StartFailed`.  log: the output of driver and JVM is appended to it."""
 
     settings: SparkSettings
     log: Path | None = None
@@ -59,12 +59,14 @@ class Start:
 
 @dataclass(frozen=True)
 class HostWorkers:
+    """Host the workers.  `WorkerStarted` and `WorkerEnded` report on them until `Stop`."""
+
     config: WorkerConfig
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """pool: jobs of different pools share the slots fairly."""
+    """Run a function; answered by `JobDone` or `JobFailed`.  pool: jobs of different pools share the slots fairly."""
 
     id: int
     function: str
@@ -74,21 +76,26 @@ class RunJob:
 
 @dataclass(frozen=True)
 class CancelJob:
+    """Cancel a job, which then ends with `JobFailed`, or with `JobDone` if it was already complete."""
+
     id: int
 
 
 @dataclass(frozen=True)
 class Ping:
-    """Do you live?  Asked at a steady pace: what passes is told in pings, so that a machine that slept is no matter."""
+    """Answered by `Pong`.  Pings come at a steady pace, and time is counted in pings: a suspended machine sends none.
+    """
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the session, then exit.  Workers should have been told goodbye by their links."""
+    """Stop the session, then exit.  Before this, the links should send their goodbye to the workers."""
 
 
 @dataclass(frozen=True)
 class Ready:
+    """The session exists.  seconds: the duration of its start."""
+
     pid: int
     jvm_pid: int
     master: str
@@ -98,19 +105,21 @@ class Ready:
 
 @dataclass(frozen=True)
 class Pong:
-    """jvm_missed: pings since the JVM last answered; 0 before there is a session."""
+    """jvm_missed: pings since the JVM last answered; 0 before the session exists."""
 
     jvm_missed: int
 
 
 @dataclass(frozen=True)
 class StartFailed:
+    """No session could be made, and the driver exits."""
+
     message: str
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the job's function called `progress` with."""
+    """The arguments of one call of `progress` by a job's function."""
 
     id: int
     values: tuple[Any, ...]
@@ -124,7 +133,7 @@ class JobDone:
 
 @dataclass(frozen=True)
 class JobFailed:
-    """`error`: the exception itself if it is one of noria's; `text`: one line; `details`: the traceback."""
+    """error: the exception itself if it is one of noria's.  text: one line.  details: the traceback."""
 
     id: int
     error: Exception | None
@@ -137,11 +146,11 @@ Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkerSt
 
 
 CONTROL = Codec(Start, HostWorkers, CancelJob, Ping, Stop, Ready, Pong, StartFailed, WorkerStarted, WorkerEnded)
-_CONTROL, _JOB = b"c", b"j"  # before a message: which codec it is of
+_CONTROL, _JOB = b"c", b"j"  # the first byte of a message: its codec
 
 
 def pack(message: Command | Message) -> bytes:
-    """TypeError or ValueError where a job's values are no message."""
+    """Encode a message behind its length.  Raises TypeError or ValueError if the codec cannot encode a job's values."""
     if isinstance(message, RunJob | Progress | JobDone | JobFailed):
         body = _JOB + _jobs().encode(message)
     else:
@@ -150,7 +159,7 @@ def pack(message: Command | Message) -> bytes:
 
 
 def unpack(body: bytes) -> Any:
-    """`Malformed` for what is no message."""
+    """Decode a message without its length.  Raises `Malformed` if it is none."""
     if body[:1] == _JOB:
         return _jobs().decode(memoryview(body)[1:])
     if body[:1] == _CONTROL:
@@ -160,18 +169,18 @@ def unpack(body: bytes) -> Any:
 
 @cache
 def _jobs() -> Codec:
-    from noria.spark.hosting.job_codec import ROOTS  # with the first job: it imports pyspark
+    from noria.spark.hosting.job_codec import ROOTS  # only for the first job: it imports pyspark
 
     return Codec(RunJob, Progress, JobDone, JobFailed, *ROOTS)
 
 
 # ---------------------------------------------------------------- the process
 class Cancelled(BaseException):
-    """The job was cancelled.  It is no Exception: a job that goes on after the failure of a part must not catch it."""
+    """The job was cancelled.  It is no Exception: a job that catches the failure of a part must not catch this."""
 
 
 class Driver:
-    """Reads commands in one thread, runs each job in its own."""
+    """Reads commands in one thread and runs each job in its own (see the module)."""
 
     def __init__(self, channel: socket.socket):
         self._channel = channel
@@ -232,7 +241,7 @@ class Driver:
 
     # ------------------------------------------------------------ the channel
     def _read(self) -> None:
-        """Until the stream ends, or is out of order: whoever cannot be heard from any more is gone."""
+        """Receive commands.  When the stream ends or is malformed, the front end is lost and this process exits."""
         try:
             self._take_all()
         except Exception:
@@ -245,7 +254,7 @@ class Driver:
             while len(head := stream.read(LENGTH.size)) == LENGTH.size:
                 (size,) = LENGTH.unpack(head)
                 body = stream.read(size)
-                if len(body) < size:  # the front end ended in its midst
+                if len(body) < size:  # the front end died within a message
                     return
                 command = unpack(body)
                 if isinstance(command, Ping):
@@ -266,10 +275,10 @@ class Driver:
     def _run_job(self, job: RunJob) -> None:
         try:
             answer: Message = JobDone(job.id, self._result(job))
-            data = pack(answer)  # a result that cannot travel is this job's failure
+            data = pack(answer)  # a result that cannot be encoded fails this job only
         except Exception as e:
             if not self._jvm_answers():
-                return  # this process ends: the supervisor says why
+                return  # this process exits soon, and the supervisor reports why
             answer = JobFailed(job.id, _portable(e), f"{type(e).__name__}: {short_reason(e)}", traceback.format_exc())
             data = pack(answer)
         except Cancelled:
@@ -293,7 +302,8 @@ class Driver:
         return function(self._session, **job.kwargs, **more)
 
     def _progress_of(self, number: int) -> Callable[..., None]:
-        """Sends what a job tells.  The call ends a job that was cancelled, if its own thread makes it."""
+        """Return the callback that sends a job's progress.  Called by the thread of a cancelled job, it raises
+        `Cancelled`."""
         own = threading.get_ident()
 
         def tell(*values: Any) -> None:
@@ -305,11 +315,11 @@ class Driver:
         return tell
 
     def _cancel(self, number: int) -> None:
-        """What of the job runs on Spark, and what it would still start there."""
+        """Cancel the job's running Spark jobs, and those that it would still start."""
         self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(_group(number))
 
     def _jvm_answers(self) -> bool:
-        """False when the JVM has ended, or is about to."""
+        """Whether the JVM runs.  If it does not answer, wait up to JVM_ENDS_S for its exit."""
         try:
             self._session.sparkContext._jvm.java.lang.System.nanoTime()
             return True
@@ -319,7 +329,8 @@ class Driver:
             return self._jvm.poll() is None
 
     def _probe_jvm(self) -> None:
-        """Ask the JVM for the time, again and again; a frozen one leaves this thread waiting."""
+        """Call the JVM at intervals and reset the count of pings.  A frozen JVM blocks this thread, so the count grows.
+        """
         clock = self._session.sparkContext._jvm.java.lang.System
         while not self._stopping.wait(JVM_PROBE_S):
             clock.nanoTime()
@@ -344,7 +355,7 @@ class Driver:
         self._exit(0)
 
     def _exit(self, code: int) -> None:
-        """Leave nothing behind: the JVM's end ends its Python daemon and the workers."""
+        """Kill the JVM, which ends its Python daemon and the workers, and exit."""
         if self._jvm is not None:
             self._jvm.kill()
             self._jvm.wait()
@@ -361,8 +372,8 @@ def _log_to(path: Path | None) -> None:
 
 
 def _give_way(nice: int) -> None:
-    """Lower the priority of this process and its JVM.  Only a driver that is ready does so: people wait for its start,
-    which takes minutes on a busy machine at a lower priority."""
+    """Lower the priority of this process and its JVM.  The driver calls this after its start: people wait for the
+    start, which takes minutes on a busy machine at a lower priority."""
     if nice:
         os.setpriority(os.PRIO_PGRP, 0, nice)
 
@@ -372,7 +383,7 @@ def _group(job: int) -> str:
 
 
 def _portable(error: Exception) -> Exception | None:
-    """The exception, if it is one of ours (a user's error, say) that the codec knows."""
+    """Return the exception if it is one of noria's and the codec can encode it, else None."""
     if not type(error).__module__.startswith("noria."):
         return None
     try:

@@ -1,7 +1,7 @@
-"""A server's Spark driver, whose process begins to import before the server itself has imported what it needs.
+"""Starts a server's Spark driver early, so that it imports its modules while the server imports its own.
 
-Keeps true: nothing runs in it but imports until the supervisor takes it and sends `Start`; if nobody takes it, it ends
-with this process.
+Keeps true: the process only imports until the supervisor calls `taken` and sends `Start`.  If the supervisor never does
+so, the process ends with this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _begun: list[Begun] = []
 
 @dataclass(frozen=True)
 class Begun:
-    """channel: our end of its socket pair."""
+    """A driver process that was started.  channel: our end of its socket pair."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
@@ -30,12 +30,12 @@ class Begun:
         return self.process.pid
 
     async def wait(self) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for the end of the process and return its exit code."""
         return await asyncio.to_thread(self.process.wait)
 
 
 def begin() -> None:
-    """Start the process; what it says before `Start` goes where this one's errors go."""
+    """Start the process.  Until it receives `Start`, its error output goes to this process's stderr."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -46,5 +46,5 @@ def begin() -> None:
 
 
 def taken() -> Begun | None:
-    """The process that was begun, for the first who asks."""
+    """Return the process that `begin` started, once; None if there is none."""
     return _begun.pop() if _begun else None

@@ -1,7 +1,7 @@
-"""What jobs take, return and raise: the classes that messages about jobs may hold.
+"""Lists the classes that messages about jobs may contain: the jobs' arguments, results and errors.
 
-A new job is one line in `FUNCTIONS`; its annotations say the rest.  Importing this module imports pyspark, so the front
-end does that with its first job.
+A new job needs one line in `FUNCTIONS`; the classes follow from its annotations.  This module imports pyspark, so the
+front end imports it only for its first job.
 """
 
 from __future__ import annotations

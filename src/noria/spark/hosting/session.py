@@ -1,8 +1,8 @@
-"""Makes a Spark session with noria's settings, and explains why there can be none.
+"""Makes a Spark session with noria's settings, or reports what is missing.
 
-Keeps true: everything of Spark listens on loopback only, and only answers processes that know the session's secret,
-which is on no command line.  Python's processes are reached through sockets in a directory of our own.  A session has
-slots for all workers and for batch jobs.  A Java that Spark cannot run on is reported before Spark starts.
+Keeps true: Spark listens on loopback only, and answers only processes that know the session's secret.  The secret is on
+no command line.  The JVM reaches Python's processes through sockets in a private directory.  A session has slots for
+all workers and for batch jobs.  A Java that is too old for Spark is reported before Spark starts.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ from noria.core.limits import SPARK_HEAP_BYTES, SPARK_HOST_HEAP_BYTES, SPARK_RES
 
 MIN_JAVA = 17
 DAEMON = "noria.spark.hosting.daemon"  # forks the workers' processes
-BULK_SLOTS = 2  # for batch jobs, at least; the workers hold theirs for good
-SPARE = 1  # slots beside the workers': for a process that stands ready to be the next one
+BULK_SLOTS = 2  # at least, for batch jobs; the workers never release theirs
+SPARE = 1  # slots beside the workers': for a process that waits to replace a worker
 MOST_BULK_SLOTS = 8  # by default: each has a Python process, and all share one heap
-BATCH_NICE = 5  # on a busy machine the workers and the front end go first
-EXECUTORS_WAIT_S = 30  # until a cluster's executors have registered
-KILL_TIMEOUT = "100ms"  # a cancelled worker still answers until it is killed: not for Spark's default of 2 s
-_SOON_LOST = (  # when the slots of a silent host are taken for lost
+BATCH_NICE = 5  # on a busy machine the workers and the front end have priority
+EXECUTORS_WAIT_S = 30  # wait for a cluster's executors to register
+KILL_TIMEOUT = "100ms"  # a cancelled worker answers until it is killed; Spark's default of 2 s is too long
+_SOON_LOST = (  # Spark counts the slots of a silent host as lost after these times
     ("spark.network.timeout", "20s"), ("spark.network.timeoutInterval", "5s"),
     ("spark.executor.heartbeatInterval", "4s"))
 SOCKET_DIR_CHARACTERS = 60  # a socket's path may be 107, and Spark's names take 42
 
 
 class SparkUnavailable(Exception):
-    """No session can be had: what is missing, where it was looked for, what to do."""
+    """No session can be made.  The message says what is missing, where it was looked for, and what to do."""
 
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """master empty: local[workers + batch_slots].  scratch_dir: for shuffles, spills and whatever else the JVM writes
-    for a while, ours alone: what is in there when a session starts was left by one that died.  sockets_dir: where
-    Python's sockets go, if its path is short enough.  nice: how much its processes give way.  conf goes last and
-    wins.  standby_slots: of a cluster, beside the workers'."""
+    """Settings of a session.
+
+    `master`: if empty, local[workers + batch_slots].  `scratch_dir`: for the JVM's temporary files; no other program
+    may use it, because each new session empties it.  `sockets_dir`: for Python's sockets, if its path is short enough.
+    `nice`: the niceness of the processes.  `conf`: overrides all other settings.  `standby_slots`: of a cluster, beside
+    the workers'.
+    """
 
     master: str = ""
     workers: int = 1
@@ -65,10 +68,10 @@ class SparkSettings:
     def slots_needed(self) -> int:
         return max(self.workers + self.batch_slots, 1)
 
-    # A server has two sessions, each with a JVM of its own: so no query can take the slot, the memory or the JVM that
-    # a worker needs.
+    # A server has two sessions, each with its own JVM.  So no query can use the slot, the memory or the JVM that a
+    # worker needs.
     def hosting(self) -> SparkSettings:
-        """For the workers' job, and nothing else."""
+        """Return the settings of the session that runs only workers."""
         _check_local_slots(self)
         only = replace(self, batch_slots=0, heap_bytes=SPARK_HOST_HEAP_BYTES)
         if self.local_slots is not None:
@@ -78,11 +81,11 @@ class SparkSettings:
 
     @property
     def processes_ready(self) -> int:
-        """How many Python processes stand ready for workers that must be started again."""
+        """The number of Python processes that wait to replace a worker."""
         return self.standby_slots if self.local_slots is None else min(self.local_slots - self.workers, SPARE)
 
     def batch(self) -> SparkSettings:
-        """For queries, loads, first states and verifications."""
+        """Return the settings of the session for queries, loads, first states and verifications."""
         slots = min(max(BULK_SLOTS, os.cpu_count() or 1), MOST_BULK_SLOTS)
         if self.master and self.local_slots is not None:
             slots = self.local_slots - self.workers
@@ -93,15 +96,17 @@ class SparkSettings:
 
     @property
     def local_slots(self) -> int | None:
-        """The slots of a master within the JVM, None of any other."""
+        """The slots of a master within the JVM (`local[n]`); None for any other master."""
         found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", self.effective_master)
         text = found and (found[1] or "1")
         return None if not text else os.cpu_count() or 1 if text == "*" else int(text)
 
 
 def build_session(settings: SparkSettings, java_options: str = "") -> Any:
-    """A new session in this process, checked for slots.  One a process: after its JVM died there is no second.
-    java_options: more of the JVM's."""
+    """Make the session of this process.  A process can make only one, even after its JVM died.
+
+    java_options: further options of the JVM.  Raises SparkUnavailable if Java or slots are missing.
+    """
     java = find_java()
     _check_local_slots(settings)
     os.environ["JAVA_HOME"] = str(java.parents[1])
@@ -128,7 +133,7 @@ def build_session(settings: SparkSettings, java_options: str = "") -> Any:
 
 
 def _start_jvm(conf: dict[str, str], settings: SparkSettings) -> None:
-    """The JVM with what it must know on its command line, which everybody can read; the rest it is told later."""
+    """Start the JVM.  Everybody can read its command line, so only options without secrets are on it."""
     from pyspark import SparkConf, SparkContext
 
     if SparkContext._jvm is None:
@@ -145,7 +150,7 @@ def _empty_scratch(settings: SparkSettings) -> None:
 
 
 def import_path() -> str:
-    """What this process can import, its children and Spark's workers can too."""
+    """Return the PYTHONPATH with which child processes and Spark's workers can import what this process can."""
     return os.pathsep.join(path for path in sys.path if path and "python/lib/py4j" not in path)
 
 
@@ -177,14 +182,14 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
 
 
 def _java_options(settings: SparkSettings) -> str:
-    """A JVM without memory ends, so that what asked for it fails and the next one is sound; what it tells of itself
-    is not written where others read it.  One that only hosts workers has little to do and stays small."""
+    """Return the JVM's options.  It exits if it runs out of memory: the job fails and the next JVM starts sound.  It
+    writes no performance data, which others could read.  A JVM that only hosts workers is kept small."""
     small = "" if settings.batch_slots else " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     return f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData{small}{_temporary(settings)}"
 
 
 def _temporary(settings: SparkSettings) -> str:
-    """Where Spark makes a directory for each session (`artifacts-…`), which a JVM that is killed leaves behind."""
+    """Return the option that puts the session's directory (`artifacts-…`) into ours: a killed JVM leaves it behind."""
     if settings.scratch_dir is None:
         return ""
     path = str(settings.scratch_dir.absolute()).replace("\\", "\\\\").replace('"', '\\"')
@@ -192,8 +197,8 @@ def _temporary(settings: SparkSettings) -> str:
 
 
 def _private(settings: SparkSettings) -> dict[str, str]:
-    """What keeps other users of this machine out.  A cluster has its own secret, which its spark-defaults.conf holds;
-    its executors may be another user's, who could not reach sockets in our directory."""
+    """Return the settings that exclude other users of this machine; none for a cluster.  A cluster has its own secret
+    in spark-defaults.conf.  Its executors may run as another user, who cannot reach sockets in our directory."""
     if not settings.effective_master.startswith("local"):
         return {}
     conf = {
@@ -203,13 +208,13 @@ def _private(settings: SparkSettings) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(_socket_dir(settings)),
     }
-    if settings.local_slots is None:  # executors are processes that must be told; else Spark takes a secret of its own
+    if settings.local_slots is None:  # executors are processes that need the secret; else Spark makes its own
         conf["spark.authenticate.secret"] = secrets.token_hex(32)
     return conf
 
 
 def _socket_dir(settings: SparkSettings) -> Path:
-    """An empty directory that nobody else can enter, with a path short enough for sockets."""
+    """Make an empty directory that only this user can enter, with a path short enough for sockets."""
     wanted = settings.sockets_dir or (settings.scratch_dir and settings.scratch_dir / "sockets")
     if wanted is None or len(str(wanted.absolute())) > SOCKET_DIR_CHARACTERS:
         return Path(tempfile.mkdtemp(prefix="noria-"))
@@ -220,13 +225,13 @@ def _socket_dir(settings: SparkSettings) -> Path:
 
 # ---------------------------------------------------------------- slots
 def _check_local_slots(settings: SparkSettings) -> None:
-    """What the master's text says already, before a JVM is started."""
+    """Check the number of slots in a local master's name, before a JVM is started."""
     if settings.local_slots is not None:
         _require(settings.local_slots, settings)
 
 
 def check_slots(session: Any, settings: SparkSettings) -> None:
-    """Count the slots that there are; a cluster's executors are given time to register."""
+    """Raise SparkUnavailable if slots are missing.  Waits up to EXECUTORS_WAIT_S for a cluster's executors."""
     context = session.sparkContext._jsc.sc()
     deadline = time.monotonic() + EXECUTORS_WAIT_S
     while True:
@@ -248,7 +253,10 @@ def _require(slots: int, settings: SparkSettings) -> None:
 
 # ---------------------------------------------------------------- Java
 def find_java() -> Path:
-    """The java program of version 17 or newer: JAVA_HOME's, else the PATH's, else below /usr/lib/jvm."""
+    """Return the first java of version 17 or newer: from JAVA_HOME, the PATH or /usr/lib/jvm, in this order.
+
+    Raises SparkUnavailable if none is found.
+    """
     seen: list[str] = []
     for path in _java_candidates():
         version = told_version(path) or java_version(path)
@@ -270,7 +278,7 @@ def _java_candidates() -> list[Path]:
 
 
 def java_version(java: Path) -> int:
-    """The feature version; 0 when the program does not run."""
+    """Return the feature version that the program prints; 0 if it does not run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -280,7 +288,8 @@ def java_version(java: Path) -> int:
 
 
 def told_version(java: Path) -> int:
-    """What the file beside a JDK or JRE says, which is quicker than to start it; 0: it says nothing."""
+    """Return the version in the `release` file of a JDK or JRE, 0 without one.  This is quicker than a start of Java.
+    """
     try:
         found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (java.resolve().parents[1] / "release").read_text(), re.M)
     except (OSError, ValueError):

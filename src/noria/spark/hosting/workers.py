@@ -1,15 +1,14 @@
-"""The jobs whose tasks are the workers (DESIGN section 2), and their supervision within the driver.
+"""Runs the workers as Spark jobs and supervises them within the driver (DESIGN section 2).
 
-When a task of a barrier stage fails the whole job is aborted: so each worker is a job of its own, one barrier task
-(which Spark never tries again by itself), submitted again whenever it ends while it should not.  A session has slots
-for all of them (`session.py`).  A task that comes up takes its shard over from whatever is left of the last one
-(`runtime/transport/lineage.py`).
+Spark aborts a whole job if a task of a barrier stage fails.  So each worker is a job with one barrier task, which Spark
+never retries by itself.  The driver submits the job again whenever it ends too early.  A session has slots for all
+workers (`session.py`).  A new task takes its shard over from its predecessor (`runtime/transport/lineage.py`).
 
-In slots beside the workers', Python processes with a worker's code stand ready: the next worker that must be started
-again is one of them, after a tenth of a second instead of the seconds that importing and loading take.
+In slots beside the workers', Python processes wait with a worker's code loaded.  The next worker to restart uses one of
+them: this takes a tenth of a second instead of several.
 
-Keeps true: one worker's end is no other's; no worker outlives the Spark daemon that forked it; a worker whose failures
-come at once is tried again ever more slowly, and each is reported with what the worker said.
+Keeps true: the end of one worker does not affect another one.  No worker outlives the Spark daemon that forked it.  A
+worker that fails repeatedly is retried at growing intervals, and each failure is reported with its reason.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from noria.runtime.worker.worker_main import GOODBYE, WorkerConfig, run_worker
 WARM = "noria.spark.hosting.workers:warm_workers"
 CANCEL = "noria.spark.hosting.workers:cancel_workers"
 POOL = "noria-workers"  # of Spark's scheduler
-SPARE_AFTER_S = 10.0  # from the start of the workers; they and what else starts go first
-KEEP_WARM_S = 30.0  # between two looks: Spark ends Python processes that were idle for a minute
+SPARE_AFTER_S = 10.0  # after the start of the workers, so that other processes start first
+KEEP_WARM_S = 30.0  # between two uses of the waiting processes: Spark ends them after an idle minute
 STEADY_S = 5.0  # workers that lived this long are restarted at once
-GOODBYE_S = 30.0  # for the server's own end, after which it is as if it had none
-BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next try, by failures in a row; the last one stays
+GOODBYE_S = 30.0  # wait for the server's own end; then the worker is restarted
+BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next attempt, by failures in a row; the last one repeats
 _PR_SET_PDEATHSIG = 1
 _PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable|Damaged|InUse): .+)$"
 
@@ -52,7 +51,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True)
 class WorkerEnded:
-    """seconds: from its job's submission."""
+    """A worker's job ended.  seconds: since the submission of the job."""
 
     worker: int
     attempt: int
@@ -64,14 +63,16 @@ Report = Callable[[WorkerStarted | WorkerEnded], None]
 
 
 def worker_group(worker: int) -> str:
-    """The job group of a worker's job."""
+    """Return the name of the Spark job group of a worker's job."""
     return f"{POOL}-{worker}"
 
 
 def host_workers(session: Any, config: WorkerConfig, report: Report, stopping: threading.Event,
                  ready: int = 0) -> None:
-    """Run each worker's job, again and again, until `stopping` is set and all have ended.  Blocks.  ready: how many
-    processes to keep ready for the next ones."""
+    """Run each worker's job, and repeat it when it ends, until `stopping` is set.  Blocks until all have ended.
+
+    ready: the number of processes to keep waiting for restarts.
+    """
     from pyspark import InheritableThread
 
     if ready:
@@ -90,7 +91,7 @@ def _keep_ready(session: Any, stopping: threading.Event, processes: int) -> None
         wait = KEEP_WARM_S
         try:
             warm_workers(session, processes)
-        except Exception as e:  # there is none then, and workers start as well
+        except Exception as e:  # workers start without a waiting process, too
             if not stopping.is_set():
                 print(f"noria: no process stands ready for a worker: {short_reason(e)}", file=sys.stderr, flush=True)
 
@@ -102,7 +103,7 @@ def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: t
         attempt += 1
         report(WorkerStarted(config.worker, attempt))
         started = time.monotonic()
-        context.setLocalProperty("spark.scheduler.pool", POOL)  # as much as all batch jobs
+        context.setLocalProperty("spark.scheduler.pool", POOL)  # the same share as all batch jobs together
         context.setJobGroup(worker_group(config.worker), f"worker {config.worker} of noria", interruptOnCancel=True)
         try:
             numbers = context.parallelize([config.worker], 1)
@@ -111,20 +112,20 @@ def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: t
             why = short_reason(e)
         lived_s = time.monotonic() - started
         report(WorkerEnded(config.worker, attempt, lived_s, why))
-        if why == GOODBYE:  # the server ends: it tells the driver soon, too
+        if why == GOODBYE:  # the server is ending, and will soon send `Stop` to the driver
             stopping.wait(GOODBYE_S)
         failures = failures + 1 if lived_s < STEADY_S else 0
         stopping.wait(BACKOFF_S[min(failures, len(BACKOFF_S)) - 1] if failures else 0.0)
 
 
 def cancel_workers(session: Any, workers: Sequence[int]) -> None:
-    """End these workers' jobs as Spark's UI does; they are submitted again.  A job function for `run_job`."""
+    """Cancel these workers' jobs as Spark's UI does; the driver submits them again.  A job function for `run_job`."""
     for worker in workers:
         session.sparkContext.cancelJobGroup(worker_group(worker))
 
 
 def warm_workers(session: Any, workers: int) -> None:
-    """Python processes that have a worker's code loaded and nothing to do: Spark takes such a one for a worker that
+    """Make Spark's Python processes load a worker's code.  They stay idle, and Spark reuses one for a worker that
     starts.  A job function for `run_job`."""
     session.sparkContext.parallelize(range(workers), workers).barrier().mapPartitions(_warm).collect()
 
@@ -135,7 +136,7 @@ def _warm(numbers: Iterable[int]) -> Iterator[int]:
 
 
 def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
-    """A barrier task: one worker, until it ends, and why it did."""
+    """Run a worker as a barrier task until it ends, and yield the reason of its end."""
     _die_with_parent()
     for number in numbers:
         mine = config.for_worker(number)
@@ -145,7 +146,7 @@ def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
 
 
 def _die_with_parent() -> None:
-    """The kernel kills this process when the daemon that forked it ends, however that ends."""
+    """Let Linux kill this process when the daemon that forked it ends for any reason."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -153,7 +154,7 @@ def _die_with_parent() -> None:
 
 
 def short_reason(error: BaseException) -> str:
-    """The one line that says what went wrong, out of Spark's pages: the Python error where there is one."""
+    """Return one line with the cause out of Spark's long message: the Python error if it contains one."""
     text = str(error)
     python: list[str] = re.findall(_PYTHON_ERROR, text, re.MULTILINE)
     own = [line for line in python if not line.startswith(("SparkException", "PythonException", "Py4JJavaError"))]

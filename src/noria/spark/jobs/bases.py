@@ -1,7 +1,7 @@
-"""The base tables under the views of one job, and the work on several views at a time.
+"""Reads the base tables of a job over views, and processes several views at a time.
 
-Keeps true: a table is read once for all views of the job.  For a view with small tables and a small state, the driver
-itself reads the rows (`local.py`).  The callback for progress runs in the job's own thread.
+Keeps true: a table is read once for all views of the job.  If a view's tables and state are small, the driver itself
+reads the rows (`local.py`).  The progress callback runs in the job's own thread.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from noria.spark.jobs import local, snapshot
 from noria.spark.jobs.progress import Progress
 from noria.spark.lowering.relation import Tables
 
-AT_ONCE = 4  # views: planning takes most of the time of small ones, tasks of large ones share the slots
-LOOK_S = 0.5  # how often a job that was cancelled is noticed
+AT_ONCE = 4  # views: small ones mostly wait for planning, and the tasks of large ones share the slots
+LOOK_S = 0.5  # between two checks whether the job was cancelled
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Source:
-    """Where the rows of one view are read: its tables, and the files of its state."""
+    """Reads the rows of one view: its tables, and the files of its state."""
 
     def __init__(self, spark: SparkSession, table: Callable[[str], DataFrame], parquet: Callable[..., DataFrame]):
         self._spark, self._table, self._parquet = spark, table, parquet
@@ -48,7 +48,7 @@ class Source:
 
 
 class Bases:
-    """Tables of a checkpoint.  definitions: of those that it holds, by name."""
+    """The tables of a checkpoint.  definitions: by name, of the tables that the checkpoint holds."""
 
     def __init__(self, spark: SparkSession, checkpoint: str, tables: Iterable[TableDef], views: Iterable[ViewDef]):
         self._spark, self._local, self._checkpoint = snapshot.session(spark), local.session(spark), checkpoint
@@ -59,7 +59,7 @@ class Bases:
         self._making = threading.Lock()
 
     def source(self, view: ViewDef, files: Sequence[str]) -> Source:
-        """files: of the view's state."""
+        """Return where to read a view: in the driver if all is small, else by tasks.  files: of the view's state."""
         if set(tables_of(view.plan)) <= self._small and local.are_small(files):
             return Source(self._local, partial(self._table, small=True), local.parquet)
         return Source(self._spark, partial(self._table, small=False), _parquet)
@@ -82,8 +82,10 @@ class Bases:
                 rows.unpersist()
 
     def each(self, work: Callable[[T], R], some: Sequence[T], name: Callable[[T], str], progress: Progress) -> list[R]:
-        """The results of the work on each, in their order.  progress: also ends it, by an exception, when the job was
-        cancelled; then what runs fails, and nothing more begins."""
+        """Do the work for each item, AT_ONCE at a time, and return the results in order.
+
+        progress: raises an exception if the job was cancelled; then running work fails and no more begins.
+        """
         pool = ThreadPoolExecutor(AT_ONCE)
         try:
             futures = {pool.submit(inheritable_thread_target(self._spark)(work), one): one for one in some}

@@ -1,10 +1,10 @@
-"""First state of a full node, computed by Spark from a snapshot (bulk replay, section 9 of the design).
+"""Computes the first state of a full node by Spark from a snapshot (bulk replay, section 9 of the design).
 
-The node's plan is lowered over the snapshot and written as Parquet; the worker that owns the node reads the
-files and takes up the deltas after the snapshot's watermark.
+It lowers the node's plan over the snapshot and writes the rows as Parquet.  The worker that owns the node reads the
+files and applies the deltas after the snapshot's watermark.
 
-Keeps true: the files hold exactly the plan's rows as a bag, in the form of `dataflow/inspect/export.py`: c0, c1, … in
-the order of the plan's columns, e<i> where column i can hold an evaluation error, and `weight` (bigint).
+Keeps true: the files hold exactly the plan's rows as a bag.  Their columns are those of `dataflow/inspect/export.py`:
+c0, c1, … in the plan's order, e<i> if column i can hold an evaluation error, and `weight` (bigint).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHT = "weight"
 
 @dataclass(frozen=True)
 class Replayed:
-    """files: absolute paths of Parquet files, none of them empty of columns; rows: how many in all."""
+    """The result.  files: absolute paths of Parquet files, all with columns.  rows: their total number of rows."""
 
     files: tuple[str, ...]
     rows: int
@@ -35,7 +35,7 @@ class Replayed:
 
 def bootstrap(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
               plan: Mir, out: str) -> Replayed:
-    """The plan's rows over the checkpoint, in new Parquet files under the directory `out`."""
+    """Write the plan's rows over the checkpoint to Parquet files in the new directory `out`."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])

@@ -1,7 +1,7 @@
-"""The answer to a query, or all rows of a view, over a snapshot as Parquet files: for the source's tasks to read.
+"""Writes a query's or a view's rows over a snapshot to Parquet files, which the source's tasks read.
 
-Keeps true: there are exactly so many files as were asked for, 0.parquet and so on, together the plan's rows; a row with
-an evaluation error fails the job.
+Keeps true: the files 0.parquet to files - 1 exist, and together hold the plan's rows.  A row with an evaluation error
+fails the job.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from noria.spark.lowering import lower
 
 def export(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
            visible: int, out: str, files: int) -> None:
+    """Write the plan's rows to `files` files in the new directory `out`.  visible: the number of leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])

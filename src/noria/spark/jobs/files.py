@@ -1,13 +1,13 @@
-"""The rows of a query over a snapshot as files for others: Parquet, CSV or JSON lines, as `noria load` takes them.
+"""Exports a query's rows over a snapshot as Parquet, CSV or JSON lines.  `noria load` can read the files.
 
-    NULL        in CSV the field \\N, which an empty text ("") and the text \\N ("\\N") are not
-    TIME        a text, HH:MM:SS.ffffff; dates and times as SQL writes them, in UTC
+    NULL        in CSV the field \\N without quotes; an empty text is "", and the text \\N is "\\N"
+    TIME        a text, HH:MM:SS.ffffff; dates and times in SQL's format, in UTC
     bytes       in Parquet only
 
-CSV is written here and not by Spark, which writes NULL and a text in quotes alike.
+CSV is written here, not by Spark: Spark writes NULL and a quoted text alike.
 
-Keeps true: the files hold the plan's rows, once; a file of a task that ran twice is not left; a row with an evaluation
-error fails the job.
+Keeps true: the files hold the plan's rows, once.  A task that ran twice leaves no further file.  A row with an
+evaluation error fails the job.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Written:
-    """multiline: texts of the CSV files have line ends."""
+    """The result of `write`.  multiline: some texts in the CSV files have line ends."""
 
     rows: int
     files: int
@@ -47,6 +47,8 @@ class Written:
 
 def write(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
           visible: int, format: str, out: str) -> Written:
+    """Write the plan's rows to files in the new directory `out`.  Raises SqlError 1060 for two columns of one name, and
+    1235 for bytes in CSV or JSON.  visible: the number of leading columns.  format: parquet, csv or json."""
     fields = plan.fields[:visible]
     _check(fields, format)
     spark = snapshot.session(spark)
@@ -74,13 +76,13 @@ def _by_spark(rows: DataFrame, fields: Sequence[Field], format: str, out: str) -
     observed = shown.observe(counted, F.count(F.lit(1)).alias("rows"))
     observed.write.format(format).option("ignoreNullFields", False).save(out)
     for name in os.listdir(out):
-        if name.startswith("."):  # checksums of Hadoop's
+        if name.startswith("."):  # Hadoop's checksums
             os.unlink(os.path.join(out, name))
     return Written(counted.get["rows"], sum(n.startswith("part-") for n in os.listdir(out)))
 
 
 def _plain(number: int, field: Field, format: str) -> Column:
-    """A column with the type that its SQL type has in Spark."""
+    """Convert a shown column to the Spark type of its SQL type, or to a text if the format needs one."""
     column = F.col(f"c{number}")
     if field.type.kind is Kind.TIME:
         return _clock(coding.to_code(column, field.type))
@@ -107,7 +109,7 @@ def _csv(rows: DataFrame, fields: Sequence[Field], out: str) -> Written:
     for n, r in enumerate(made):
         os.rename(r["path"], os.path.join(out, f"part-{n:05}.csv"))
     for name in os.listdir(out):
-        if name.endswith(".attempt"):  # of a task that ran again
+        if name.endswith(".attempt"):  # left by a task that was repeated
             os.unlink(os.path.join(out, name))
     if not made:
         with open(os.path.join(out, "part-00000.csv"), "w", encoding="utf-8") as file:
@@ -116,7 +118,7 @@ def _csv(rows: DataFrame, fields: Sequence[Field], out: str) -> Written:
 
 
 def _csv_field(column: Column, field: Field) -> Column:
-    if field.type.declared == "year":  # as a text, 0 is 2000
+    if field.type.declared == "year":  # a YEAR reads the text 0 as 2000, but 0000 as 0
         return F.lpad(column.cast("string"), 4, "0")
     if field.type.kind not in _TEXTS:
         return column.cast("string")
@@ -129,7 +131,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _WriteLines:
-    """Lines of a partition to a file of this attempt's own; what Arrow has of them are the file's bytes."""
+    """A task that writes its lines to a file of this attempt.  The file's bytes are Arrow's buffer of the texts."""
 
     out: str
     header: str
@@ -150,7 +152,7 @@ class _WriteLines:
 
 
 def _bytes(lines: pa.Array) -> bytes:
-    """The texts of an array, one after the other."""
+    """Return the concatenated texts of an array."""
     whole = lines.cast(pa.large_string())
     _, places, data = whole.buffers()
     if not len(whole) or data is None:

@@ -1,7 +1,7 @@
-"""The entries of an index, made by Spark's tasks from a checkpoint: sorted files for the worker to take over.
+"""Makes the entries of an index from a checkpoint by Spark's tasks: sorted files, which the worker ingests.
 
-Every task reads ranges of the table and makes their entries, Spark brings those of a range of the index together, and
-the task that has them sorts them and writes a file (the second half of a bulk load, `loading/tasks.py`).
+Each task reads ranges of the table and makes their entries.  Spark exchanges the entries by ranges of the index.  A
+task sorts each range and writes a file, as in the second half of a bulk load (`loading/tasks.py`).
 
 Keeps true: the files are disjoint and hold one entry for each row of the checkpoint.
 """
@@ -31,13 +31,13 @@ from noria.storage.offline.snapshot import Range, read_entries, read_tables, row
 from noria.storage.rocks.disk import sync
 from noria.storage.tables.table import Index
 
-FILE_ROWS = 2_000_000  # of a range of the index: a task sorts some 200 MB
-SAMPLED = 2_000  # entries of each range that is sampled
+FILE_ROWS = 2_000_000  # of a range of the index: a task sorts about 200 MB
+SAMPLED = 2_000  # entries read of each piece of the table to compute the bounds
 
 
 @dataclass(frozen=True)
 class Made:
-    """files: absolute paths; rows: entries in all."""
+    """The result.  files: their paths, below `out`.  rows: the total number of entries."""
 
     files: tuple[str, ...]
     rows: int
@@ -45,8 +45,10 @@ class Made:
 
 def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, table: TableDef,
           columns: Sequence[int], out: str) -> Made:
-    """Files of the index (not UNIQUE) of these columns, in the new directory `out`.  ValueError: the checkpoint has no
-    such table."""
+    """Write the files of the index (not UNIQUE) of these columns to the new directory `out`.
+
+    Raises ValueError if the checkpoint lacks the table, or has it with an earlier primary key.
+    """
     then = next((t for t in read_tables(checkpoint).values() if t.table_id == table.table_id), None)
     if then is None or then.keyed != table.keyed:
         raise ValueError(f"table {table.name} is another one in the snapshot {checkpoint}")
@@ -63,12 +65,12 @@ def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
         parcels = entries.repartitionById(ranges.total, F.col("part"))
         files = [f for r in reports(parcels.mapInArrow(Merge(job, ranges, (1,)), PARCEL_SCHEMA)) for f in r.files]
     for f in files:
-        sync(f.path)  # so that whoever takes it over does not wait for that
+        sync(f.path)  # so that the worker need not
     return Made(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
 
 
 def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[Range]) -> Iterator[bytes]:
-    """Some entries of each piece of the table."""
+    """Read some index keys of each piece of the table."""
     for piece in pieces:
         with closing(read_entries(checkpoint, table, index, [piece], SAMPLED)) as entries:
             for some in islice(entries, 1):
@@ -77,7 +79,7 @@ def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[Ra
 
 @dataclass(frozen=True)
 class _Encode:
-    """Pieces of the table to entries, each in the parcel of its part."""
+    """A task that reads the entries of pieces of the table, and sends them as parcels to their parts."""
 
     checkpoint: str
     table: TableDef

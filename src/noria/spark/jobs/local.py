@@ -1,9 +1,9 @@
-"""Small tables and files as rows that the driver has read: queries over them plan and run in one task.
+"""Reads small tables and files in the driver, so that a query over them runs in one task.
 
-Spark spends a second on a query of a few rows: it starts Python workers, shuffles, and compiles code.  None of that is
-needed for rows of one partition that are part of the plan.
+For a query of a few rows, Spark needs a second: it starts Python workers, shuffles, and compiles code.  Rows that are
+part of the plan, in one partition, need none of this.
 
-Keeps true: a local DataFrame has the rows and the types that Spark's own scan of the same table or files has.
+Keeps true: a local DataFrame has the same rows and types as Spark's own scan of the table or files.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from noria.storage.format.catalog import family_of
 from noria.storage.offline.snapshot import read_checkpoint, sizes_about
 from noria.storage.tables.shards import shards_of
 
-ROWS, BYTES = 20_000, 4 * 2**20  # of a table or of a view's state, at most
+ROWS, BYTES = 20_000, 4 * 2**20  # at most, of a small table or view's state
 
 
 @cache
 def session(spark: SparkSession) -> SparkSession:
-    """For queries over local rows: nothing adapts to sizes, and expressions are interpreted."""
+    """Return the session for queries over local rows.  It does not adapt plans to sizes, and compiles no code."""
     own = snapshot.session(spark).newSession()
     for name, value in (("adaptive.enabled", "false"), ("shuffle.partitions", "1"),
                         ("codegen.wholeStage", "false"), ("codegen.factoryMode", "NO_CODEGEN")):
@@ -38,7 +38,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def small_tables(checkpoint: str, tables: Iterable[TableDef]) -> set[str]:
-    """The names of those tables that are read whole by the driver."""
+    """Return the names of the tables that are small enough for the driver to read."""
     sizes = [sizes_about(shard) for shard in shards_of(checkpoint)]
 
     def is_small(table: TableDef) -> bool:
@@ -49,7 +49,7 @@ def small_tables(checkpoint: str, tables: Iterable[TableDef]) -> set[str]:
 
 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
-    """All rows of a table, in shown columns c0, c1, … as `snapshot.table` has them."""
+    """Return all rows of a table, in shown columns c0, c1, … as `snapshot.table` does."""
     names = [f"c{i}" for i in range(len(definition.columns))]
     schema = pa.schema([(n, snapshot.as_spark(arrow_type(c.type)))
                         for n, c in zip(names, definition.columns, strict=True)])
@@ -65,8 +65,8 @@ def are_small(files: Sequence[str]) -> bool:
 
 
 def parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """The rows of Parquet files, whose columns may differ.  Decimals have 38 digits: a sum may have more than its type
-    declares, which Spark refuses in Arrow columns."""
+    """Return the rows of Parquet files, whose columns may differ.  Decimals get 38 digits: a sum may have more digits
+    than its type declares, and Spark refuses this in Arrow columns."""
     rows = pa.concat_tables([pq.read_table(f) for f in files], promote_options="default")
     wide = pa.schema([f.with_type(_widest(f.type)) for f in rows.schema])
     return _one_partition(spark.createDataFrame(rows.cast(wide)))
@@ -77,5 +77,5 @@ def _widest(t: pa.DataType) -> pa.DataType:
 
 
 def _one_partition(rows: DataFrame) -> DataFrame:
-    """So that grouping and joining exchange nothing."""
+    """Put all rows in one partition, so that groups and joins need no exchange."""
     return rows.coalesce(1)

@@ -1,7 +1,7 @@
-"""Progress of Spark jobs: how many tasks of this thread's running jobs are done, told to a callback.
+"""Reports the progress of Spark jobs to a callback: how many tasks of this thread's job group are done.
 
-Keeps true: the callback runs in one thread at a time and is not called after the block ended; only jobs of the
-same job group count (the workers' job, which never ends, has its own).
+Keeps true: the callback runs in one thread at a time, and never after the block ended.  Only jobs of the same job group
+count; the workers' jobs, which never end, have groups of their own.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int, str], None]
-POLL_S = 0.2  # how often the stages are looked at
+POLL_S = 0.2  # between two reads of the stages
 
 
 def quiet(done: int, total: int, what: str) -> None:
-    """No progress wanted."""
+    """Ignore the progress."""
 
 
 @contextmanager
 def stages(spark: SparkSession, progress: Progress, what: str) -> Iterator[None]:
-    """Tell `progress` (tasks done, tasks, what) while the block runs, and (n, n, what) when it ended well."""
+    """Call `progress` with (tasks done, tasks, what) while the block runs, and with (n, n, what) after its success."""
     if progress is quiet:
         yield
         return

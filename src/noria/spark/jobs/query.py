@@ -1,7 +1,7 @@
-"""Answers a query that no view maintains over a snapshot; EXPLAIN describes it.
+"""Answers a query without a view over a snapshot, and describes it for EXPLAIN.
 
-Keeps true: the answer is the plan's rows at the snapshot's watermark, in the plan's order if it has one, whole or
-rejected.  More than `max_rows` rows or SPARK_RESULT_BYTES, or a row with an evaluation error, is an SqlError.
+Keeps true: the answer is all of the plan's rows at the snapshot's watermark, in the plan's order if it has one.  More
+than `max_rows` rows, more than SPARK_RESULT_BYTES, or a row with an evaluation error raises SqlError.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from noria.spark.lowering import coding, lower
 
 @dataclass(frozen=True)
 class Answer:
-    """rows: one Arrow column per visible field, of `values.arrow_type` (decimals: 19 digits), names as in the
-    plan."""
+    """rows: a column for each visible field, with its name and `values.arrow_type` (decimals have 19 digits)."""
 
     rows: pa.Table
 
 
 def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
           plan: Mir, visible: int | None = None, max_rows: int = SPARK_RESULT_ROWS) -> Answer:
-    """The plan's rows over the checkpoint; `visible`: only so many leading columns."""
+    """Return the plan's rows over the checkpoint.  Raises SqlError.  visible: return only so many leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
@@ -57,7 +56,7 @@ def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
 
 
 def _collected(rows: DataFrame) -> pa.Table:
-    """All rows.  No limit goes with them: it would bring them into one partition first."""
+    """Collect all rows.  The plan has no LIMIT, which would first collect them in one partition."""
     try:
         arrow = rows.toArrow()
     except Exception as e:
@@ -75,7 +74,7 @@ def _too_large(than: str) -> SqlError:
 
 
 def explain(spark: SparkSession, progress: Progress = quiet, *, plan: Mir) -> str:
-    """The plan and what Spark makes of it, over empty tables."""
+    """Return the plan and Spark's physical plan of it, as text.  The tables are empty here."""
     spark = snapshot.session(spark)
     empty = {n: spark.createDataFrame([], coding.shown_schema(t.fields)) for n, t in tables_of(plan).items()}
     rows = lower.dataframe(plan, empty)

@@ -1,11 +1,10 @@
-"""Writes a table's rows for another number of workers, as sorted files for each: of the table and of its indexes.
+"""Writes sorted files of a table and its indexes for another number of workers.
 
-Every task reads a range of the table in the checkpoints of all old workers, and writes the rows of each new worker to a
-file; the rows of a range are already in order, or nearly.  Spark exchanges the entries of indexes by worker and range;
-a task sorts them and writes a file (the second half of a bulk load, `loading/tasks.py`).  Small tables are converted
-without Spark.
+Each task reads a range of the table in the checkpoints of all old workers.  It writes a file of rows for each new
+worker; a range's rows are already almost in order.  Spark exchanges the entries of indexes by worker and range, and a
+task sorts each range and writes a file, as in a bulk load (`loading/tasks.py`).  Small tables need no Spark.
 
-Keeps true: the files of a family and worker are disjoint.  Memory is bounded by a range, whatever the table's size.
+Keeps true: the files of a family and worker are disjoint.  A task holds at most one range in memory.
 """
 
 from __future__ import annotations
@@ -50,17 +49,18 @@ from noria.storage.tables.shards import shards_of
 from noria.storage.tables.sst import ENTRY, SstFile, describe, write_file
 from noria.storage.tables.table import Index
 
-LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # of a table that is dealt without Spark
-PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range of a worker's: a task sorts it in memory
-RANGES_PER_SLOT = 4  # at least: their sizes are estimates
-SAMPLED = 1_000  # rows of each range
+LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # at most, of a table that is divided without Spark
+PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range, which a task sorts in memory
+RANGES_PER_SLOT = 4  # at least: the sizes of ranges are estimates
+SAMPLED = 1_000  # rows of each range that are read to compute bounds
 SORTED_ROWS = 50_000
 
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """files: by worker and family; row_number: the greatest that was given; sums: of the rows that were read."""
+    """The result.  files: by worker and family.  row_number: an upper bound of the assigned ones, 0 for a table with a
+    primary key.  sums: of the rows that were read."""
 
     files: dict[tuple[int, str], list[SstFile]]
     row_number: int
@@ -69,9 +69,11 @@ class Dealt:
 
 def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, checkpoint: str, table: TableDef,
             indexes: Sequence[Index], workers: int, out: str, about: Sequence[tuple[int, int]]) -> Dealt:
-    """spark: gives a session, if one is needed.  checkpoint: of all old workers; out: a new directory for the files,
-    which are on disk when this returns; about: rows and bytes of the table at each old worker.  StoreError: rows are
-    not kept apart as they must be."""
+    """Write the files, and sync them.  Raises StoreError if two rows have the same primary or UNIQUE key.
+
+    `spark`: makes a session; only called for large tables.  `checkpoint`: of all old workers.  `out`: a new directory.
+    `about`: rows and bytes of the table at each old worker, as estimates.
+    """
     shards = shards_of(checkpoint)
     rows, nbytes = map(sum, zip(*about, strict=True))
     os.makedirs(out)
@@ -81,7 +83,7 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
     session = spark()
     slots = max(1, min(int(session.sparkContext.defaultParallelism), os.cpu_count() or 1))
     count = max(RANGES_PER_SLOT * slots, -(-rows // PART_ROWS), -(-nbytes // PART_BYTES))
-    largest = shards[max(range(len(shards)), key=about.__getitem__)]  # the others' rows lie as its do: by a hash
+    largest = shards[max(range(len(shards)), key=about.__getitem__)]  # a hash distributes all shards' keys alike
     ranges = split(largest, table, count)
     bounds = _bounds(job, largest, ranges, max(1, -(-rows // (workers * PART_ROWS))))
     with stages(session, progress, f"table {table.name}"):
@@ -103,7 +105,7 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
 
 
 def _last_number(table: TableDef, pieces: int) -> int:
-    """Above all row numbers of so many pieces."""
+    """Return an upper bound of the row numbers that `deal` assigns in so many pieces, 0 if none are assigned."""
     return 0 if table.primary_key else pieces << NUMBER_BITS
 
 
@@ -113,7 +115,7 @@ def _not_apart(table: TableDef, what: str) -> StoreError:
 
 
 def _bounds(job: Job, shard: str, ranges: Sequence[Range], parts: int) -> Ranges:
-    """Where the parts of each index end, by some rows of each range."""
+    """Compute the bounds of each index's parts from a sample of each range."""
     seen: list[list[bytes]] = [[] for _ in job.indexes]
     for some in ranges if parts > 1 and job.indexes else ():
         with closing(deal(shard, job.table, job.indexes, some, 0, 1, Sums(), SAMPLED)) as dealt:
@@ -124,7 +126,7 @@ def _bounds(job: Job, shard: str, ranges: Sequence[Range], parts: int) -> Ranges
 
 
 def _little(job: Job, shards: Sequence[str]) -> Dealt:
-    """All in this process."""
+    """Divide a small table in this process."""
     sums, files = Sums(), dict[tuple[int, str], list[SstFile]]()
     held: dict[tuple[int, int], list[pa.RecordBatch]] = {}
     at = 0
@@ -142,7 +144,7 @@ def _little(job: Job, shards: Sequence[str]) -> Dealt:
 
 
 def _written(job: Job, path: str, some: list[pa.RecordBatch]) -> SstFile | None:
-    """Entries with their places as a file."""
+    """Write entries to a file, after sorting them if they are not in order."""
     rows = pa.Table.from_batches(some)
     keys = rows.column("key").combine_chunks()
     if not pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
@@ -160,15 +162,15 @@ def _placed(entries: pa.RecordBatch, at: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class _Read(Report):
-    """What a task has read."""
+    """A task's report, with the sums of the rows that it read."""
 
     sums: Sums = field(default_factory=Sums)
 
 
 @dataclass(frozen=True)
 class _Deal:
-    """Ranges of the table to files of its rows, and to entries of its indexes, each in the parcel of its worker and
-    part."""
+    """A task that writes files of the rows in its ranges.  It sends the entries of indexes as parcels to their worker
+    and part."""
 
     job: Job
     shards: tuple[str, ...]

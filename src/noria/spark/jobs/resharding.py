@@ -1,9 +1,9 @@
-"""All steps from one number of workers to another, of a data directory that this process has claimed.
+"""Changes the number of workers of a data directory that this process has claimed: `noria reshard`.
 
-    settle, checkpoint → each table: files, taken in by the new stores → compare with the old ones → switch
+    settle, checkpoint → each table: files, which the new stores ingest → compare with the old ones → switch
 
-Keeps true: whatever interrupts it, another run goes on behind the last table that is whole.  A Spark session is started
-only when a table is too large to be done without, and ends with the run.
+Keeps true: after any interruption, another run continues after the last complete table.  A Spark session is started
+only for a large table, and ends with the run.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import BEFORE, shards_of, workers_of
 
 REPORTS = Codec(Report)
-Told = Callable[[str, int, int], object]  # what is done, rows done, rows in all
+Told = Callable[[str, int, int], object]  # progress: the step, rows done, rows in total
 
 
 class Resharding:
-    """epoch: of the claim.  make_session: for tests, which have one.  again: also where there are so many already,
-    so that every row comes to the worker that it belongs to."""
+    """One run.  `epoch`: of the claim.  `make_session`: for tests, which have a session.  `again`: run even if the
+    number of workers is the same, which moves misplaced rows to their owners."""
 
     def __init__(self, data_dir: Path, workers: int, epoch: int, told: Told,
                  make_session: Callable[[], Any] | None = None, again: bool = False):
         self._data_dir, self._workers, self._epoch, self._told = data_dir, workers, epoch, told
         self._make_session, self._again = make_session, again
         self._session: Any = None
-        self._rows = 0  # about, of all tables
+        self._rows = 0  # an estimate, of all tables
 
     def run(self) -> str:
-        """What there is then, in words.  StoreError: why nothing was changed."""
+        """Reshard, and return a sentence on the result.  Raises StoreError if nothing was changed."""
         if (done := resharding.finish_switch(self._data_dir)) is not None and done.after == self._workers:
             return _moved(done)
         found = workers_of(self._data_dir)
@@ -65,7 +65,7 @@ class Resharding:
         return f"{_moved(plan)}; {len(wanted)} tables, {sum(s.count for s in wanted.values()):,} rows"
 
     def _filled(self) -> dict[str, Sums]:
-        """The new stores have all tables; the sums of their rows in the old ones."""
+        """Fill the new stores with all tables.  Returns for each the sums of its rows in the old stores."""
         stores = NewStores(self._data_dir, self._workers)
         try:
             self._tables(stores)
@@ -74,7 +74,7 @@ class Resharding:
             stores.close()
 
     def _checked(self) -> Iterator[Report]:
-        """All of each new store is read: by Spark's tasks, if there are any."""
+        """Read each new store completely and yield its report.  Spark's tasks do it if a session was started."""
         bases = resharding.new_bases(self._data_dir, self._workers)
         if self._session is None:
             for worker, base in enumerate(bases):
@@ -106,7 +106,7 @@ class Resharding:
             self._told(f"table {table.name}", done, total)
 
     def _after(self, before: int, rows: int, total: int) -> Progress:
-        """Tasks of a table's job as rows."""
+        """Return a callback that converts the progress of a table's job from tasks to rows."""
         def told(done: int, of: int, what: str) -> None:
             self._told(what, before + rows * done // max(of, 1), total)
 
@@ -117,7 +117,7 @@ class Resharding:
             self._session = self._make_session()
         if self._session is None:
             settings = SparkSettings(workers=0, scratch_dir=self._data_dir / "spark-reshard", app_name="noria-reshard")
-            with _stderr_to(self._data_dir / "spark.log"):  # where the JVM says what it has to say from then on
+            with _stderr_to(self._data_dir / "spark.log"):  # the JVM writes its output there until it ends
                 self._session = build_session(settings.batch())
         return self._session
 
@@ -129,7 +129,7 @@ class Resharding:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What this process, and those that it starts, write to standard error goes to the end of a file."""
+    """Append standard error of this process, and of the processes that it starts, to a file."""
     kept = os.dup(2)
     with path.open("ab") as log:
         os.dup2(log.fileno(), 2)
@@ -141,12 +141,12 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def packed(report: Report) -> bytes:
-    """A function of this module: then Spark pickles its name, and not the codec."""
+    """Encode a report.  This is a function of the module so that Spark pickles its name, not the codec."""
     return REPORTS.encode(report)
 
 
 def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of Spark's tasks: from numbers of stores to what they are found to be."""
+    """Return the function of Spark's tasks, which maps numbers of stores to their reports."""
     def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for n in batch.column(0).to_pylist():

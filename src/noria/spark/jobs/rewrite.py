@@ -1,12 +1,12 @@
-"""UPDATE and DELETE of a large share of a table, by Spark.
+"""Executes an UPDATE or DELETE of a large share of a table by Spark.
 
-It finds the matching rows, and writes all rows as they will be to sorted files for another table that replaces the
+`matching` finds the rows.  `rewrite` writes the table's new rows to sorted files, for another table that replaces the
 first one (`control/ddl/rewriting.py`).
 
     checkpoint ─ranges─► tasks: condition, assignments, as the worker evaluates them ─► files, as of a bulk load
 
-Keeps true: each row is in the files once, as the statement leaves it.  The first row with a value that does not fit, or
-with a repeated key, ends the job with the error that the worker would have raised.
+Keeps true: each row is in the files once, as the statement leaves it.  If a value does not fit or a key repeats, the
+job ends with the error that the worker would have raised.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from noria.storage.tables.shards import shards_of
 from noria.storage.tables.sst import ROW_NUMBER, bag_rows
 from noria.storage.tables.table import Index, Table
 
-MOVED_BYTES = 32 * 2**20  # of rows that are written as they are
-SAMPLED = 2_000  # rows of each piece, of which keys are read to place bounds of ranges
-_ERROR = re.compile(r"error (\d+) (\w{5}): (.*)")  # of a row, as a task tells it
+MOVED_BYTES = 32 * 2**20  # at most, of the changed rows that `matching` returns
+SAMPLED = 2_000  # rows of each piece whose keys are read to compute the bounds of ranges
+_ERROR = re.compile(r"error (\d+) (\w{5}): (.*)")  # a row's SqlError in a task's message
 _TWICE = re.compile(r"Duplicate entry '.*' for key 'PRIMARY'")
 
 
 @dataclass(frozen=True)
 class Matching:
-    """How many rows a statement concerns, and how many of them it changes; moves: what it comes to by worker, if that
-    is no more rows than were asked for, and no more bytes than can be sent, where each stays at its worker."""
+    """The number of rows that match a statement's condition, and how many of them it changes.  `moves`: by worker, the
+    keys to remove and the rows to add; None if these are too many rows or bytes."""
 
     rows: int
     changed: int
@@ -68,7 +68,7 @@ class Matching:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """As of `LoadReport`, for `packets.Ingest`."""
+    """The result of `rewrite`, with the fields of `LoadReport` that `packets.Ingest` needs."""
 
     files: Files
     rows: int
@@ -78,7 +78,7 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """table: as it is; other: what has its rows then, with these indexes (columns, UNIQUE)."""
+    """A rewrite.  table: the present table.  other: the table that replaces it, with `indexes` (columns, UNIQUE)."""
 
     statement: Update | Delete
     table: TableDef
@@ -89,8 +89,10 @@ class Rewriting:
 
 def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, statement: Update | Delete,
              table: TableDef, most: int) -> Matching:
-    """The rows that the statement concerns; what it comes to if it changes no more than `most`.  SqlError: what a row
-    that it would change does not fit."""
+    """Count the rows that match, and return the changes if they are at most `most` rows.
+
+    Raises SqlError if a row's new value does not fit.
+    """
     pieces, shards = tuple(_pieces(spark, checkpoint, table)), shards_of(checkpoint)
     with stages(spark, progress, f"looking for rows of {table.name}"), _refusals(table):
         found = collected(numbers(spark, len(pieces)).mapInArrow(_Match(statement, table, pieces, most),
@@ -108,7 +110,7 @@ def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str
 
 def rewrite(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, wanted: Rewriting, out: str
             ) -> Rewritten:
-    """Files of all rows as they will be, in the new directory `out`."""
+    """Write files of all rows, as the statement leaves them, to the new directory `out`.  Raises SqlError."""
     os.makedirs(out)
     try:
         pieces = _pieces(spark, checkpoint, wanted.table)
@@ -140,7 +142,7 @@ def _pieces(spark: SparkSession, checkpoint: str, table: TableDef) -> list[Piece
 
 @contextmanager
 def _refusals(table: TableDef) -> Iterator[None]:
-    """What tasks tell of rows, as errors of the statement."""
+    """Raise a task's LoadRefused as the statement's SqlError."""
     try:
         yield
     except LoadRefused as e:
@@ -148,7 +150,7 @@ def _refusals(table: TableDef) -> Iterator[None]:
 
 
 def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
-    """What a task told of a row, as the statement's error."""
+    """Return the statement's error for the message of a task's LoadRefused."""
     told = str(e)
     if (found := _ERROR.search(told)) is not None:
         return SqlError(int(found[1]), found[2], found[3])
@@ -160,8 +162,8 @@ def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
 # ------------------------------------------------------------------ tasks
 @dataclass(frozen=True)
 class _Changed:
-    """keys: of the rows, if they are wanted; matched: which of the rows the statement concerns; was: all rows as they
-    are; rows: as they will be, those that stay."""
+    """Some rows before and after the statement.  `keys`: if requested.  `matched`: which rows match the condition.
+    `was`: all rows before.  `rows`: the remaining rows after it."""
 
     keys: list[bytes]
     matched: npt.NDArray[np.bool_]
@@ -171,7 +173,7 @@ class _Changed:
 
     @property
     def changed(self) -> npt.NDArray[np.bool_]:
-        """Which of the rows are others, or gone."""
+        """Which rows the statement changes or removes."""
         if self.rows.shape[1] < len(self.matched):
             return self.matched
         different: npt.NDArray[np.bool_] = (self.was != self.rows).any(axis=0)
@@ -180,7 +182,7 @@ class _Changed:
 
 def _after(statement: Update | Delete, table: TableDef, piece: Piece, rows: int = BATCH_ROWS, keyed: bool = False
            ) -> Generator[_Changed, None, None]:
-    """The piece's rows, so many at once, before and after the statement."""
+    """Yield the piece's rows before and after the statement, `rows` at a time; with their keys if `keyed`."""
     holds = None if statement.where is None else true_of(statement.where)
     for keys, was, symbols in _codes(table, piece, rows, keyed):
         matched = np.ones(was.shape[1], np.bool_) if holds is None else holds(Batch.of(was), symbols)
@@ -212,7 +214,7 @@ def _refused(e: SqlError) -> LoadRefused:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Of each piece: its checkpoint, the keys of rows that go, and the rows that come."""
+    """For some rows of a piece: its checkpoint, the keys to remove, and the rows to add."""
 
     moves: tuple[tuple[str, tuple[bytes, ...], tuple[bytes, ...]], ...]
 
@@ -222,8 +224,8 @@ MOVES = Codec(_Moves)
 
 @dataclass(frozen=True)
 class _Match:
-    """Numbers of pieces to how many rows the statement concerns, how many it changes, and what it does to some: which
-    checkpoint they are of, the keys of rows that go, and those that come."""
+    """A task that counts the rows of its pieces that match, and that change.  It also returns the changes (`_Moves`),
+    unless they are too many rows or bytes."""
 
     statement: Update | Delete
     table: TableDef
@@ -249,7 +251,7 @@ class _Match:
                                pa.array([told], pa.binary())], names=["rows", "changed", "moves"])
 
     def _packed(self, some: _Changed, others: npt.NDArray[np.intp]) -> list[bytes]:
-        """As they will be."""
+        """Encode these rows as the statement leaves them; none for a DELETE."""
         if isinstance(self.statement, Delete):
             return []
         return Table(self.table, some.symbols).rows(some.rows[:, others])
@@ -257,11 +259,11 @@ class _Match:
 
 @dataclass(frozen=True)
 class _Job(Job):
-    """A load whose rows are those of the table, rewritten."""
+    """A bulk load whose rows are the table's own, rewritten."""
 
     wanted: Rewriting = field(kw_only=True)
     pieces: tuple[Piece, ...] = ()
-    most: int = 0  # rows of a piece; 0: all
+    most: int = 0  # rows to read of each piece; 0: all
 
     def rows(self, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
         at = 0

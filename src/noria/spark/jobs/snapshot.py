@@ -1,9 +1,9 @@
-"""A snapshot of the base tables as DataFrames, which Spark's tasks read in ranges of the key.
+"""Reads a snapshot of the base tables as DataFrames; Spark's tasks read ranges of the key.
 
 A snapshot consists of the checkpoints of all workers; worker 0's has the catalog.
 
-Keeps true: a table's DataFrame has its rows at the checkpoint's watermark, as a bag, in shown columns c0, c1, … in the
-order of the table's columns.  Columns that old rows lack have their defaults.
+Keeps true: a table's DataFrame is the bag of its rows at the checkpoint's watermark.  It has shown columns c0, c1, …
+in the table's order.  If an old row lacks a column, the value is the column's default.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
 from noria.storage.offline.snapshot import Range, read_checkpoint, read_tables, split
 from noria.storage.tables.shards import owners, shards_of
 
-BROADCAST_BYTES = 10 * 2**20  # a side of a join that turns out smaller is sent to all
-PIECES_PER_SLOT = 2  # ranges are of estimated size: some more than slots even them out
-LEAST_ROWS = 20_000  # of a range: to read fewer takes less time than to start a task for them
+BROADCAST_BYTES = 10 * 2**20  # Spark broadcasts a side of a join that is found to be smaller
+PIECES_PER_SLOT = 2  # the sizes of ranges are estimates, so more ranges than slots balance the load
+LEAST_ROWS = 20_000  # of a range: fewer rows are read faster than a task starts
 
 
-Piece = tuple[str, Range]  # of a table: in which checkpoint, and which keys
-Look = Callable[[int, str, Range], Iterator[pa.RecordBatch]]  # at a piece of the table with this number
+Piece = tuple[str, Range]  # of a table: a checkpoint, and a range of keys
+Look = Callable[[int, str, Range], Iterator[pa.RecordBatch]]  # reads a piece of the table with this number
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
 @dataclass(frozen=True)
 class Misplaced:
-    """Rows of a table that a worker has and another one owns.  example: the columns that say so, then the key's."""
+    """Rows of a table that a worker stores and another one owns.  example: a row's partition columns and key."""
 
     table: str
     worker: int
@@ -48,9 +48,11 @@ class Misplaced:
 
 @cache
 def session(spark: SparkSession) -> SparkSession:
-    """The session for jobs over checkpoints: one for all, because making one takes longer than a small query.  Spark
-    takes what `mapInArrow` gives for as small as the numbers that went in and would send whole tables to every task;
-    so sizes decide only once they are known."""
+    """Return the session that all jobs over checkpoints share: a new session takes longer than a small query.
+
+    Spark assumes that the output of `mapInArrow` is as small as its input, here numbers, and would broadcast large
+    tables.  So it may broadcast only a side whose size it has measured.
+    """
     own = spark.newSession()
     own.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     own.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", str(BROADCAST_BYTES))
@@ -58,13 +60,16 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def tables(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, DataFrame]:
-    """The wanted tables that the checkpoint holds, by name."""
+    """Return the wanted tables that the checkpoint holds, by name."""
     return {name: table(spark, checkpoint, t) for name, t in held_of(checkpoint, wanted).items()}
 
 
 def held_of(checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, TableDef]:
-    """The wanted tables by name, those that the checkpoint holds, whatever they were called then, with the columns that
-    either knows: a position means the same column in both, with the same codes; ValueError where it does not."""
+    """Return definitions of the wanted tables that the checkpoint holds, by their present name.
+
+    A table that was renamed is found by its id.  Of the two definitions, the one with more columns is returned: a
+    position means the same column in both.  Raises ValueError if the types at a position differ in kind.
+    """
     held = read_tables(shards_of(checkpoint)[0])
     by_id = {t.table_id: t for t in held.values()}
     found: dict[str, TableDef] = {}
@@ -81,7 +86,7 @@ def held_of(checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, TableDef]:
 
 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
-    """One table of the checkpoint."""
+    """Return a table of the checkpoint."""
     ranges = pieces_of(spark, checkpoint, definition)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     schema = coding.shown_schema(definition.fields)
@@ -89,15 +94,14 @@ def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFra
 
 
 def pieces_of(spark: SparkSession, checkpoint: str, definition: TableDef) -> list[Piece]:
-    """Ranges that cover the table in the checkpoints of all workers."""
+    """Return ranges that cover the table in the checkpoints of all workers."""
     shards = shards_of(checkpoint)
     each = -(-PIECES_PER_SLOT * spark.sparkContext.defaultParallelism // len(shards))
     return [(shard, some) for shard in shards for some in split(shard, definition, each, LEAST_ROWS)]
 
 
 def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> list[Misplaced]:
-    """Rows that are at another worker than the one that owns them, of those tables that the snapshot holds: by one job
-    over all of them."""
+    """Find rows that are stored on another worker than their owner.  One job reads all wanted tables."""
     shards = shards_of(checkpoint)
     looked = [t for t in _held(shards, wanted) if t.sharded_by is not None]
     if not looked:
@@ -112,16 +116,16 @@ def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) 
 
 
 def _held(shards: list[str], wanted: Iterable[TableDef]) -> list[TableDef]:
-    """The wanted tables that a snapshot of several workers holds, as they were then, called as they are now."""
+    """Return the snapshot's definitions of the wanted tables, under their present names; none for one worker."""
     then = {t.table_id: t for t in read_tables(shards[0]).values()} if len(shards) > 1 else {}
     return [replace(then[t.table_id], name=t.name) for t in wanted if t.table_id in then]
 
 
 def _over(spark: SparkSession, checkpoint: str, some: Sequence[TableDef], look: Look, schema: str) -> DataFrame:
-    """What a function finds in the pieces of some tables, each of which it gets with the table's number."""
+    """Apply a function to all pieces of some tables, by one job; return the rows that it yields."""
     pieces = [(at, *piece) for at, t in enumerate(some) for piece in pieces_of(spark, checkpoint, t)]
     tasks = min(len(pieces), PIECES_PER_SLOT * spark.sparkContext.defaultParallelism)
-    dealt = [piece for n in range(tasks) for piece in pieces[n::tasks]]  # those of a large table to different tasks
+    dealt = [piece for n in range(tasks) for piece in pieces[n::tasks]]  # different tasks read a large table
 
     def found(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -133,7 +137,7 @@ def _over(spark: SparkSession, checkpoint: str, some: Sequence[TableDef], look: 
 
 @dataclass(frozen=True)
 class Repeated:
-    """Values of a UNIQUE index that several rows have."""
+    """Values of a UNIQUE index that several rows share."""
 
     table: str
     index: str
@@ -144,7 +148,7 @@ class Repeated:
 
 
 def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -> list[Repeated]:
-    """What is not kept apart among the workers, of those tables that the snapshot holds: by one job."""
+    """Find values that repeat in UNIQUE indexes over several workers.  One job reads all wanted tables."""
     looked = [t for t in _held(shards_of(checkpoint), wanted) if t.spread_unique]
     if not looked:
         return []
@@ -155,7 +159,7 @@ def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -
 
 
 def _entries(some: Sequence[TableDef]) -> Look:
-    """The entries of a piece's rows in the UNIQUE indexes of several workers, without NULLs."""
+    """Return a function that yields a piece's entries, without NULLs, of the UNIQUE indexes over several workers."""
     def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
         for n, index in enumerate(some[at].spread_unique):
             types = [some[at].columns[c].type for c in index.columns]
@@ -169,7 +173,7 @@ def _entries(some: Sequence[TableDef]) -> Look:
 
 
 def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
-    """What is misplaced in a piece."""
+    """Return a function that counts the misplaced rows of a piece."""
     def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
         definition, worker = some[at], shards.index(shard)
         read = list(dict.fromkeys([*(definition.sharded_by or ()), *definition.primary_key])) or [0]
@@ -187,18 +191,18 @@ def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
 
 
 def as_spark(t: pa.DataType) -> pa.DataType:
-    """The type of Arrow that Spark has for it."""
+    """Return the Arrow type that Spark uses for this one."""
     return SMALL.get(t, t)
 
 
 def renamed(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The columns under other names, in types that Spark has."""
+    """Rename the columns, and cast them to Arrow types that Spark uses."""
     return pa.RecordBatch.from_arrays([c.cast(as_spark(c.type)) for c in rows.columns], names)
 
 
 def _reader(definition: TableDef, ranges: list[Piece]
             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of Spark's tasks: from numbers of ranges to their rows."""
+    """Return the function of Spark's tasks, which maps numbers of ranges to their rows."""
     names = [f"c{i}" for i in range(len(definition.columns))]
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

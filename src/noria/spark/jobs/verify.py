@@ -1,9 +1,9 @@
 """`noria verify`: Spark recomputes every view over a snapshot and compares it with the maintained state.
 
-Keeps true: LOWERINGS-AGREE and READER-CONVERGES, made checkable.  At the snapshot's watermark a view's state is the bag
-of rows that the second lowering computes: all rows of a full view, and the rows of a partial view's present keys.  The
-caller has some keys derived first (`sample`).  Rows are compared by value and spelling, with multiplicities; doubles up
-to the rounding of a sum in another order (`DOUBLE_TOLERANCE`).  Rows whose key has a NULL are ignored: no lookup finds
+This checks LOWERINGS-AGREE and READER-CONVERGES: at the snapshot's watermark, a view's state is the bag of rows that
+the second lowering computes.  For a partial view it compares the present keys; the caller reads some keys first, so
+that they are present (`sample`).  Rows are compared by value and spelling, with multiplicities.  Doubles may differ by
+the rounding of a sum in another order (`DOUBLE_TOLERANCE`).  Rows whose key has a NULL are ignored: no lookup finds
 them.
 """
 
@@ -31,8 +31,8 @@ from noria.spark.lowering import coding, lower
 from noria.spark.lowering.expressions import equality_key
 from noria.spark.lowering.relation import Relation
 
-ERROR_CHARS = 2_000  # of Spark's message when a view cannot be checked
-DIFFERS = "expected <> maintained"  # of a row's multiplicities
+ERROR_CHARS = 2_000  # at most, of Spark's message if a view cannot be checked
+DIFFERS = "expected <> maintained"  # compares a row's multiplicities
 DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves the sum by about n * 1e-16
 
 
@@ -40,8 +40,8 @@ DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves th
 class Maintained:
     """A view's state at the snapshot's watermark, in Parquet files of the form of `dataflow/inspect/export.py`.
 
-    rows: c<i> for every column of the view's plan, e<i> where a value is an error, and `weight`.  present: for
-    a partial view the keys that are present, k0, k1, … in the order of `view.key`, spelled anyhow; None for a
+    `rows`: columns c<i> for the columns of the view's plan, e<i> for their errors, and `weight`.  `present`: the
+    present keys of a partial view, columns k0, k1, … in the order of `view.key`, in any spelling.  It is None for a
     full view.
     """
 
@@ -50,13 +50,13 @@ class Maintained:
     present: tuple[str, ...] | None = None
 
     def has_empty_key(self) -> bool:
-        """Of a partial view without key columns: is its one key present?"""
+        """For a partial view without key columns: whether its only key () is present."""
         return any(pq.read_metadata(f).num_rows for f in self.present or ())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A row (as shown) and how often each side has it."""
+    """A row that differs, with its multiplicity on each side."""
 
     row: tuple[Any, ...]
     expected: int
@@ -68,8 +68,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class ViewReport:
-    """keys: how many present keys were compared, of so many as the recomputation has; None for a full view.
-    differences: the first few of `differing` rows.  error: why the view could not be checked."""
+    """The result for a view.  `keys`: the number of present keys that were compared, None for a full view.  `of`: the
+    keys of the recomputation.  `differences`: the first few of `differing` rows.  `error`: why it was not checked."""
 
     view: str
     rows: int = 0
@@ -97,8 +97,7 @@ class ViewReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """misplaced: rows of the base tables that are at another worker than the one that owns them, and what is UNIQUE and
-    several workers have."""
+    """The results for all views.  misplaced: misplaced rows of base tables, and repeated values of UNIQUE indexes."""
 
     views: tuple[ViewReport, ...]
     misplaced: tuple[Misplaced | Repeated, ...] = ()
@@ -116,8 +115,10 @@ class VerifyReport:
 
 def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[Maintained], shown: int = 5) -> VerifyReport:
-    """Compare each view with its recomputation, several at a time; a view that cannot be checked does not stop the
-    others."""
+    """Compare each view with its recomputation, several at a time.  If one cannot be checked, the others still are.
+
+    shown: differing rows to report for each view.
+    """
     progress(0, len(views), "verify: reading the tables")
     base = Bases(spark, checkpoint, tables, [m.view for m in views])
     try:
@@ -131,7 +132,7 @@ def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, 
 
 
 def _checked(base: Bases, m: Maintained, shown: int) -> ViewReport:
-    """The view's report, also where it cannot be checked."""
+    """Check a view, and report any exception as the view's error."""
     started = time.monotonic()
     missing = sorted(set(tables_of(m.view.plan)) - set(base.definitions))
     try:
@@ -143,7 +144,7 @@ def _checked(base: Bases, m: Maintained, shown: int) -> ViewReport:
 
 
 def check(base: Bases, m: Maintained, shown: int) -> ViewReport:
-    """One view against its recomputation: one action of Spark where they agree."""
+    """Compare a view with its recomputation; if they agree, by a single Spark action."""
     view, fields = m.view, m.view.plan.fields
     source = base.source(view, (*m.rows, *(m.present or ())))
     expected = _with_key(lower.coded(view.plan, source.tables(view)).rows, view)
@@ -175,7 +176,7 @@ def _counted(what: str, rows: DataFrame) -> DataFrame:
 
 
 def _totals(counted: DataFrame) -> list[DataFrame]:
-    """How many rows each side has, and how many differ."""
+    """Count the rows of each side, and the rows that differ."""
     sums = counted.agg(*(F.coalesce(F.sum(side), F.lit(0)).alias(side) for side in ("expected", "maintained")),
                        F.count_if(F.expr(DIFFERS)).alias("differing"))
     return [sums.select(F.explode(F.array(*(F.struct(F.lit(n).alias("what"), F.col(n).cast("bigint").alias("n"))
@@ -183,13 +184,13 @@ def _totals(counted: DataFrame) -> list[DataFrame]:
 
 
 def _numbers(parts: Sequence[DataFrame]) -> dict[str, int]:
-    """All numbers by one action."""
+    """Compute all numbers by one Spark action."""
     return {r["what"]: int(r["n"]) for r in reduce(DataFrame.unionAll, parts).collect()}
 
 
 def sample(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[ViewDef], most: int) -> dict[str, list[tuple[Any, ...]]]:
-    """Some keys of each view, as its recomputation has them: to be read, so that there is something to compare."""
+    """Return up to `most` keys of each view from its recomputation.  The caller reads them to make them present."""
     base = Bases(spark, checkpoint, tables, views)
     known = [v for v in views if set(tables_of(v.plan)) <= set(base.definitions)]
     try:
@@ -208,7 +209,7 @@ def _some_keys(view: ViewDef, base: Bases, most: int) -> list[tuple[Any, ...]]:
 
 
 def _state(source: Source, m: Maintained) -> DataFrame:
-    """The maintained rows, coded, with their weight."""
+    """Return the maintained rows in coded columns, with their weight."""
     fields = m.view.plan.fields
     if not m.rows:
         schema = coding.shown_schema(fields).add(WEIGHT, "bigint")
@@ -217,7 +218,7 @@ def _state(source: Source, m: Maintained) -> DataFrame:
 
 
 def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
-    """Rows that a lookup can find, with the twins k0… of their key columns."""
+    """Return the rows that a lookup can find, with the twins k0, k1, … of their key columns."""
     fields = view.plan.fields
     twins = [equality_key(F.col(f"c{k}"), fields[k].type).alias(f"k{j}") for j, k in enumerate(view.key)]
     rows = rows.select("*", *twins)
@@ -226,7 +227,7 @@ def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
 
 
 def _present(source: Source, m: Maintained) -> DataFrame:
-    """The distinct present keys as q0…, coded and folded."""
+    """Return the distinct present keys in columns q0, q1, …, coded and folded."""
     view = m.view
     types = [f.type for f in view.key_fields]
     if not types:  # the one key () is present or not
@@ -240,7 +241,7 @@ def _present(source: Source, m: Maintained) -> DataFrame:
 
 
 def _multiplicities(expected: DataFrame, maintained: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    """How often each side has each row: columns c<i>, expected, maintained."""
+    """Count each row on both sides: columns c<i>, expected, maintained."""
     names = [f"c{i}" for i in range(len(fields))]
     zero = F.lit(0).cast("bigint")
     both = expected.select(*names, F.lit(1).cast("bigint").alias("expected"), zero.alias("maintained")).unionAll(
@@ -249,14 +250,14 @@ def _multiplicities(expected: DataFrame, maintained: DataFrame, fields: tuple[Fi
 
 
 def _near(x: Column, y: Column) -> Column:
-    """Both NULL, both errors, or equal up to the tolerance."""
+    """Whether two doubles are both NULL, both errors, or equal up to the tolerance."""
     close = F.abs(x - y) <= F.lit(DOUBLE_TOLERANCE) * F.greatest(F.abs(x), F.abs(y), F.lit(1e-300))
     return F.coalesce(x.eqNullSafe(y) | close, F.lit(False))
 
 
 def _beyond_rounding(differing: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    """What stays different when doubles may differ by rounding: rows that agree in everything else are
-    paired in the order of their doubles; a group whose pairs are all near is no difference."""
+    """Remove the differences that rounding explains.  It groups rows that agree in all other columns and pairs them in
+    the order of their doubles.  If all pairs of a group are near, the group is removed."""
     doubles = [i for i, f in enumerate(fields) if f.type.kind is Kind.DOUBLE]
     exact = [f"c{i}" for i in range(len(fields)) if i not in doubles]
     surplus = F.col("expected") - F.col("maintained")

@@ -1,11 +1,11 @@
-"""Bulk load: files to sorted files that a store only ingests.
+"""Bulk load: converts data files into sorted files that a store only has to ingest.
 
-    sources    from what is named (URLs, compressed files, arrays of JSON) to plain files
-    arrays     a JSON array as JSON lines
-    files      CSV, JSON lines and Parquet in splits, with what could not be read
-    checking   rows of files as rows of a table, bad rows set aside
-    tasks      what Spark's tasks do: encode splits, write sorted entries
-    ranges     bounds that cut each family into parts of about as many entries
-    running    jobs of numbered tasks
-    load       the job
+    sources    fetches, unpacks and transcodes the named files (URLs, .gz, JSON arrays) into plain files
+    arrays     converts a JSON array to JSON lines
+    files      reads CSV, JSON lines and Parquet in splits, and returns unreadable rows as rejects
+    checking   converts the files' rows to rows of a table, and sets bad rows aside
+    tasks      the Spark tasks: they encode splits and write sorted entries
+    ranges     computes bounds that cut each family into parts of nearly equal size
+    running    runs Spark jobs of numbered tasks
+Call `load.load`; `inferring.infer` for a new table, `merging.rows` for rows that may be stored already.
 """

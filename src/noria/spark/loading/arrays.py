@@ -1,10 +1,10 @@
-"""A JSON array of objects as JSON lines, a block of bytes at a time.
+"""Converts a JSON array of objects to JSON lines, one block of bytes at a time.
 
-Line ends become spaces and the commas between the elements line ends, so that an element is a line, whatever it holds;
-nothing is parsed here.  What is no JSON inside an element is a bad row to the one who reads the lines.
+Line ends become spaces, and commas between elements become line ends.  So each element is one line.  Nothing is parsed
+here: an element with invalid JSON is a bad row for the reader of the lines.
 
-Keeps true: every element comes out, in order, on a line of its own; an array that does not end, or is followed by
-more, is refused.
+Keeps true: every element is written, in order, on its own line.  An array without an end, or with text behind its end,
+is refused.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ Bits = npt.NDArray[np.bool_]
 
 
 class NoArray(Exception):
-    """Why the bytes are not one array."""
+    """The bytes are not one array; the message says why."""
 
 
 class Lines:
-    """What is known of the bytes before a block: how deep they nest, whether they end inside a text, or after a
-    backslash that escapes what comes; and whether the array is over."""
+    """Converts blocks in turn, with the state at the end of the last one.
+
+    `depth`: of nested brackets.  `in_text`: the block ended inside a text.  `escapes`: it ended with a backslash that
+    escapes the next byte.  `over`: the array has ended.
+    """
 
     def __init__(self) -> None:
         self.depth, self.in_text, self.escapes, self.over = 0, False, False, False
 
     def of(self, block: bytes) -> bytes:
-        """The block's bytes, as lines."""
+        """Convert the next block to lines.  Raises NoArray if other text follows the array."""
         found = np.frombuffer(block, np.uint8)
         if not len(found):
             return b""
@@ -47,11 +50,11 @@ class Lines:
         return made.tobytes()
 
     def _outside(self, found: npt.NDArray[np.uint8]) -> Bits:
-        """Which bytes are in no text."""
+        """Return which bytes are outside of texts and their quotation marks."""
         places = np.arange(len(found))
         slashes = found == ESCAPE
         last_other = np.maximum.accumulate(np.where(slashes, -1 - self.escapes, places))
-        odd = ((places - last_other) & 1).astype(np.bool_)  # backslashes up to here, one after the other
+        odd = ((places - last_other) & 1).astype(np.bool_)  # the run of backslashes up to here has odd length
         escaped = np.concatenate(([self.escapes], odd[:-1]))
         quotes = (found == QUOTE) & ~escaped
         within = ((np.cumsum(quotes) + self.in_text) & 1).astype(np.bool_)
@@ -60,7 +63,7 @@ class Lines:
         return outside
 
     def _check_end(self, found: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:
-        """Nothing but blanks follows the array's end."""
+        """Raise NoArray unless only blanks follow the array's end."""
         after = 0 if self.over else int(ends[0]) + 1 if len(ends) else len(found)
         if not np.isin(found[after:], BLANKS).all():
             raise NoArray("more follows after the array's end")
@@ -76,5 +79,5 @@ def _any(found: npt.NDArray[np.uint8], of: bytes) -> Bits:
 
 
 def begins_array(head: bytes) -> bool:
-    """Do these first bytes of a file begin an array?  No line of JSON lines does."""
+    """Whether these first bytes of a file begin a JSON array.  A file of JSON lines never begins with a bracket."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")

@@ -1,7 +1,8 @@
-"""Converts rows of files to rows of a table, by MySQL's strict rules, column by column; sets bad rows aside.
+"""Converts rows of files to rows of a table by MySQL's strict rules, and sets bad rows aside.
 
-Keeps true: a row has every column with its `values.arrow_type` and within its declaration, or is a reject with the
-first reason found.  Whole columns are checked at once; single values only in a column with a bad one.
+It converts a column at once.  Only if a value does not fit does it convert the column's values one by one.  Keeps true:
+each value of a good row has the column's `values.arrow_type` and fits its declaration.  Any other row is a reject with
+the first reason found.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ from noria.spark.loading.fields import Reasons, prepared
 from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
 from noria.spark.loading.reading import Reading
 
-NO_SYMBOLS: Any = None  # numbers and dates need none
+NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Which column of the files is which of the table's: by table column, the file's name or None (default)."""
+    """For each column of the table, the name of the file's column, or None for the default."""
 
     names: tuple[str | None, ...]
 
 
 def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
-    """By name, ignoring case; every column of the file must be the table's, what is missing needs a default."""
+    """Match the columns by name, ignoring case.
+
+    Raises BadFile for a column that the table lacks, and for a missing column without a default.
+    """
     by_name: dict[str, str] = {}
     known = {name.lower() for _, name in table.shape}
     extra = [n for n in names if n.strip().lower() not in known]
@@ -60,7 +64,7 @@ def _has_value(c: Column) -> bool:
 
 
 def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
-    """What a column that the files lack gets, as scalars of its Arrow type."""
+    """Return the default of each column as a scalar of its Arrow type."""
     out = []
     for c in table.columns:
         value: Any = now if c.default_now else c.default if c.has_default else None
@@ -71,7 +75,7 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
 
 def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str,
             csv: Reading | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
-    """The chunk's good rows by the table's names, and its bad ones.  csv: how its file is read, if it is CSV."""
+    """Return the chunk's good rows, with the table's column names, and its rejects.  csv: the options of a CSV file."""
     arrays: list[pa.Array] = []
     bad: dict[int, tuple[str, str]] = {}
     for c, name, default in zip(table.columns, mapping.names, fill, strict=True):
@@ -94,7 +98,7 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
 
 
 def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> list[Reject]:
-    """bad: the column and the reason, by row."""
+    """Make the rejects of bad rows.  bad: for each row, the column and the reason."""
     rows, lines = sorted(bad), chunk.lines()
     if lines is not None and len(lines) != chunk.rows:  # several objects of JSON in one line
         lines = None
@@ -114,14 +118,14 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
 
 # ------------------------------------------------------------------ one column
 def field(texts: pa.Array, c: Column, default: pa.Scalar, reading: Reading) -> tuple[pa.Array, Reasons]:
-    """As `column`, of a column of CSV."""
+    """Convert a column of CSV, as `column` does, after `fields.prepared`."""
     spelled, reasons = prepared(texts, c, reading)
     array, others = column(spelled, c, default)
     return array, {**others, **reasons}
 
 
 def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, Reasons]:
-    """The column in its Arrow type, and the reason for each value that does not fit (which is NULL there)."""
+    """Convert a column to its Arrow type.  A value that does not fit becomes NULL and has a reason, by row."""
     if not isinstance(source, Loose):
         if pa.types.is_dictionary(source.type):
             source = source.dictionary_decode()
@@ -134,7 +138,7 @@ def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, Reason
 
 
 def _text(source: pa.Array, c: Column) -> pa.Array | None:
-    """Text as it is, if none is NULL that must not be, or too long."""
+    """Return a column of texts at once, or None if one is too long or is NULL where that is not allowed."""
     if values.particular(c.type) or c.type.declared == "char":
         return None
     if pa.types.is_integer(source.type):
@@ -151,11 +155,11 @@ def _text(source: pa.Array, c: Column) -> pa.Array | None:
 
 
 def _plain(source: pa.Array, c: Column) -> pa.Array | None:
-    """Numbers and dates: text is read if all of it reads plainly; then the table's own conversion."""
+    """Convert a column of numbers or dates at once, or return None.  Arrow reads texts if all of them are plain."""
     wanted = values.arrow_type(c.type)
     if pa.types.is_string(source.type) or pa.types.is_large_string(source.type):
         if c.type.kind is Kind.INT and _may_be_hexadecimal(source):
-            return None  # 0x10 is 16 to Arrow, and no number to SQL
+            return None  # Arrow reads 0x10 as 16; for SQL it is no number
         try:
             source = source.cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -170,7 +174,7 @@ def _plain(source: pa.Array, c: Column) -> pa.Array | None:
 
 
 def _may_be_hexadecimal(texts: pa.Array) -> bool:
-    """Has any of the texts, or of those beside them in memory, an x?"""
+    """Whether the array's buffer, which may hold further texts, has an x."""
     data = texts.buffers()[2]
     return data is not None and bool(((np.frombuffer(data, np.uint8) | 0x20) == ord("x")).any())
 

@@ -1,10 +1,10 @@
-"""Dates of a CSV file in a format of its own, as SQL writes them.
+"""Converts dates of a CSV file from the format of `--date-format` to SQL's.
 
     %d.%m.%Y            31.12.2025             2025-12-31
-                        31.12.2025 23:59:30    2025-12-31 23:59:30      (a format without a time leaves it as it is)
+                        31.12.2025 23:59:30    2025-12-31 23:59:30      (a format without a time copies the time)
     %m/%d/%y %I:%M %p   12/31/25 11:59 PM      25-12-31 23:59:00
 
-Keeps true: a text that the whole format does not match is no date; whole columns are converted at once.
+Keeps true: a text is a date only if all of it matches the format.  A column is converted at once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MEANINGS = ("%Y %y the year, %m %b %B the month (a number, Jan, January), %d the
 MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
           "december"]
 _TIME = set("HIMSfp")
-_REST = r"(?P<rest>[T ]\s*\S.*)?"  # a time of the day as SQL writes it
+_REST = r"(?P<rest>[T ]\s*\S.*)?"  # a time of day in SQL's format
 
 
 @dataclass(frozen=True)
 class DateFormat:
-    """pattern: of RE2, a named group for each part.  parts: their letters."""
+    """A parsed format.  pattern: an RE2 pattern with a named group for each part.  parts: the letters of the parts."""
 
     text: str
     pattern: str
@@ -36,7 +36,7 @@ class DateFormat:
 
     @classmethod
     def of(cls, text: str) -> DateFormat:
-        """ValueError says what is wrong with it."""
+        """Parse a format.  Raises ValueError, which says what is wrong with it."""
         parts: list[str] = []
         pattern = ""
         for percent, letter, plain in re.findall(r"(%)(.?)|([^%]+)", text, re.DOTALL):
@@ -56,7 +56,7 @@ class DateFormat:
         return bool(self.parts & _TIME)
 
     def dates(self, texts: pa.Array) -> pa.Array:
-        """The texts as SQL has them; NULL where the format does not match, and where there was NULL."""
+        """Convert the texts to SQL's format.  NULL, and a text that does not match, become NULL."""
         found = pc.extract_regex(texts, self.pattern)
         day = _joined("-", self._part(found, "Y", "y"), self._month(found), self._part(found, "d"))
         if not self.has_time:
@@ -114,5 +114,5 @@ def _wrong(text: str, why: str) -> ValueError:
 
 
 def bad_date(text: Any, kind: str, column: str, wanted: DateFormat) -> str:
-    """The reason of a row whose date the format does not match."""
+    """Return the reject reason for a date that does not match the format."""
     return f"Incorrect {kind} value: '{text}' for column '{column}': it is not as --date-format {wanted.text}"

@@ -1,13 +1,13 @@
-r"""CSV with an escape character, as MySQL's SELECT … INTO OUTFILE and mysqldump --tab write it.
+r"""Reads CSV with an escape character, as MySQL's SELECT … INTO OUTFILE and mysqldump --tab write it.
 
-    of(block)     before the file is cut: what an escape hides (a delimiter, a line end, a quote) gets a stand-in, so
-                  that a line is a record and a delimiter ends a field
-    unescaped     after the fields are found: `\n`, `\t`, `\0`, … and the stand-ins become what they mean
+    of(block)     before the file is split: replaces an escaped delimiter, line end or quote by a stand-in, so that
+                  each line is a record and each delimiter ends a field
+    unescaped     after the fields are parsed: replaces `\n`, `\t`, `\0`, … and the stand-ins by their meaning
 
-Between the two an escape stays before its character: the field `\N` differs from `\\N` until NULLs are told.
+Between the two steps the escape stays before its character: the parser must distinguish the NULL `\N` from `\\N`.
 
-Keeps true: the byte after an escape is never taken for one itself; blocks may be cut anywhere; of a text without
-escapes nothing changes.
+Keeps true: an escaped escape does not escape the next byte.  Blocks may end anywhere.  A text without escapes is
+unchanged after both steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LETTERS = {"0": 0, "b": 8, "n": LF, "r": CR, "t": 9, "Z": 26}  # after a backsl
 
 
 class Escapes:
-    """escape, delimiter, quote: characters of the file; quote may be ""."""
+    """The two steps for one file.  escape, delimiter, quote: the file's characters; quote may be ""."""
 
     def __init__(self, escape: str, delimiter: str, quote: str):
         self._escape = ord(escape)
@@ -36,22 +36,23 @@ class Escapes:
         self._left = b""
 
     def of(self, block: bytes, last: bool = False) -> bytes:
-        """A block of the file, with stand-ins; what the next block decides is kept until then."""
+        """Return a block of the file with stand-ins.  A last byte whose meaning depends on the next block waits for it.
+        """
         found = np.frombuffer(self._left + block, np.uint8).copy()
         self._left = b""
         active = _active(found, self._escape)
         if not last and len(found) and (active[-1] or (found[-1] == CR and not active[-2:-1].any())):
             self._left = found[-1:].tobytes()
             found, active = found[:-1], active[:-1]
-        at = np.flatnonzero(active[: len(found) - 1])  # an escape at the end of the file hides nothing
+        at = np.flatnonzero(active[: len(found) - 1])  # an escape at the end of the file escapes nothing
         next_bytes = found[at + 1]
         found[at + 1] = self._stand_in[next_bytes]
         keep = np.ones(len(found), np.bool_)
-        keep[at[(next_bytes >= 1) & (next_bytes <= len(self._hidden))]] = False  # a control character of the file's own
+        keep[at[(next_bytes >= 1) & (next_bytes <= len(self._hidden))]] = False  # a control character, not a stand-in
         return self._without_lone_ends(found, keep)
 
     def _without_lone_ends(self, found: Bytes, keep: npt.NDArray[np.bool_]) -> bytes:
-        """A CR that no LF follows is of a value: it gets an escape and its stand-in."""
+        """Replace a CR without a following LF by an escape and its stand-in: it belongs to a value."""
         ends = np.flatnonzero(found == CR)
         lone = ends[(ends + 1 < len(found)) & (found[np.minimum(ends + 1, len(found) - 1)] != LF)]
         found[lone] = self._stand_in[CR]
@@ -60,7 +61,7 @@ class Escapes:
         return data
 
     def unescaped(self, texts: pa.Array) -> pa.Array:
-        """The texts with what their escapes mean."""
+        """Replace the escapes in the texts by their meaning."""
         whole = texts.cast(pa.large_string())
         offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
         held = whole.buffers()[2]
@@ -79,7 +80,7 @@ class Escapes:
 
 
 def _active(found: Bytes, escape: int) -> npt.NDArray[np.bool_]:
-    """Which bytes are escapes that are not escaped themselves."""
+    """Return which bytes are escapes that are not escaped themselves."""
     places = np.arange(len(found))
     is_escape = found == escape
     last_other = np.maximum.accumulate(np.where(is_escape, -1, places)) if len(found) else places

@@ -1,6 +1,6 @@
-"""The fields of a CSV file as the texts that a table's column reads: its decimal point, its dates, its empty fields.
+"""Rewrites the fields of a CSV column in SQL's spelling: decimal point, dates, empty fields.
 
-Keeps true: what a text means depends on the column's type and the load's options alone, so `--create`, which tries
+Keeps true: the meaning of a field depends only on the column's type and the load's options.  So `--create`, which tries
 types on the same fields, finds the types with which the load succeeds.
 """
 
@@ -21,25 +21,25 @@ _MOMENTS = {Kind.DATE: "date", Kind.DATETIME: "datetime"}
 
 
 def prepared(texts: pa.Array, c: Column, reading: Reading) -> tuple[pa.Array, Reasons]:
-    """The fields of a column in SQL's spelling, and why some are none, which are NULL then."""
+    """Return the fields of a column in SQL's spelling.  An invalid field becomes NULL and has a reason."""
     if not takes_empty(c.type):
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
     if c.type.kind in _NUMBERS and reading.decimal == ",":
         return _with_point(texts, c)
     if c.type.kind in _MOMENTS and reading.date_format:
         return _dated(texts, c, DateFormat.of(reading.date_format))
-    if c.type.declared == "year":  # as texts 0 and 00 are 2000
+    if c.type.declared == "year":  # the texts 0 and 00 mean 2000
         return pc.replace_substring_regex(texts, r"^\s*0{1,3}\s*$", "2000"), {}
     return texts, {}
 
 
 def takes_empty(type: SqlType) -> bool:
-    """Is the empty text a value of this type?  Of other types an empty field is NULL."""
+    """Whether the empty text is a value of this type.  For other types an empty field is NULL."""
     return type.is_text or type.kind is Kind.SET or (type.kind is Kind.ENUM and "" in type.members)
 
 
 def _with_point(texts: pa.Array, c: Column) -> tuple[pa.Array, Reasons]:
-    """12,5 is 12.5; what has a point is no number, rather than one that is a thousand times larger."""
+    """Read 12,5 as 12.5.  A field with a point is rejected: it could be a thousands separator."""
     kind = {Kind.INT: "integer", Kind.DECIMAL: "decimal"}.get(c.type.kind, "double")
     has_point = pc.match_substring(texts, ".")
     reasons = {row: f"Incorrect {kind} value: '{texts[row].as_py()}' for column '{c.name}': the decimal point is a "

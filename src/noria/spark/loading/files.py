@@ -1,10 +1,10 @@
-"""Files to load, in splits: CSV, JSON lines and Parquet as Arrow columns, with what could not be read.
+"""Reads files to load in splits: CSV, JSON lines and Parquet as Arrow columns, unreadable rows as rejects.
 
-`sources` has made plain files of what was compressed, far away, or an array of JSON.  The driver plans splits (`plan`),
-Spark's tasks read them (`read`), a chunk at a time.  Text files are cut at line ends, Parquet at row groups.
+All files are plain: `sources` has fetched and unpacked the others.  The driver plans splits (`plan`), and Spark's tasks
+read them (`read`), a chunk at a time.  Text files are split at line ends, Parquet files at row groups.
 
-Keeps true: every row of every file is in exactly one chunk, as a row or as a reject with its text and the
-reason; a file that cannot be read at all is a `BadFile` that names it, before or while reading.
+Keeps true: every row of every file is in exactly one chunk, as a row or as a reject with its text and the reason.  An
+unreadable file raises a `BadFile` that names it, before or while it is read.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from noria.spark.loading.reading import Reading
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
            ".parquet": "parquet"}
-SPLIT_BYTES = 64 * 2**20  # of a text file: a task's share
+SPLIT_BYTES = 64 * 2**20  # of a text file, for one task
 CHUNK_BYTES = 8 * 2**20  # of a text file, parsed at once
 CHUNK_ROWS = 128 * 1024  # of a Parquet file, converted at once
-SHOWN_CHARS = 2_000  # of a rejected row's text
+SHOWN_CHARS = 2_000  # at most, of a rejected row's text
 
 
 class BadFile(Exception):
-    """A file that cannot be read: which, why, what to do."""
+    """A file cannot be read.  The message says which file, why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A plain file: where it is, and what the user calls it.  lines_before: of a file whose lines are its rows and not
-    the lines of the user's file (the elements of an array, records with escaped line ends), how many precede the
-    first."""
+    """A plain file.  `shown`: the user's name for it.  `lines_before`: the number of lines before the first row, if
+    lines here are not lines of the user's file (elements of an array, records with escaped line ends); else None."""
 
     path: str
     shown: str
@@ -52,9 +51,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Bytes start..end of a text file (rows begin in it), or row groups start..end of a Parquet file.
-    first_row: of Parquet, the number of the split's first row in the file.  nbytes: its size, uncompressed.
-    shown, lines_before: as of its `Source`."""
+    """A part of a file: the rows that begin at bytes start..end of a text file, or row groups start..end of Parquet.
+
+    `first_row`: for Parquet, the number of rows before the split.  `nbytes`: the split's size, uncompressed.  `shown`
+    and `lines_before` are those of its `Source`.
+    """
 
     number: int
     path: str
@@ -70,9 +71,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Reject:
-    """A row that was not loaded.  row: its number in the file, from 1, where rows are no lines; text: the row; line: of
-    a text file, from 1 (within the split from 0, until `rejects` knows where that begins); column: whose value does
-    not fit."""
+    """A row that was not loaded.  `row`: its number in the file, from 1, if rows are not lines.  `text`: the row.
+    `line`: its line in a text file, from 1; before `rejects.placed`, its line in the split, from 0.  `column`: the
+    column whose value does not fit."""
 
     file: str
     row: int | None
@@ -88,8 +89,8 @@ class Reject:
 
 @dataclass
 class Chunk:
-    """Rows as Arrow columns by name.  first_row: of Parquet, number of the first in the file.  lines: of a text, the
-    line of each row in the split, from 0, where that is known; asked for where a row is bad only."""
+    """Rows as Arrow columns by name.  `first_row`: for Parquet, the number of the first row in the file, from 1.
+    `lines`: for text, returns the line of each row in the split, from 0, if known.  It is called only for bad rows."""
 
     columns: dict[str, Any]  # Arrow arrays, or Loose
     rows: int
@@ -109,7 +110,10 @@ def format_of(path: str, reading: Reading) -> str:
 
 
 def plan(sources: Sequence[Source], reading: Reading, known: Sequence[str] = ()) -> list[Split]:
-    """Splits of all files, in order.  known: the table's columns, which are those of a file that names none."""
+    """Return the splits of all files, in order.  Raises BadFile.
+
+    known: the table's columns; a file that names no columns has these.
+    """
     splits: list[Split] = []
     for source in sources:
         make = {"csv": _plan_csv, "json": _plan_json, "parquet": _plan_parquet}[source.format]
@@ -156,7 +160,7 @@ def _plan_csv(source: Source, reading: Reading, known: tuple[str, ...]) -> Itera
 
 
 def _header(line: bytes, source: Source, reading: Reading) -> tuple[str, ...]:
-    """The names in a file's first line, read as its other lines are."""
+    """Return the column names in a file's first line, which is parsed like its other lines."""
     line = line.rstrip(b"\r\n")
     try:
         line.decode()
@@ -178,7 +182,7 @@ def _header(line: bytes, source: Source, reading: Reading) -> tuple[str, ...]:
 
 
 def _plan_json(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
-    """A line may name any columns: what it does not name gets the default."""
+    """Split by bytes.  Each line may name other columns; a column that it does not name gets its default."""
     size = os.path.getsize(source.path)
     for at in range(0, max(size, 1), SPLIT_BYTES):
         yield at, min(at + SPLIT_BYTES, size), known, 0, min(SPLIT_BYTES, size - at)
@@ -186,7 +190,7 @@ def _plan_json(source: Source, reading: Reading, known: tuple[str, ...]) -> Iter
 
 # ------------------------------------------------------------------ reading
 def read(split: Split, reading: Reading, columns: Mapping[str, Column]) -> Iterator[Chunk]:
-    """The split's chunks; columns: what the table has for the file's."""
+    """Read the split, a chunk at a time.  columns: the table's column for each name in the file."""
     if split.format == "parquet":
         yield from _read_parquet(split)
         return
@@ -212,25 +216,25 @@ def _read_parquet(split: Split) -> Iterator[Chunk]:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a split, and how many lines of it are before them."""
+    """Complete lines of a split.  before: the number of lines of the split before them."""
 
     data: bytes
     before: int = 0
 
     def lines(self) -> list[int]:
-        """Those that are not empty, by their number in the split, from 0."""
+        """Return the numbers of the lines that are not empty, counted in the split from 0."""
         return [n for n, line in enumerate(self.data.split(b"\n"), self.before) if line.rstrip(b"\r")]
 
 
 def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
-    """Whole lines that begin in the split, about CHUNK_BYTES at a time."""
+    """Read the complete lines that begin in the split, about CHUNK_BYTES at a time."""
     before = 0
     with open(split.path, "rb") as f:
         whole = reading.multiline and split.format == "csv"
         at = split.start
         if at and not whole:
             f.seek(at - 1)
-            at = at - 1 + len(f.readline())  # a line that began before is the previous split's
+            at = at - 1 + len(f.readline())  # the previous split has the line that began earlier
         f.seek(at)
         while at < split.end:
             block = f.read(split.end - at if whole else min(CHUNK_BYTES, split.end - at))
@@ -246,8 +250,7 @@ def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
 
 
 def _lines(block: Block, split: Split, encoding: str) -> tuple[list[tuple[int, str]], list[Reject]]:
-    """The block's lines as text, each with its number in the split; those that are not of their encoding are
-    rejects."""
+    """Return the block's lines as text, with their numbers in the split.  Lines that are not UTF-8 are rejects."""
     good, bad = [], []
     for number, line in enumerate(block.data.split(b"\n"), block.before):
         line = line.rstrip(b"\r")
@@ -263,7 +266,7 @@ def _lines(block: Block, split: Split, encoding: str) -> tuple[list[tuple[int, s
 
 # ------------------------------------------------------------------ CSV
 def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
-    """Every column as text; rows with another number of fields are rejects."""
+    """Parse a block with every column as text.  Rows with another number of fields are rejects."""
     rejects: list[Reject] = []
     wrong: list[Any] = []
 
@@ -310,7 +313,7 @@ def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -
 
 
 def _parse_options(reading: Reading, wrong_arity: Any = None) -> pyarrow.csv.ParseOptions:
-    """Escapes are no matter of the parser's: see `Escapes`."""
+    """Return the parser's options, without an escape character: `Escapes` handles that."""
     return pyarrow.csv.ParseOptions(delimiter=reading.delimiter, quote_char=reading.quote or False,
                                     newlines_in_values=reading.multiline, invalid_row_handler=wrong_arity)
 
@@ -325,7 +328,7 @@ _JSON = {Kind.INT: pa.int64(), Kind.DOUBLE: pa.float64(), Kind.TEXT: pa.string()
 
 
 def _parse_json(block: Block, split: Split, columns: Mapping[str, Column], encoding: str) -> Chunk:
-    """At once where every line is an object with the table's names and types; else line by line."""
+    """Parse a block at once if every line is an object with the table's names and types, else line by line."""
     if all(c.type.kind in _JSON for c in columns.values()):  # decimals would lose digits
         schema = pa.schema([(n, _JSON[columns[n].type.kind]) for n in split.names])
         try:
@@ -341,18 +344,18 @@ def _parse_json(block: Block, split: Split, columns: Mapping[str, Column], encod
 
 
 def _fills(c: Column) -> bool:
-    """Is a value that is not named something else than NULL?"""
+    """Whether a missing value becomes a default other than NULL."""
     return c.default_now or (c.has_default and c.default is not None)
 
 
 def _parse_json_lines(block: Block, split: Split, encoding: str) -> Chunk:
-    """The exact way: decimals keep their digits, keys ignore case, each bad line is a reject."""
+    """Parse line by line: decimals keep their digits, keys ignore case, and each bad line is a reject."""
     lines, rejects = _lines(block, split, encoding)
     known = {n.lower(): n for n in split.names}
     values: dict[str, list[Any]] = {n: [] for n in split.names}
     rows: list[int] = []
     for number, line in lines:
-        if line.isspace():  # around an array's elements
+        if line.isspace():  # such lines are around an array's elements
             continue
         row, reason = _json_row(line, known)
         if reason:
@@ -365,7 +368,8 @@ def _parse_json_lines(block: Block, split: Split, encoding: str) -> Chunk:
 
 
 def objects(split: Split, reading: Reading) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a file of JSON, some at a time, with numbers as they are written; without lines that are none."""
+    """Read the objects of a JSON split, a block at a time.  Numbers are `Number`s; lines without an object are skipped.
+    """
     for block in _blocks(split, reading):
         lines, _ = _lines(block, split, reading.encoding)
         yield [o for o in (_object(line) for _, line in lines) if o is not None]
@@ -380,11 +384,11 @@ def _object(line: str) -> dict[str, Any] | None:
 
 
 class Number(str):
-    """Of JSON, as it is written."""
+    """A number of JSON as it is spelled in the file."""
 
 
 def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:
-    """The line's values by column, or why there are none."""
+    """Return the line's values by column and "", or {} and the reason why the line is rejected."""
     try:
         found = json.loads(line, parse_float=Decimal)
     except ValueError as e:
@@ -402,11 +406,11 @@ def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:
     return row, ""
 
 
-MISSING = object()  # in a Loose column: the row does not name it
+MISSING = object()  # in a Loose column: the row has no value for it
 
 
 class Loose:
-    """A column of Python values of any types, where Arrow has no one type for them."""
+    """A column of Python values of several types, which no Arrow type can hold."""
 
     def __init__(self, values: list[Any]):
         self.values = values

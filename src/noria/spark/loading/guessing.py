@@ -1,15 +1,14 @@
-"""Which type holds the fields of a CSV column: the narrowest with which the load takes them all, and loses nothing.
+"""Infers the type of a CSV column: the narrowest type that holds all its fields without loss.
 
     INT, BIGINT      no leading zeros and no plus sign: 01069 and +4930 are texts
-    DECIMAL(18,s)    12.50: the places that the file has; the room before the point is for rows that come later
+    DECIMAL(18,s)    12.50: s is the number of places in the file; the other digits leave space for later rows
     DOUBLE           an exponent, more than 4 places, or more than 18 digits together; no number has more than 17
-    DATE, DATETIME   as SQL writes them, or as --date-format says
-    TEXT             all else, and a column that is empty
+    DATE, DATETIME   in SQL's format, or in that of --date-format
+    TEXT             any other column, and an empty one
 
-What is known of the fields of a chunk is a set of numbers, of which the greater one counts: so chunks are looked at by
-many tasks, in any order.
+`Facts` about the fields of chunks are numbers, joined by their maximum.  So many tasks can read chunks in any order.
 
-Keeps true: `checking.field` takes every field of the files into the type found.
+Keeps true: `checking.field` accepts every field of the files for the inferred type.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from noria.spark.loading.fields import prepared
 from noria.spark.loading.files import Number
 from noria.spark.loading.reading import Reading
 
-DOUBLE_DIGITS = 17  # so many are read to the double that printed them
+DOUBLE_DIGITS = 17  # a number with more digits would lose some
 _INTEGER = r"^ *-?(?:0|[1-9]\d*) *$"
 _FIXED = r"^ *-?(?P<whole>0|[1-9]\d*|)(?:\.(?P<places>\d*))? *$"
 _FLOATING = r"^ *-?(?P<whole>0|[1-9]\d*|)(?:\.(?P<places>\d*))?(?:[eE][+-]?\d+)? *$"
@@ -39,9 +38,12 @@ _NONE: pa.Scalar = pa.scalar(None)
 
 
 class Facts(NamedTuple):
-    """1 for true.  no_…: some field is none.  wide: some integer is no INT.  whole, places: the most digits before and
-    behind a decimal point; digits: of one number, both, without zeros at the ends that add nothing.  longest: of texts,
-    in characters.  number, boolean, text, some: of JSON, what its values are."""
+    """Facts about the fields of a column.  Those without a maximum below are 0 or 1.
+
+    `some`: a field is not empty.  `no_…`: a field is not of this type.  `wide`: an integer is beyond INT.  `whole`,
+    `places`: the most digits before and behind a decimal point.  `digits`: the most digits of one number, without
+    leading and trailing zeros.  `longest`: the most characters.  `number`, `boolean`, `text`: JSON has such values.
+    """
 
     some: int = 0
     no_integer: int = 0
@@ -63,7 +65,7 @@ class Facts(NamedTuple):
 
 
 def facts(texts: pa.Array, reading: Reading) -> Facts:
-    """Of some fields of a column; NULL and empty ones say nothing."""
+    """Return the facts about some fields of a column; NULLs and empty fields do not count."""
     said = texts.drop_null()
     longest = pc.max(pc.utf8_length(said)).as_py() or 0
     said = said.filter(pc.not_equal(said, ""))
@@ -75,7 +77,7 @@ def facts(texts: pa.Array, reading: Reading) -> Facts:
 
 
 def json_facts(values: Sequence[Any], reading: Reading) -> Facts:
-    """Of some values of a key: texts, numbers as they are written (`Number`), true and false."""
+    """Return the facts about some values of a JSON key: texts, `Number`s, true and false."""
     numbers = [str(v) for v in values if isinstance(v, Number)]
     texts = [v for v in values if type(v) is str]
     found = facts(pa.array(numbers, pa.string()), reading)._replace(number=int(bool(numbers)))
@@ -105,7 +107,7 @@ def _numbers(said: pa.Array, reading: Reading) -> dict[str, int]:
 
 
 def _moments(said: pa.Array, reading: Reading) -> tuple[int, int]:
-    """Whether some field is no DATE, and no DATETIME."""
+    """Return 1 if some field is no DATE, and 1 if some field is no DATETIME, else 0."""
     if reading.date_format:
         wanted = DateFormat.of(reading.date_format)
         spelled = wanted.dates(said)
@@ -120,13 +122,13 @@ MOMENT = SqlType(DATETIME.kind, scale=6)
 
 
 def _takes(said: pa.Array, type: SqlType, reading: Reading) -> bool:
-    """Does the load take all of these fields?"""
+    """Whether the load accepts all these fields for a column of this type."""
     _, reasons = checking.field(said, Column("", type), _NONE, reading)
     return not reasons
 
 
 def _all(texts: pa.Array, pattern: str, any_: bool = False) -> bool:
-    """Do all texts match, or any; NULL matches nothing."""
+    """Whether all texts match, or with `any_` whether one does.  NULL does not match."""
     found = pc.fill_null(pc.match_substring_regex(texts, pattern), False)
     return bool((pc.any if any_ else pc.all)(found).as_py())
 
@@ -141,7 +143,7 @@ def _most(texts: pa.Array) -> int:
 
 
 def type_of(found: Facts) -> T.DataType:
-    """Spark's type of a column, as `types.sql_type` takes it."""
+    """Return the inferred type of a CSV column as a Spark type, for `types.sql_type`."""
     if not found.some:
         return T.StringType()
     if not found.no_integer:
@@ -156,7 +158,7 @@ def type_of(found: Facts) -> T.DataType:
 
 
 def json_type_of(found: Facts) -> T.DataType:
-    """A text is a number only in CSV; what is of several kinds is a text."""
+    """Return the inferred type of a JSON key.  A text is never a number here; values of several kinds are texts."""
     if found.number + found.boolean + found.text != 1:
         return T.StringType()
     if found.boolean:
@@ -165,5 +167,5 @@ def json_type_of(found: Facts) -> T.DataType:
 
 
 def holds(whole: int, places: int) -> bool:
-    """Is there a DECIMAL for numbers with so many digits before and behind the point?"""
+    """Whether a DECIMAL holds numbers with so many digits before and behind the point."""
     return places <= INFERRED_PLACES and whole + places <= MAX_DECIMAL_DIGITS

@@ -1,10 +1,9 @@
-"""The table that files would fit: CREATE TABLE from Parquet's types, or from all fields of CSV and values of JSON.
+"""Infers a CREATE TABLE statement from files: from Parquet's types, all fields of CSV, or all values of JSON.
 
-Text files are parsed as the load parses them (`files`), and looked at whole by Spark's tasks (`guessing`).  Parquet's
-types are Arrow's, as the load reads them.
+The load and this module parse text files with the same code (`files`), and Spark's tasks read all of them (`guessing`).
+The types of Parquet are Arrow's, as in the load.  Call `infer`.
 
-Keeps true: what the statement makes takes the files' columns by name; a column that has no place in a table is refused
-with its name.
+Keeps true: the new table has the files' columns, by name.  A column whose type no table can have is refused by name.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from noria.spark.loading.tasks import Batches, LoadRefused, each
 from noria.spark.source.types import KEY_CHARACTERS, NoSuchType
 from noria.spark.source.writer import created
 
-LOOKED = "name string, facts string"  # of a column of a split
+LOOKED = "name string, facts string"  # a row for each column of a split
 NAMED = "give the table its columns with CREATE TABLE, and load without --create"
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """statement: that makes the table.  sources: the plain files that were looked at."""
+    """The result of `infer`.  statement: the CREATE TABLE.  sources: the plain files that were read."""
 
     statement: str
     sources: tuple[Source, ...]
@@ -45,6 +44,9 @@ class Inferred:
 
 def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files: Sequence[str], reading: Reading,
           keys: Sequence[str], place: str) -> Inferred:
+    """Infer the CREATE TABLE of `table` with the primary key `keys`.  Raises BadFile or LoadRefused.
+
+    place: a directory for the plain files."""
     sources = gathered(spark, progress, files, reading, place)
     with stages(spark, progress, "looking at the files"):
         schema = _schema(spark, sources, reading, {k.lower() for k in keys})
@@ -64,7 +66,7 @@ def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files:
 
 
 def _schema(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
-    """Of the files of one format, what all of them have; of several formats none is right for all."""
+    """Return the schema of the files.  Raises LoadRefused if they have several formats: no schema is right for all."""
     forms = {s.format for s in sources}
     if len(forms) > 1:
         raise LoadRefused(f"the files are of several formats ({', '.join(sorted(forms))}): {NAMED}")
@@ -92,7 +94,7 @@ def looked(found: Mapping[str, Facts]) -> pa.RecordBatch:
 
 
 def _joined(rows: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Facts]]:
-    """The names, in the order of the files, and the facts, of what the tasks looked at; by the names' lower case."""
+    """Join the tasks' rows.  Returns names in the order of the files, and facts, both by the name's lower case."""
     names: dict[str, str] = {}
     found: dict[str, Facts] = {}
     for row in rows:
@@ -114,14 +116,14 @@ def _check_names(splits: Sequence[Split]) -> None:
 
 
 def _kept(kind: T.DataType, seen: Facts, is_key: bool) -> T.DataType:
-    """Of a text in a key, as long as it must be."""
+    """Return the column's type: for a text of the key that is too long by default, a VARCHAR of the longest text."""
     long = is_key and isinstance(kind, T.StringType) and seen.longest > KEY_CHARACTERS
     return T.VarcharType(seen.longest) if long else kind
 
 
 @dataclass(frozen=True)
 class _Look:
-    """Numbers of splits to the facts of their columns."""
+    """A task that maps numbers of splits to the facts about their columns."""
 
     splits: tuple[Split, ...]
     reading: Reading
@@ -157,7 +159,7 @@ _LARGER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int6
 
 
 def _of_arrow(field: pa.Field) -> T.DataType:
-    """Spark's type of what the load reads; times of the day are intervals, which make a TIME."""
+    """Return the Spark type of an Arrow column.  A time of day is an interval, which becomes a TIME."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         return T.DayTimeIntervalType()
@@ -170,7 +172,7 @@ def _of_arrow(field: pa.Field) -> T.DataType:
 
 # ------------------------------------------------------------------ JSON
 def _of_json(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
-    """Columns by their names."""
+    """Return the schema of JSON files, with columns in the order of their names."""
     splits = reading_files.plan(sources, reading)
     rows = collected(numbers(spark, len(splits)).mapInArrow(_LookAtJson(tuple(splits), reading), LOOKED))
     names, found = _joined(rows)
@@ -180,7 +182,7 @@ def _of_json(spark: SparkSession, sources: Sequence[Source], reading: Reading, k
 
 @dataclass(frozen=True)
 class _LookAtJson:
-    """As `_Look`."""
+    """As `_Look`, for JSON.  Raises LoadRefused for a column of arrays or objects."""
 
     splits: tuple[Split, ...]
     reading: Reading

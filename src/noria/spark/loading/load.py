@@ -1,14 +1,14 @@
-"""Bulk load: files to SST files that the worker only ingests (section 8 of the design).
+"""Bulk load: writes SST files, which a worker only has to ingest (section 8 of the design).
 
     files ─split─► tasks: read, check, encode ─by key range─► tasks: sort, write SST files ─► worker: Ingest
-                             └ bad rows ─► reject file (JSON lines: file, row, text, reason)
+                             └ bad rows ─► reject file (JSON lines of `Reject.json`)
 
-Spark exchanges the rows of a table with a primary key into ranges of the encoded key, and sorts them there.  A table
-without one needs no order and is written where it is read.  Indexes are families like the table's own, so their entries
-are treated alike.
+Spark exchanges rows by ranges of the encoded primary key and sorts each range.  For one worker, a table without a
+primary key needs no order: the task that reads its rows writes them.  An index is a family like the table's own, and
+its entries are sorted in the same way.
 
-Keeps true: every row of every file is in the SST files or in the reject file, once.  Of two rows with one primary key
-the first in the files is kept.  The files of a family are disjoint and have its keys in ascending order.
+Keeps true: every row of every file is in the SST files or in the reject file, once.  Of rows with the same primary key,
+the first in the files is kept.  The files of a family are disjoint, and each has its keys in ascending order.
 """
 
 from __future__ import annotations
@@ -48,17 +48,16 @@ from noria.spark.loading.tasks import (
 from noria.storage.format.catalog import family_of
 from noria.storage.tables.table import Index
 
-TARGET_BYTES = 64 * 2**20  # of source files (uncompressed) for one range of keys: it is sorted in memory
+TARGET_BYTES = 64 * 2**20  # of source files (uncompressed) for one range of keys, which is sorted in memory
 MAX_RANGES = 1024
-SMALL_BYTES = 4 * 2**20  # less than this is sorted as one range
+SMALL_BYTES = 4 * 2**20  # a smaller load is sorted as one range
 
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """What to load.  indexes: (columns, unique) of every index that the store keeps for the table.  out: a
-    directory for the SST files, made if it is not there.  max_rejects: more bad rows refuse the load.
-    auto_increment: the table's high-water mark.  workers: how many divide the rows among themselves.  sources: the
-    plain files of `files`, if they were gathered before."""
+    """A load.  `indexes`: (columns, unique) of every index that the store keeps for the table.  `out`: a directory for
+    the SST files, made if missing.  `max_rejects`: with more bad rows, the load fails.  `auto_increment`: the table's
+    high-water mark.  `workers`: the number of shards.  `sources`: the plain files of `files`, if gathered before."""
 
     table: TableDef
     files: tuple[str, ...]
@@ -77,9 +76,9 @@ Files = tuple[tuple[str, tuple[str, ...]], ...]  # by column family
 
 @dataclass(frozen=True)
 class LoadReport:
-    """files, rows, auto_increment, shards: what `packets.Ingest` wants; shards: of several workers (files, rows) of
-    each, none of one.  rejected rows are in reject_file (no file when
-    there are none); examples: the first few reasons."""
+    """The result of a load.  `files`, `rows`, `auto_increment`, `shards`: the values for `packets.Ingest`.  `shards`:
+    (files, rows) for each of several workers, empty for one.  `reject_file`: has the rejected rows, "" if there are
+    none.  `examples`: the first few reasons."""
 
     table: str
     files: Files
@@ -94,7 +93,7 @@ class LoadReport:
 
 
 def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
-    """Build the SST files of `spec`.  BadFile, LoadRefused or SqlError when there is nothing to ingest."""
+    """Build the SST files of `spec`.  Raises BadFile, LoadRefused or SqlError, and then removes `spec.out`."""
     started = time.monotonic()
     os.makedirs(spec.out, exist_ok=True)
     try:
@@ -111,7 +110,7 @@ def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
 
 
 def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:
-    """What the tasks do; files that are packed or far away are plain by then."""
+    """Plan the tasks' job.  Fetches and unpacks the files first, unless `spec.sources` has them."""
     reading = spec.reading
     sources = spec.sources or gathered(spark, progress, spec.files, reading, os.path.join(spec.out, "plain"))
     splits = files.plan(sources, reading, tuple(name for _, name in spec.table.shape))
@@ -122,7 +121,7 @@ def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:
 
 
 def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -> LoadReport:
-    """Gather what the tasks wrote; the rejects become one file."""
+    """Combine the tasks' reports, and their rejects into one file.  Raises SqlError 1062 for a repeated UNIQUE key."""
     for r in found:
         if r.duplicate:
             raise SqlError(1062, "23000", r.duplicate)
@@ -137,7 +136,7 @@ def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -
 
 
 def rejects_of(spec: LoadSpec, job: Job, found: Sequence[Report]) -> tuple[int, tuple[str, ...]]:
-    """How many rows were rejected, and the first reasons; they are in the reject file now, if there are any."""
+    """Write the reject file, and return the number of rejected rows and the first reasons.  Raises LoadRefused."""
     rejected = sum(r.rejected for r in found)
     examples = tuple(e for r in found for e in r.examples)[:5]
     if spec.max_rejects is not None and rejected > spec.max_rejects:
@@ -151,7 +150,7 @@ def rejects_of(spec: LoadSpec, job: Job, found: Sequence[Report]) -> tuple[int, 
 
 
 def of_family(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
-    """Files by family, in the order of their keys, and how many rows of the table are in them."""
+    """Return the files by family, in the order of their keys, and the number of the table's rows in them."""
     by_family: dict[str, list[tuple[bytes, str]]] = {}
     for f in made:
         by_family.setdefault(f.family, []).append((f.first, f.path))
@@ -167,7 +166,7 @@ def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused
 
 # ------------------------------------------------------------------ the Spark jobs
 def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
-    """The job with the first AUTO_INCREMENT number of every split, after all numbers that the files give."""
+    """Assign each split its first AUTO_INCREMENT number.  All exceed the mark and the numbers in the files."""
     found = collected(numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
     most = max([mark, *(r["most"] for r in found)])
     firsts: dict[int, int] = {}
@@ -181,11 +180,11 @@ def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
 
 
 def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
-    """Read, sort and write everything; what the tasks report.  Indexes come after the rows, because an entry
-    must not be there for a row whose primary key came before."""
+    """Run the tasks that read, sort and write, and return their reports.  Indexes are written after the rows, because
+    a row that repeats a primary key must have no index entry."""
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
     splits = numbers(spark, len(job.splits))
-    if job.table.primary_key or job.workers > 1:  # which divide a bag among themselves
+    if job.table.primary_key or job.workers > 1:  # several workers divide a bag
         found = _sort(splits, job, (0,), wanted)
     else:
         found = reports(splits.mapInArrow(WriteBag(job), PARCEL_SCHEMA))
@@ -197,7 +196,7 @@ def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
 
 def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, left_out: Sequence[int] | None = None
           ) -> list[Report]:
-    """Entries of some families into their parts, each sorted and written by a task."""
+    """Exchange the entries of some families by part; one task sorts and writes each part."""
     ranges = place(job, families, -(-wanted // job.workers))
     encode = Encode(job, ranges, families, left_out is None, tuple(left_out or ()))
     parts = splits.mapInArrow(encode, PARCEL_SCHEMA).repartitionById(job.workers * ranges.total, F.col("part"))
@@ -205,7 +204,7 @@ def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, l
 
 
 def reports(rows: DataFrame) -> list[Report]:
-    """What the tasks say that they did."""
+    """Collect and decode the tasks' reports."""
     return [Report.from_bytes(bytes(r["data"])) for r in collected(rows)]
 
 

@@ -1,7 +1,6 @@
-"""Loads whose rows meet stored ones (INSERT IGNORE, REPLACE): the files' good rows, for the worker to write as
-statements.
+"""Prepares loads whose rows may be stored already (INSERT IGNORE, REPLACE): Arrow files of rows for statements.
 
-Keeps true: every row of every file is in the files that are made, in its order, or in the reject file, once.
+Keeps true: every row of the source files is in the Arrow files, in the same order, or in the reject file, once.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from noria.spark.loading.tasks import PARCEL_SCHEMA, Batches, FileOf, Job, Rejec
 
 @dataclass(frozen=True)
 class RowsReport:
-    """files: Arrow files, in the order of their rows, in batches for one statement each; their columns are those that
-    the table shows.  The rest as of `LoadReport`."""
+    """files: Arrow files, in the order of their rows.  Each batch is for one statement and has the table's visible
+    columns.  The other fields are those of `LoadReport`."""
 
     files: tuple[str, ...]
     rows: int
@@ -36,7 +35,7 @@ class RowsReport:
 
 
 def rows(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> RowsReport:
-    """Read and check the files of `spec`.  BadFile or LoadRefused when there is nothing to write."""
+    """Read and check the files of `spec`.  Raises BadFile or LoadRefused, and then removes `spec.out`."""
     os.makedirs(spec.out, exist_ok=True)
     try:
         job = job_of(spark, progress, spec)
@@ -53,7 +52,7 @@ def rows(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> 
 
 @dataclass(frozen=True)
 class WriteRows:
-    """Splits to an Arrow file each."""
+    """A task that writes an Arrow file for each of its splits."""
 
     job: Job
 

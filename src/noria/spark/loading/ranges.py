@@ -1,6 +1,6 @@
-"""Ranges of keys for a bulk load: bounds that cut each family into parts of about as many entries.
+"""Divides the keys of a bulk load into ranges: bounds that cut each family into parts of nearly equal size.
 
-Keeps true: a part belongs to one family, a key to one part, and parts of a family ascend with its keys.
+Keeps true: a part belongs to one family, and a key to one part.  The parts of a family ascend with its keys.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from noria.core.types import TableDef
 from noria.storage.tables.sst import entries
 from noria.storage.tables.table import Index
 
-SAMPLED_ROWS = 2_000  # of a batch that is read to place the bounds
+SAMPLED_ROWS = 2_000  # of each batch that is read to compute the bounds
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Bounds of each family's parts; parts are numbered through all families."""
+    """The bounds between each family's parts.  Parts are numbered consecutively over all families."""
 
     bounds: tuple[tuple[bytes, ...], ...]
 
@@ -36,14 +36,14 @@ class Ranges:
         return sum(len(b) + 1 for b in self.bounds[:place])
 
     def parts(self, place: int, keys: pa.Array) -> npt.NDArray[np.int32]:
-        """The part of each key of the family at this place."""
+        """Return the number of the part of each key; `place` is the family's."""
         parts = np.full(len(keys), self._first_part(place), np.int32)
         for bound in self.bounds[place]:
             parts += pc.greater_equal(keys, pa.scalar(bound, keys.type)).to_numpy(zero_copy_only=False)
         return parts
 
     def family_of_part(self, part: int) -> int:
-        """The place of the family whose part it is."""
+        """Return the place of the family that has this part."""
         starts = [self._first_part(p) for p in range(len(self.bounds))]
         return bisect.bisect_right(starts, part) - 1
 
@@ -61,7 +61,7 @@ class Sampled(Protocol):
 
 
 def place(job: Sampled, families: Sequence[int], ranges: int) -> Ranges:
-    """Bounds for these families, from keys that the driver reads in some parts of the files."""
+    """Compute bounds for these families from a sample of keys, which the driver reads from the files."""
     if ranges <= 1:
         return Ranges(tuple(() for _ in families))
     seen: list[list[bytes]] = [[] for _ in families]
@@ -78,7 +78,7 @@ def _thinned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def quantiles(keys: list[bytes], ranges: int) -> tuple[bytes, ...]:
-    """Bounds that cut these sorted keys into so many parts, or fewer."""
+    """Return bounds that cut these sorted keys into `ranges` parts, or fewer."""
     if not keys:
         return ()
     return tuple(sorted({keys[len(keys) * i // ranges] for i in range(1, ranges)} - {keys[0]}))

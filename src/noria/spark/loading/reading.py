@@ -1,7 +1,7 @@
-"""How a text file is written: the options of a load that say it, checked once for the command, HTTP and the tasks.
+"""The options of a load that describe how its text files are written, checked once for the command, HTTP and the tasks.
 
-Keeps true: a `Reading` made by `of_request` can be followed as it stands: no two of its characters are the same, its
-date format is understood, its encoding exists.  What cannot be followed is a ValueError that names the option.
+Keeps true: `of_request` returns a valid `Reading`: its special characters differ, its date format is valid and its
+encoding exists.  For an invalid option it raises ValueError, which names the option.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from noria.spark.loading.dates import DateFormat
 
-TAB = "\\t"  # as a shell hands it over
+TAB = "\\t"  # a tab as a user writes it in a shell
 ENCODINGS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8"}  # MySQL's names that Python lacks
 CSV_ONLY = {"delimiter": "--delimiter", "header": "--no-header", "columns": "--columns", "null": "--null",
             "decimal": "--decimal", "date_format": "--date-format", "quote": "--quote", "escape": "--escape",
@@ -22,12 +22,11 @@ CSV_ONLY = {"delimiter": "--delimiter", "header": "--no-header", "columns": "--c
 
 @dataclass(frozen=True)
 class Reading:
-    """How text files are to be read.  All but format and encoding is of CSV.
+    """How to read text files.  All options but `format` and `encoding` are for CSV only.
 
-    header: the first line names the columns.  columns: names for the fields, in their order; they replace a header's.
-    null: the field, without quotes, that means NULL.  quote, escape: "" for none.  decimal: the decimal point of
-    numbers.  date_format: of dates, "" for SQL's own.  multiline: quoted fields may hold line ends (the file is then
-    one split)."""
+    `header`: the first line names the columns.  `columns`: names of the fields, in order, instead of a header's.
+    `null`: the unquoted field that means NULL.  `quote`, `escape`: "" for none.  `decimal`: the decimal point.
+    `date_format`: "" for SQL's own.  `multiline`: quoted fields may hold line ends, so the file is one split."""
 
     format: str = ""
     header: bool = True
@@ -42,7 +41,7 @@ class Reading:
     multiline: bool = False
 
     def csv_options(self) -> list[str]:
-        """The options that were given and have a meaning for CSV alone."""
+        """Return the options for CSV only that differ from their defaults."""
         plain = Reading()
         return [said for name, said in CSV_ONLY.items() if getattr(self, name) != getattr(plain, name)]
 
@@ -52,12 +51,12 @@ class Reading:
 
 
 def of_request(request: Mapping[str, Any]) -> Reading:
-    """The `Reading` of a request's values, each of its type already."""
+    """Make the `Reading` of a request, whose values already have the right types.  Raises ValueError."""
     said = {f.name: request[f.name] for f in fields(Reading) if request.get(f.name) is not None}
     said["columns"] = tuple(str(c).strip() for c in said.get("columns", ()))
     said["delimiter"] = said["delimiter"].replace(TAB, "\t") if "delimiter" in said else _by_ending(request)
     if said.get("escape") and said["escape"] == said.get("quote", '"'):
-        said["escape"] = ""  # a quote that escapes itself is doubled, which is read anyhow
+        said["escape"] = ""  # a quote that escapes itself is a doubled quote, which the parser reads anyway
     reading = Reading(**said)
     _check_characters(reading)
     _check_columns(reading.columns)
@@ -69,7 +68,7 @@ def of_request(request: Mapping[str, Any]) -> Reading:
 
 
 def _by_ending(request: Mapping[str, Any]) -> str:
-    """Files that are called .tsv have tabs."""
+    """Return the default delimiter: a tab if all files are .tsv, else a comma."""
     files = [str(f).lower().removesuffix(".gz").removesuffix(".zst") for f in request.get("files", ())]
     return "\t" if files and all(f.endswith(".tsv") for f in files) else ","
 
@@ -99,7 +98,7 @@ def _check_columns(columns: tuple[str, ...]) -> None:
 def _with_encoding(reading: Reading) -> Reading:
     wanted = ENCODINGS.get(reading.encoding.lower(), reading.encoding)
     try:
-        "".encode(wanted)  # what is no encoding of texts (base64, rot13) is refused here
+        "".encode(wanted)  # refuses codecs that are no encodings of text (base64, rot13)
         codecs.getincrementaldecoder(wanted)
     except (LookupError, ValueError):
         raise ValueError(f'--encoding ("encoding") is an encoding that Python knows, as utf-8, latin-1, windows-1252 '

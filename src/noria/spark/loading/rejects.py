@@ -1,9 +1,8 @@
-"""Rejects of all tasks in one file, each with the line of its file.
+"""Gathers the rejects of all tasks in one file, each with its line in the user's file.
 
-A task knows the line within its split only.  Where rejects are gathered the lines before each split that has some are
-counted.
+A task knows only the line within its split.  `gather` counts the lines before each split that has rejects.
 
-Keeps true: of a file that has bad rows about as much is read as it has, however many of its splits have them.
+Keeps true: counting reads a file about once, however many of its splits have rejects.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from noria.spark.loading.files import CHUNK_BYTES, SHOWN_CHARS, Reject, Split
 
 
 def kept(split: int | None, reject: Reject) -> str:
-    """A line of a task's own file.  split: in which the reject has its line."""
+    """Encode a reject as a line of the task's file.  split: the number of the split in which its line is counted."""
     short = dataclasses.replace(reject, text=reject.text[:SHOWN_CHARS])
     return json.dumps([split, dataclasses.astuple(short)], ensure_ascii=False) + "\n"
 
 
 def gather(parts: Sequence[str], splits: Sequence[Split], target: str) -> None:
-    """The tasks' files as one: JSON lines of `Reject.json`."""
+    """Write the rejects in the tasks' files to one file, as JSON lines of `Reject.json`."""
     first = FirstLines()
     with open(target, "w", encoding="utf-8", errors="backslashreplace") as out:
         for part in parts:
@@ -37,7 +36,7 @@ def gather(parts: Sequence[str], splits: Sequence[Split], target: str) -> None:
 
 
 def placed(reject: Reject, split: Split, first: FirstLines) -> Reject:
-    """With its line in the file, or, where lines are no lines of the user's, the number of its row."""
+    """Return the reject with its line in the user's file, or with its row if lines are not the user's."""
     if reject.line is None:
         return reject
     line = first.of(split) + reject.line
@@ -47,10 +46,10 @@ def placed(reject: Reject, split: Split, first: FirstLines) -> Reject:
 
 
 class FirstLines:
-    """The number of the first line that begins in a split, from 1."""
+    """Counts lines: `of` returns the number of the first line that begins in a split, from 1."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[tuple[int, int]]] = {}  # by path: up to which byte, ascending, how many lines end
+        self._known: dict[str, list[tuple[int, int]]] = {}  # by path, ascending: a byte position, the lines before it
 
     def of(self, split: Split) -> int:
         if not split.start:
@@ -60,7 +59,7 @@ class FirstLines:
         if at < end:
             lines += _lines_between(split.path, at, end)
             bisect.insort(known, (end, lines))
-        return lines + 2  # the line that ends with, or goes on over, the split's beginning is another one's
+        return lines + 2  # the line with the byte before the split belongs to the previous split
 
 
 def _lines_between(path: str, start: int, end: int) -> int:

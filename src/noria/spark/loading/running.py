@@ -1,4 +1,4 @@
-"""Spark jobs of numbered tasks, and the errors of tasks as they were raised there."""
+"""Runs Spark jobs of numbered tasks, and raises a task's BadFile or LoadRefused again in the driver."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from noria.spark.loading.tasks import LoadRefused
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Each number as a task of its own."""
+    """Return the numbers 0 to count - 1, with one task for each."""
     return spark.range(0, count, 1, max(count, 1))
 
 
 def collected(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows, with the exception of a task as it was raised there."""
+    """Run the job and return its rows.  Raises the BadFile or LoadRefused of a task."""
     try:
         return [r.asDict() for r in rows.collect()]
     except PythonException as e:
@@ -25,7 +25,7 @@ def collected(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def _told_by_task(e: PythonException) -> Exception:
-    """BadFile and LoadRefused of a task, from the traceback's last line."""
+    """Make the task's BadFile or LoadRefused again from the traceback; any other error becomes a plain Exception."""
     last = next((x for x in reversed(str(e).strip().splitlines()) if "BadFile: " in x or "LoadRefused: " in x), "")
     kind, _, message = last.partition(": ")
     if not message:

@@ -1,15 +1,14 @@
-"""From what a load names to plain files that are cut into splits.
+"""Turns the files that a load names into plain files, which can be split.
 
-    s3a://…, hdfs://…, http://…    brought here by Spark's connectors, patterns and directories included
-    .gz, .zst, .zstd               unpacked by Spark's tasks, a file each
-    JSON that is one array         written as JSON lines by the same tasks
+    s3a://…, hdfs://…, http://…    copied to this host by Spark's connectors, also patterns and directories
+    .gz, .zst, .zstd               unpacked by Spark's tasks, one for each file
+    JSON that is one array         converted to JSON lines by the same tasks
     another encoding than UTF-8, CSV with an escape character: likewise
 
-So such a file is sampled, cut and read by several tasks like any other; the price is its unpacked size on disk,
-as long as the load runs.
+So several tasks can sample and read such a file like any other.  Its unpacked size is needed on disk during the load.
 
-Keeps true: what is made is below `place`; files come in the order in which they were named, those of a pattern or a
-directory by name; a file that cannot be had is a `BadFile` with the user's name for it.
+Keeps true: new files are below `place`.  Files are in the order in which they were named, those of a pattern or a
+directory by name.  A missing or unreadable file raises a `BadFile` with the user's name for it.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from noria.spark.loading.tasks import Batches
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 OTHER_CODECS = {".bz2", ".xz", ".lz4", ".snappy", ".zip", ".7z", ".br", ".z", ".tgz", ".tar"}
-HEAD_BYTES = 64 * 1024  # looked at to see whether JSON is an array
+HEAD_BYTES = 64 * 1024  # read to find out whether JSON is an array
 BLOCK_BYTES = 1024 * 1024  # unpacked at once
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], reading: Reading, place: str
              ) -> tuple[Source, ...]:
-    """The plain files of all that is named."""
+    """Return a plain file for each file that is named, in order.  Raises BadFile.  place: a directory for new files."""
     found: list[tuple[str, str]] = []  # path, the user's name
     for i, name in enumerate(named):
         found += _brought(spark, name, os.path.join(place, f"fetched-{i}")) if URL.match(name) else [(name, name)]
@@ -58,7 +57,7 @@ def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], read
 
 
 def _check_options(wanted: Sequence[_Making], reading: Reading) -> None:
-    """Options that no file heeds are refused."""
+    """Raise BadFile for options that apply to none of the files."""
     forms = {m.format for m in wanted}
     if "csv" not in forms and (given := reading.csv_options()):
         raise BadFile(f"{wanted[0].shown}: {', '.join(given)} is for CSV, and no file is CSV: leave it out, or say "
@@ -68,7 +67,7 @@ def _check_options(wanted: Sequence[_Making], reading: Reading) -> None:
 
 
 def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:
-    """Format, codec ("" of none), and whether it is an array of JSON."""
+    """Return a file's format, its codec ("" for none), and whether it is a JSON array.  Raises BadFile."""
     if not os.path.isfile(path):
         raise BadFile(f"{shown}: there is no such file" if not os.path.exists(path) else f"{shown}: is not a file")
     stem, ending = os.path.splitext(shown)
@@ -130,7 +129,7 @@ class _Making:
         return 0 if self.is_array else None
 
     def make(self) -> None:
-        """A task that runs twice writes the same."""
+        """Write the plain file.  A second run of the task writes the same file."""
         beside = f"{self.target}.{os.getpid()}"
         with _opened(self.path, self.codec) as source, open(beside, "wb") as out:
             for block in self._plain(source):
@@ -138,7 +137,7 @@ class _Making:
         os.replace(beside, self.target)
 
     def _plain(self, source: Any) -> Iterator[bytes]:
-        """The file's bytes as the lines that are cut into splits."""
+        """Convert the file to the lines that are split."""
         lines = Lines() if self.is_array else None
         escapes = escapes_of(self.reading) if self.has_escapes else None
         blocks = self._utf8(source)
@@ -158,14 +157,13 @@ class _Making:
 
 
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """But for a byte order mark at their beginning."""
+    """Remove a byte order mark from the beginning."""
     yield next(blocks, b"").removeprefix(b"\xef\xbb\xbf")
     yield from blocks
 
 
 def transcoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """UTF-8 of another encoding.  What that cannot decode becomes a byte that is not UTF-8, so that its row is a
-    reject."""
+    """Convert another encoding to UTF-8.  An invalid byte becomes one that is invalid in UTF-8: its row is rejected."""
     codecs.register_error("noria.undecodable", lambda e: ("\udc80", e.end))  # type: ignore[attr-defined]
     decoder = codecs.getincrementaldecoder(encoding)("noria.undecodable")
     for block in blocks:
@@ -175,7 +173,7 @@ def transcoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _Unpack:
-    """Numbers of files to these files, made."""
+    """A task that makes the plain files with the given numbers."""
 
     files: tuple[_Making, ...]
 
@@ -194,7 +192,7 @@ class _Unpack:
 
 # ------------------------------------------------------------------ connectors
 def _brought(spark: SparkSession, url: str, place: str) -> Iterator[tuple[str, str]]:
-    """Copies of what a URL names, and the URL of each."""
+    """Copy the files that a URL names to `place`, and return the path and URL of each.  Raises BadFile."""
     scheme = url.split(":", 1)[0]
     hadoop = spark._jvm.org.apache.hadoop.fs
     try:
@@ -214,7 +212,8 @@ def _brought(spark: SparkSession, url: str, place: str) -> Iterator[tuple[str, s
 
 
 def _files(system: Any, path: Any) -> Iterator[Any]:
-    """Of a file, a pattern or a directory; in a directory none that begins with _ or ., as Spark does it."""
+    """Return the files of a path, pattern or directory.  In a directory, names with a leading _ or . are skipped, as
+    in Spark."""
     for status in system.globStatus(path) or ():
         if not status.isDirectory():
             yield status

@@ -1,11 +1,11 @@
-"""What Spark's tasks do in a bulk load (`load.py`): encode splits, write sorted entries to files.
+"""The Spark tasks of a bulk load (`load.py`): they encode splits, and write sorted entries to files.
 
-Entries (key, value, place in the files) travel in parcels: rows (part, kind, data), where `part` is a range of
-a family's keys and the number of the Spark partition it goes to, and `data` an Arrow batch of entries.  So Spark
-moves few large rows, and the task that owns a range sorts it.  A task that wrote files or rejects says so in a
-`Report`, which travels as a parcel of its own kind and so comes out at the end.
+Tasks send entries (key, value, place in the files) in *parcels*: rows (part, kind, data).  `part` is a range of a
+family's keys, and the number of its Spark partition.  `data` is an Arrow batch of entries.  So Spark exchanges few
+large rows, and the task that owns a range sorts it.  A task that wrote files or rejects sends a `Report`, which is
+another kind of parcel; later tasks pass it on.
 
-Keeps true: a task's files carry its attempt, so that a task that ran twice leaves no file in two reports.
+Keeps true: a task's attempt is in the names of its files, so no file of a repeated task is in two reports.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from noria.storage.tables.table import Index
 
 PARCEL_SCHEMA = "part int, kind string, data binary"
 ENTRIES, REPORT = "entries", "report"
-ROW_BITS = 40  # of a place: the row in its split; the split above
+ROW_BITS = 40  # the low bits of a place: the row in its split; the high bits are the split
 SORTED_ROWS = 50_000  # of a sorted range, written at once
 EXAMPLES = 5
-SAMPLED_SPLITS = 4  # read by the driver to place bounds of ranges
-SAMPLED_TEXT_BYTES = 128 * 1024  # of a piece of a text file, for that
+SAMPLED_SPLITS = 4  # read by the driver to compute the bounds of ranges
+SAMPLED_TEXT_BYTES = 128 * 1024  # read from each sampled part of a text file
 Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a task needs to know."""
+    """The load as data, which each task receives."""
 
     table: TableDef
     indexes: tuple[Index, ...]
@@ -61,27 +61,27 @@ class Job:
     maps: dict[str, ColumnMap]
     reading: Reading
     out: str
-    load: int  # tells the row numbers of this load of a bag from others
+    load: int  # makes the row numbers of a bag differ from those of other loads
     now: datetime
     max_rejects: int | None
     numbers: dict[int, int] = field(default_factory=dict)  # split -> its first AUTO_INCREMENT number
-    workers: int = 1  # among which the rows are divided
+    workers: int = 1  # the number of shards
 
     def with_numbers(self, numbers: dict[int, int]) -> Job:
         return replace(self, numbers=numbers)
 
     def rows(self, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
-        """As `rows_of`."""
+        """Call `rows_of` for this job."""
         return rows_of(self, number, rejected)
 
     def sampled(self) -> Iterator[pa.RecordBatch]:
-        """Some rows of all parts of the files, for the driver."""
+        """Read a sample of rows from all parts of the files, in the driver."""
         few = replace(self, splits=tuple(_spread(self.splits)))
         for number in range(len(few.splits)):
             yield from (batch for batch, _ in rows_of(few, number, None))
 
     def repeated(self, index: Index, count: int) -> str:
-        """What is told where so many rows have a UNIQUE index's key that others have."""
+        """Return the error message for `count` rows that repeat a key of a UNIQUE index."""
         names = ", ".join(self.table.columns[c].name for c in index.columns)
         return (f"{count} rows of the files repeat a key of the UNIQUE index on {self.table.name} ({names}); "
                 "nothing was loaded: remove them")
@@ -98,6 +98,8 @@ class Job:
 
 @dataclass(frozen=True)
 class FileOf:
+    """A file that a task wrote.  first: its first key, by which the files of a family are ordered."""
+
     family: str
     path: str
     rows: int
@@ -107,8 +109,8 @@ class FileOf:
 
 @dataclass(frozen=True)
 class Report:
-    """What a task did beside passing entries on.  duplicate: a UNIQUE key that two rows share.
-    left_out: places of rows that were rejected because their primary key came before."""
+    """The results of a task, except the entries that it sent.  `duplicate`: the error message if a UNIQUE key repeats.
+    `left_out`: the places of rows that were rejected because their primary key repeats."""
 
     files: tuple[FileOf, ...] = ()
     rejected: int = 0
@@ -148,7 +150,7 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 # ------------------------------------------------------------------ reading
 @dataclass
 class Rejected:
-    """A task's bad rows: counted, and written to its own file when the first comes, for `rejects` to gather."""
+    """Counts a task's bad rows, and writes them to the task's own file, which `rejects.gather` reads."""
 
     job: Job
     name: str
@@ -157,7 +159,7 @@ class Rejected:
     path: str = ""
 
     def add(self, rejects: Iterable[Reject], split: int | None = None) -> None:
-        """split: the number of the one in which they have their lines."""
+        """Add rejects.  Raises LoadRefused if they are more than allowed.  split: the split that counts their lines."""
         rejects = list(rejects)
         if not rejects:
             return
@@ -176,17 +178,17 @@ class Rejected:
 
 
 class LoadRefused(Exception):
-    """The load is given up and nothing is to be ingested: why, and what to do."""
+    """The load failed, and nothing is ingested.  The message says why, and what to do."""
 
 
 def name_of(stage: str) -> str:
-    """Of this attempt of this task, for its files."""
+    """Return a name for the files of this attempt of this task."""
     context = TaskContext.get()
     return f"{stage}-{context.partitionId()}-{context.taskAttemptId()}"
 
 
 def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa.RecordBatch]:
-    """The split's good rows by the table's names."""
+    """Read the split's good rows, with the table's column names."""
     mapping, fill = job.maps[split.path], checking.defaults(job.table, job.now)
     columns = {n: job.table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
     for chunk in files.read(split, job.reading, columns):
@@ -198,7 +200,7 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
 
 
 def _spread(splits: Sequence[Split]) -> Iterator[Split]:
-    """A few splits over all files; of text only pieces."""
+    """Choose a few splits over all files; of text files only parts."""
     step = max(1, len(splits) // SAMPLED_SPLITS)
     pieces = max(1, SAMPLED_SPLITS // len(splits))
     for split in splits[::step]:
@@ -212,7 +214,8 @@ def _spread(splits: Sequence[Split]) -> Iterator[Split]:
 
 
 def asks(job: Job) -> Callable[[Batches], Batches]:
-    """For each split: how many rows ask AUTO_INCREMENT for a number, and the greatest number given."""
+    """Return a task that counts, for each split, the rows that need an AUTO_INCREMENT number, and finds the greatest
+    number in the files."""
     auto = job.table.auto_increment
     assert auto is not None
     column = job.table.columns[auto].name
@@ -241,8 +244,8 @@ def _codes(batch: pa.RecordBatch, column: str) -> Codes:
 
 # ------------------------------------------------------------------ rows to entries
 def rows_of(job: Job, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
-    """A split's rows with all that loading adds (numbers that were asked for, a bag's row numbers), and the place
-    of each in the files; the same at every call."""
+    """Read a split's rows, and add AUTO_INCREMENT numbers and a bag's row numbers.  Yields batches with the place of
+    each row in the files.  Every call yields the same."""
     at, next_number = 0, job.numbers.get(number, 0)
     for batch in read_split(job, job.splits[number], rejected):
         if job.table.auto_increment is not None:
@@ -254,7 +257,7 @@ def rows_of(job: Job, number: int, rejected: Rejected | None) -> Iterator[tuple[
 
 
 def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> tuple[pa.RecordBatch, int]:
-    """Numbers for rows that ask for one (NULL or 0), from `next_number`."""
+    """Number the rows with NULL or 0 in the AUTO_INCREMENT column.  Returns the batch and the next free number."""
     auto = table.auto_increment
     assert auto is not None
     codes = _codes(batch, table.columns[auto].name)
@@ -269,8 +272,11 @@ def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> 
 
 @dataclass(frozen=True)
 class Encode:
-    """Splits to entries of some families, each entry with its part.  left_out: places of rows that are not to
-    be stored, ascending.  The first stage to read the files (`first`) writes their rejects."""
+    """A task that encodes its splits as entries of some families, and sends each entry to its part.
+
+    left_out: the places of rows that must not be stored, ascending.  first: this stage is the first to read the files,
+    and writes their rejects.
+    """
 
     job: Job
     ranges: Ranges
@@ -287,7 +293,7 @@ class Encode:
                 if len(out):
                     kept = ~np.isin(places, out)
                     batch, places = batch.filter(pa.array(kept)), places[kept]
-                if not batch.num_rows:  # all of them were rejected
+                if not batch.num_rows:  # all rows were rejected
                     continue
                 mark.note(batch)
                 for worker, mine, at in divided(self.job, batch, places):
@@ -299,7 +305,8 @@ class Encode:
 
 
 def divided(job: Job, batch: pa.RecordBatch, places: Codes) -> Iterator[tuple[int, pa.RecordBatch, Codes]]:
-    """Rows, and their places in the files, by the worker that owns them; those that may be anywhere evenly."""
+    """Divide rows, and their places in the files, by owner.  Rows without an owner are spread evenly over the workers.
+    """
     if job.workers == 1:
         yield 0, batch, places
         return
@@ -312,8 +319,10 @@ def divided(job: Job, batch: pa.RecordBatch, places: Codes) -> Iterator[tuple[in
 
 
 def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch, worker: int = 0) -> pa.RecordBatch:
-    """Entries, and their places, of the family at this place in `ranges`, cut into their parts, of which each worker
-    has its own."""
+    """Divide the entries of a family into parcels, one for each part.  Each worker has its own parts.
+
+    place: the family's in `ranges`.
+    """
     parts = ranges.parts(place, made.column("key")) + np.int32(worker * ranges.total)
     wanted = np.unique(parts).tolist()
     if len(wanted) == 1:
@@ -322,7 +331,7 @@ def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch, worker: int = 0)
 
 
 class Mark:
-    """The greatest AUTO_INCREMENT number seen."""
+    """Finds the greatest AUTO_INCREMENT number of the batches that it notes."""
 
     def __init__(self, job: Job):
         auto = job.table.auto_increment
@@ -335,7 +344,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class WriteBag:
-    """Splits of a table without a primary key to a file each: their keys are numbers that ascend anyhow."""
+    """A task that writes a file for each of its splits, for a table without a primary key: its row numbers ascend."""
 
     job: Job
 
@@ -357,8 +366,8 @@ class WriteBag:
 # ------------------------------------------------------------------ ranges to files
 @dataclass(frozen=True)
 class Merge:
-    """The entries of one part, sorted, to a file; of equal keys the first in the files is kept.  Reports of
-    earlier tasks are passed on."""
+    """A task that sorts the entries of one part and writes them to a file.  Of equal keys, the first in the files is
+    kept.  It passes the reports of earlier tasks on."""
 
     job: Job
     ranges: Ranges
@@ -397,14 +406,14 @@ _ENTRIES = pa.schema([*ENTRY, ("n", pa.int64())])
 
 
 def in_order(received: list[pa.RecordBatch]) -> pa.Table:
-    """All entries by key; equal keys by their place in the files."""
+    """Sort entries by key, and equal keys by their place in the files."""
     received.sort(key=lambda b: b.column("n")[0].as_py())
     rows = pa.Table.from_batches(received, _ENTRIES).combine_chunks()
     if not rows.num_rows:
         return rows
     keys = rows.column("key").chunk(0)
     size = len(keys[0].as_py())
-    if size == 8 and pc.all(pc.equal(pc.binary_length(keys), size)).as_py():  # one number: ten times faster
+    if size == 8 and pc.all(pc.equal(pc.binary_length(keys), size)).as_py():  # as numbers: ten times faster
         start = int(np.frombuffer(keys.buffers()[1], np.int32)[keys.offset])
         numbers = np.frombuffer(keys.buffers()[2], ">u8", len(keys), start).astype(np.uint64)
         order = pa.array(np.argsort(numbers, kind="stable"))
@@ -414,14 +423,14 @@ def in_order(received: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _repeated_places(rows: pa.Table) -> tuple[int, ...]:
-    """Places of rows whose key came before."""
+    """Return the places of rows that repeat the key of the row before; `rows` is sorted."""
     keys = rows.column("key")
     same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy()
     return tuple(rows.column("n").to_numpy()[1:][same].tolist())
 
 
 def _duplicate(job: Job, value: bytes, place: int) -> Reject:
-    """A stored row, of this place in the files, as a reject."""
+    """Make a reject of an encoded row whose primary key repeats, from its place in the files."""
     table = job.table
     symbols, types = PlainSymbols(), [c.type for c in table.columns]
     codes = unpack_rows([value], types, lambda: np.full(len(types), NULL_CODE), symbols)[:, 0].tolist()

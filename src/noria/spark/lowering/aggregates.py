@@ -1,6 +1,7 @@
-"""Aggregate functions as Spark columns, of a group's rows or of a window's: `over` is put around each of Spark's own.
+"""Translates aggregate functions into Spark columns, over a group or a window.
 
-Keeps true: exact where the kernels are (SUM in two limbs, AVG rounded half away from zero).
+`over` wraps each Spark aggregate: `of_group` leaves it unchanged, a window adds its frame.  Keeps true: a result is
+exact where the kernels' is (SUM in two limbs, AVG rounded half away from zero).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ def needs_order(a: Agg, fields: tuple[Field, ...]) -> bool:
 
 def aggregated(a: Agg, fields: tuple[Field, ...], failing: frozenset[int], order: Mapping[int, Column],
                over: Over = of_group) -> Column:
-    """The aggregate's coded result.  An error among the values makes SUM and AVG an error; COUNT counts it; for
-    MIN and MAX it is the least value, as its code is.  `order`: for MIN and MAX of CI text, the folded twin of
-    the column."""
+    """Return the aggregate's coded result.  An error among the values makes SUM and AVG an error, and COUNT counts it.
+    For MIN and MAX an error is less than every value.  `failing`: the columns that can hold errors.  `order`: for MIN
+    and MAX of CI text, the folded twin of the column."""
     if a.column is None:
         return over(F.count(F.lit(1)))
     column, t = F.col(f"c{a.column}"), fields[a.column].type
     value = column
-    if needs_order(a, fields):  # by the folded text; among its spellings, by bytes
+    if needs_order(a, fields):  # compare the folded text, then the bytes of its spellings
         value = F.when(column.isNotNull(), F.struct(order[a.column].alias("f"), column.alias("t")))
     result = _text_of(AGGREGATES[a.function](value, t, a.type, over), value is not column)
     if a.column not in failing or a.function == "count":
@@ -52,13 +53,13 @@ def _text_of(result: Column, paired: bool) -> Column:
 
 
 def _exact_sum(column: Column, over: Over) -> Column:
-    """SUM of bigint codes as decimal(38,0), in two limbs of which no 2**31 rows overflow a bigint."""
+    """Return the SUM of bigint codes as decimal(38,0).  It adds two limbs, which 2**31 rows cannot overflow."""
     high, low = over(F.sum(F.shiftright(column, 32))), over(F.sum(column.bitwiseAND(F.lit(0xFFFFFFFF))))
     return (high.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + low.cast("decimal(20,0)")).cast(WIDE)
 
 
 def _finite(column: Column) -> Column:
-    """A double result: beyond the doubles it is an error."""
+    """Turn an infinite double result into an error (NaN)."""
     return F.when(F.abs(column) == F.lit(float("inf")), F.lit(float("nan"))).otherwise(column)
 
 

@@ -1,14 +1,13 @@
-"""SQL types in Spark: a column as people see it, and as the lowering computes with it.
+"""Maps SQL types to Spark types, in two forms, and converts columns between them.
 
 *Shown* columns have Spark's own types (bigint, double, decimal, string, binary, date, timestamp_ntz, interval).
-*Coded* columns follow the kernels' coding as far as an expression can tell: integers, decimals (unscaled), dates
-and datetimes (microseconds), times, ENUM and SET (places, masks) are bigint, doubles double, text string, bytes the
-string that carries them (`core/values.py`).  SQL's NULL is Spark's NULL.  An evaluation error is a
-value of the column itself (`ERROR_CODE`, NaN, `ERROR_TEXT`), exactly as in the kernels, so that it passes
-through joins, groups and unions without a second column.
+*Coded* columns have the kernels' codes.  These are bigint for integers, unscaled decimals, dates and datetimes
+(microseconds), times, ENUM (place) and SET (mask).  A double is a double, a text a string, and bytes are the string
+that carries them (`core/values.py`).  NULL is Spark's NULL.  As in the kernels, an evaluation error is a value of the
+column (`ERROR_CODE`, NaN, `ERROR_TEXT`).  So it passes through joins, groups and unions without a second column.
 
-Keeps true: coding and showing are each other's inverse for every value that is no error; the session's time
-zone is UTC (checked by `require_utc`), because Spark's timestamp functions go through it.
+Keeps true: `to_code` and `to_shown` are inverse for every value that is no error.  The session's time zone is UTC
+(`require_utc` checks this), because Spark's timestamp functions use it.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from pyspark.sql import types as T
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT
 from noria.core.types import Field, Kind, SqlType
 
-ERROR_TEXT = "\ufdd0noria: evaluation error\ufdd1"  # of noncharacters: no client's text
+ERROR_TEXT = "\ufdd0noria: evaluation error\ufdd1"  # has Unicode noncharacters, which no client's text has
 DAY_US = 86_400_000_000
-WIDE = "decimal(38,0)"  # holds every product of two codes, and every sum of 2**31 of them
-RESULT_DIGITS = 19  # what a computed code can need: 2**63 has 19 digits
+WIDE = "decimal(38,0)"  # holds every product of two codes, and every sum of 2**31 codes
+RESULT_DIGITS = 19  # a computed code can need as many: 2**63 has 19 digits
 
 
 def require_utc(spark: SparkSession) -> None:
-    """Refuse a session whose dates would shift."""
+    """Raise ValueError unless the session's time zone is UTC: in another one, dates would shift."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone not in ("UTC", "Etc/UTC", "Z", "+00:00"):
         raise ValueError(f"the Spark session's time zone is {zone}; set spark.sql.session.timeZone to UTC")
 
 
 def shown_type(t: SqlType, computed: bool = False) -> T.DataType:
-    """Spark's type of a shown column; a computed decimal gets every digit that a code can have."""
+    """Return Spark's type of a shown column.  A computed decimal has all digits that a code can have."""
     if t.kind is Kind.DECIMAL:
         return T.DecimalType(RESULT_DIGITS if computed else max(t.precision, 1), t.scale)
     if t.is_bytes:
@@ -54,12 +53,12 @@ def coded_type(t: SqlType) -> T.DataType:
 
 
 def shown_schema(fields: Sequence[Field]) -> T.StructType:
-    """Columns c0, c1, … of the shown types: names never matter, positions do."""
+    """Return the schema of shown columns c0, c1, …: columns are known by position, not by name."""
     return T.StructType([T.StructField(f"c{i}", shown_type(f.type), True) for i, f in enumerate(fields)])
 
 
 def to_code(column: Column, t: SqlType) -> Column:
-    """A shown column, coded."""
+    """Convert a shown column to its codes."""
     if t.kind is Kind.DECIMAL:
         return (column.cast(T.DecimalType(RESULT_DIGITS, t.scale)) * F.lit(10**t.scale).cast("decimal(19,0)")
                 ).cast("bigint")
@@ -82,7 +81,7 @@ def to_code(column: Column, t: SqlType) -> Column:
 
 
 def _micros_of(column: Column) -> Column:
-    """The microseconds of a day-time interval."""
+    """Convert a day-time interval to microseconds."""
     return F.extract(F.lit("SECOND"), column).cast("decimal(20,6)").cast("decimal(38,6)").__mul__(
         F.lit(10**6)).cast("bigint") + (
         F.extract(F.lit("DAY"), column).cast("bigint") * 86_400 + F.extract(F.lit("HOUR"), column).cast("bigint") * 3600
@@ -90,7 +89,7 @@ def _micros_of(column: Column) -> Column:
 
 
 def _mask_of(column: Column, t: SqlType) -> Column:
-    """The mask of a list of members."""
+    """Convert a SET's text (members, separated by commas) to its mask."""
     chosen = F.split(column, ",")
     bits = [F.when(F.array_contains(chosen, m), F.lit(1 << i)).otherwise(F.lit(0)) for i, m in enumerate(t.members)]
     mask = bits[0].cast("bigint")
@@ -100,7 +99,7 @@ def _mask_of(column: Column, t: SqlType) -> Column:
 
 
 def to_shown(column: Column, t: SqlType) -> Column:
-    """A coded column without errors, shown."""
+    """Convert a coded column without errors to Spark's own type."""
     if t.kind is Kind.DECIMAL:
         unit = F.lit(f"{Decimal(1).scaleb(-t.scale):f}").cast(T.DecimalType(t.scale or 1, t.scale))
         return (column.cast("decimal(19,0)") * unit).cast(T.DecimalType(RESULT_DIGITS, t.scale))
@@ -117,7 +116,7 @@ def to_shown(column: Column, t: SqlType) -> Column:
 
 
 def listed_text(column: Column, t: SqlType) -> Column:
-    """The member of a place, the members of a mask."""
+    """Convert an ENUM's place to its member, a SET's mask to its members, separated by commas."""
     members = F.array(*map(F.lit, t.members))
     if t.kind is Kind.ENUM:
         return F.when(column == 0, F.lit("")).otherwise(F.try_element_at(members, column.cast("int")))
@@ -126,7 +125,7 @@ def listed_text(column: Column, t: SqlType) -> Column:
 
 
 def error_literal(t: SqlType) -> Column:
-    """The coded value of a failed evaluation."""
+    """Return the coded value of a failed evaluation."""
     if t.kind is Kind.TEXT:
         return F.lit(ERROR_TEXT)
     if t.kind is Kind.DOUBLE:
@@ -135,14 +134,14 @@ def error_literal(t: SqlType) -> Column:
 
 
 def is_error(column: Column, t: SqlType) -> Column:
-    """Never NULL: true where the coded value is an error."""
+    """Return a boolean column: true where the coded value is an error.  It is never NULL."""
     if t.kind is Kind.DOUBLE:
         return F.coalesce(F.isnan(column), F.lit(False))
     return F.coalesce(column == error_literal(t), F.lit(False))
 
 
 def code_bounds(t: SqlType) -> tuple[int, int]:
-    """The least and the greatest code that a value of an exact number type may have."""
+    """Return the least and the greatest code of an exact number type (INT or DECIMAL)."""
     if t.kind is Kind.DECIMAL:
         most = MAX_INT if t.precision >= MAX_DECIMAL_DIGITS else 10**t.precision - 1
         least = max(-most, MIN_INT)
@@ -152,14 +151,14 @@ def code_bounds(t: SqlType) -> tuple[int, int]:
 
 
 def narrowed(wide: Column) -> Column:
-    """A decimal(38,0) result as a code: an error when it does not fit one; NULL stays."""
+    """Convert a decimal(38,0) result to a code.  A number beyond the codes becomes an error; NULL stays NULL."""
     fits = (wide >= F.lit(MIN_INT).cast(WIDE)) & (wide <= F.lit(MAX_INT).cast(WIDE))
     return F.when(fits, wide.cast("bigint")).when(wide.isNotNull(), F.lit(ERROR_CODE))
 
 
 def divided_half_away(numerator: Column, denominator: Column) -> Column:
-    """decimal(38,0) numerator / denominator, rounded half away from zero, exactly; NULL when the denominator
-    is zero or either is NULL.  A quotient beyond 10**30 comes out as some number that is no code either."""
+    """Divide two decimal(38,0) exactly and round half away from zero.  The result is NULL if the denominator is zero or
+    either argument is NULL.  A quotient beyond decimal(38,0) is replaced by 10**31, which is beyond all codes, too."""
     n, d = F.abs(numerator), F.abs(denominator)
     twice, whole = (n * 2 + d).cast(WIDE), (d * 2).cast(WIDE)
     whole = F.when(whole != 0, whole)

@@ -1,11 +1,10 @@
-"""Lowers expression trees (`core/expressions/expr.py`) to Spark columns, with the values of `evaluate.py`.
+"""Lowers expression trees (`core/expressions/expr.py`) to Spark columns with the same values as `evaluate.py`.
 
-Inputs and results are coded columns (`coding.py`).  If Spark has an expression that is equal for every value, it is
-used.  If not (MySQL's reading of numbers in text, accents), an Arrow UDF runs the kernels' own evaluator.  So a rare
-function is slower, but never inexact.
+Inputs and results are coded columns (`coding.py`).  A Spark expression is used if it is equal for every value.  If not
+(numbers that MySQL reads from text, accents), an Arrow UDF runs the kernels' evaluator: slower, but exact.
 
 Keeps true: three-valued logic.  An error in an argument is an error of the result, unless a short-cut ignores it.
-Integer results beyond int64 are errors.  Division is exact, rounded half away from zero, NULL for a zero divisor.
+Integer results beyond int64 are errors.  Division is exact and rounds half away from zero; by zero it returns NULL.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from noria.core.types import BOOL, Kind, SqlType
 from noria.spark.lowering import coding, fallback
 from noria.spark.lowering.coding import WIDE, divided_half_away, error_literal, is_error, narrowed
 
-NO_SYMBOLS: Any = None  # for values that need none
+NO_SYMBOLS: Any = None  # for values whose codes need no symbol table
 
 
 @dataclass(frozen=True)
 class Value:
-    """A lowered expression: its coded column, and whether that can hold an error.  `truth` is the same as a
+    """A lowered expression as a coded column.  `fails`: the column can hold an error.  `truth`: the same value as a
     Spark boolean (NULL for unknown), for boolean expressions that cannot fail."""
 
     column: Column
@@ -42,7 +41,7 @@ class Value:
 
 
 def lower(e: Expr, inputs: Sequence[Value]) -> Value:
-    """The expression over these input columns."""
+    """Lower the expression; its `Col` i is input i."""
     if isinstance(e, Col):
         return inputs[e.index]
     if isinstance(e, Const):
@@ -57,26 +56,26 @@ def lower(e: Expr, inputs: Sequence[Value]) -> Value:
 
 
 def condition(v: Value) -> Column:
-    """What a filter keeps: true, and neither NULL nor an error."""
+    """Return the condition of a filter: it keeps rows whose value is true, neither NULL nor an error."""
     return v.truth if v.truth is not None else v.column == F.lit(1)
 
 
 # ------------------------------------------------------------------ text
 def folded(column: Column) -> Column:
-    """The folded twin of a text column: Spark's own `lower` for ASCII, `core/symbols.fold` for the rest."""
+    """Return the folded twin of a text column: Spark's `lower` for ASCII, `core/symbols.fold` for other text."""
     ascii_only = F.octet_length(column) == F.char_length(column)
     slow = F.arrow_udf(fallback.fold_texts, T.StringType())  # type: ignore[call-overload,unused-ignore]
     return F.when(ascii_only, F.lower(column)).otherwise(slow(F.when(~ascii_only, column)))
 
 
 def equality_key(column: Column, t: SqlType) -> Column:
-    """What `=` compares: the folded twin of CI text, else the column."""
+    """Return the column that `=` compares: the folded twin of CI text, else the column itself."""
     return folded(column) if t.folds else column
 
 
 # ------------------------------------------------------------------ building blocks
 def _literal(value: Any, t: SqlType) -> Column:
-    """A constant, coded."""
+    """Return a constant's code as a column."""
     if value is None:
         return F.lit(None).cast(coding.coded_type(t))
     if t.kind is Kind.DOUBLE:
@@ -87,7 +86,7 @@ def _literal(value: Any, t: SqlType) -> Column:
 
 
 def _guarded(result: Column, t: SqlType, args: Sequence[Value], own: bool = False) -> Value:
-    """The result, an error where an argument is one; `own`: it can be an error by itself."""
+    """Make the result an error if an argument is one.  `own`: the result itself can be an error, too."""
     failing = [is_error(a.column, a.type) for a in args if a.fails]
     if failing:
         result = F.when(reduce(Column.__or__, failing), error_literal(t)).otherwise(result)
@@ -95,7 +94,7 @@ def _guarded(result: Column, t: SqlType, args: Sequence[Value], own: bool = Fals
 
 
 def _boolean(truth: Column, args: Sequence[Value], t: SqlType = BOOL) -> Value:
-    """A boolean result of arguments that decide it together."""
+    """Return a boolean result that is an error if any argument is one."""
     if not any(a.fails for a in args):
         return Value(truth.cast("bigint"), t, truth=truth)
     return _guarded(truth.cast("bigint"), t, args)
@@ -114,21 +113,21 @@ def _power(n: int) -> Column:
 
 
 def _wide(v: Value, scale: int) -> Column:
-    """An exact number as decimal(38,0) units of 10**-scale; scale is not below its own."""
+    """Return an exact number as decimal(38,0) units of 10**-scale.  `scale` is at least the number's own."""
     by = scale - v.type.scale
     wide = v.column.cast("decimal(19,0)")
     return (wide * _power(by)).cast(WIDE) if by else wide.cast(WIDE)
 
 
 def _as_double(v: Value) -> Column:
-    """Any number as the nearest double."""
+    """Convert any number to the nearest double."""
     if v.type.kind is Kind.DECIMAL and v.type.scale:
         return coding.to_shown(v.column, v.type).cast("double")
     return v.column.cast("double")
 
 
 def _rescaled(column: Column, digits: int) -> Column:
-    """An exact number * 10**digits as decimal(38,0), rounded half away from zero."""
+    """Return an exact number * 10**digits as decimal(38,0), rounded half away from zero."""
     wide = column.cast("decimal(19,0)")
     if digits >= 0:
         return (wide * _power(digits)).cast(WIDE)
@@ -197,7 +196,7 @@ def _mod(e: Call, args: list[Value]) -> Value | None:
 def _signed(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
     def lowered(e: Call, args: list[Value]) -> Value | None:
         zero = F.lit(0.0) if e.type.kind is Kind.DOUBLE else F.lit(0)
-        return _guarded(f(args[0].column) + zero, e.type, args, own=True)  # -(2**63 - 1) is no integer of ours
+        return _guarded(f(args[0].column) + zero, e.type, args, own=True)  # -(2**63 - 1) is ERROR_CODE
 
     return lowered
 
@@ -213,7 +212,7 @@ def _round(e: Call, args: list[Value]) -> Value | None:
 
 
 def _whole(up: bool) -> Callable[[Call, list[Value]], Value | None]:
-    """floor and ceil of decimals."""
+    """Lower `floor` (or `ceil`, if `up`) of exact numbers."""
 
     def lowered(e: Call, args: list[Value]) -> Value | None:
         a = args[0]
@@ -229,7 +228,7 @@ def _whole(up: bool) -> Callable[[Call, list[Value]], Value | None]:
 
 
 def _cast(e: Call, args: list[Value]) -> Value | None:
-    """Casts that Spark can do exactly; text, and doubles made exact, go to the kernel."""
+    """Lower the casts that Spark does exactly.  Return None for others: the kernels cast from text and from doubles."""
     a, source, target = args[0], args[0].type, e.type
     exact = (Kind.INT, Kind.DECIMAL)
     if target.kind is Kind.DOUBLE and source.kind in exact and target.bits == 64:
@@ -260,7 +259,7 @@ def _cast(e: Call, args: list[Value]) -> Value | None:
 
 # ------------------------------------------------------------------ comparison
 def _sides(a: Value, b: Value) -> tuple[Column, Column] | None:
-    """Two values as columns that Spark compares as MySQL compares the values."""
+    """Return two columns that Spark compares as MySQL compares the values, or None."""
     if a.type.is_text and b.type.is_text:
         if a.type.folds and b.type.folds:
             return folded(a.column), folded(b.column)
@@ -288,7 +287,7 @@ def _comparison(compare: Callable[[Column, Column], Column]) -> Callable[[Call, 
 
 
 def _in(e: Call, args: list[Value]) -> Value | None:
-    """The first argument among the rest: an OR of equalities."""
+    """Lower `a IN (b, …)` to an OR of equalities."""
     sides = [_sides(args[0], b) for b in args[1:]]
     if any(s is None for s in sides) or any(a.fails for a in args):
         return None
@@ -298,7 +297,7 @@ def _in(e: Call, args: list[Value]) -> Value | None:
 # ------------------------------------------------------------------ logic
 def _connective(join: Callable[[Column, Column], Column], decisive: int
                 ) -> Callable[[Call, list[Value]], Value | None]:
-    """AND and OR: a decisive argument (false, true) decides whatever the others are, errors included."""
+    """Lower AND or OR.  A decisive argument (false for AND, true for OR) decides even if others are errors."""
 
     def lowered(e: Call, args: list[Value]) -> Value | None:
         truth = reduce(join, [_truth(a) for a in args])
@@ -334,7 +333,7 @@ def _coalesce(e: Call, args: list[Value]) -> Value | None:
 
 
 def _case(e: Call, args: list[Value]) -> Value | None:
-    """case(condition, value, …, else); the first true condition's value.  `if` is the shortest of them."""
+    """Lower case(condition, value, …, else): the value of the first true condition.  `if` is its shortest form."""
     pairs, rest = list(zip(args[:-1:2], args[1::2], strict=False)), args[-1]
     if any(c.fails for c, _ in pairs):
         return None
@@ -345,7 +344,7 @@ def _case(e: Call, args: list[Value]) -> Value | None:
 
 
 def _may(e: Call, args: list[Value]) -> Value | None:
-    true = F.coalesce(args[0].column != F.lit(0), F.lit(False))  # an error is no zero
+    true = F.coalesce(args[0].column != F.lit(0), F.lit(False))  # an error counts as true: its code is not 0
     return Value(true.cast("bigint"), e.type, truth=true)
 
 
@@ -377,7 +376,7 @@ def _concat(e: Call, args: list[Value]) -> Value | None:
 
 # ------------------------------------------------------------------ the fallback
 def _by_kernel(e: Call, args: list[Value]) -> Value:
-    """The call evaluated by `evaluate.py` in an Arrow UDF."""
+    """Evaluate the call by `evaluate.py` in an Arrow UDF."""
     leaf = Call(e.type, e.nullable, e.op, tuple(
         a if isinstance(a, Const) else Col(a.type, a.nullable, i) for i, a in enumerate(e.args)))
     types = tuple(a.type for a in e.args)
@@ -386,7 +385,7 @@ def _by_kernel(e: Call, args: list[Value]) -> Value:
 
 
 def _whole_by_kernel(e: Call, inputs: Sequence[Value]) -> Value:
-    """The call with all that is in it: Spark's own would be as many operators within each other."""
+    """Evaluate the call and its arguments in one UDF: Spark would nest one operator for each of its many arguments."""
     used = sorted(columns_of(e))
     places = {c: i for i, c in enumerate(used)}
     leaf = substitute(e, lambda c: Col(c.type, c.nullable, places[c.index]))

@@ -1,7 +1,7 @@
-"""The kernels' own evaluator inside an Arrow UDF, for functions that Spark has no exact equal of.
+"""Runs the kernels' evaluator in an Arrow UDF, for functions that Spark cannot compute exactly.
 
-Runs in Spark's Python workers: coded Arrow arrays in, coded Arrow arrays out (`coding.py`).  Keeps true:
-a value goes through `evaluate.py` exactly as it would in a worker; the symbol table lives for one batch.
+It runs in Spark's Python workers: coded Arrow arrays in, coded Arrow arrays out (`coding.py`).  Keeps true:
+`evaluate.py` evaluates each value exactly as in a noria worker.  A symbol table lives for one batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from noria.state.symbols import SymbolTable
 
 
 def evaluator(e: Expr, types: tuple[SqlType, ...]) -> Callable[..., pa.Array]:
-    """A function of coded arrays, one per type; column i of the expression is array i."""
+    """Return a function of coded arrays, one for each type.  Column i of the expression is array i."""
     used = columns_of(e)
 
     def run(*columns: pa.Array) -> pa.Array:
@@ -40,12 +40,12 @@ def evaluator(e: Expr, types: tuple[SqlType, ...]) -> Callable[..., pa.Array]:
 
 
 def fold_texts(texts: pa.Array) -> pa.Array:
-    """`core/symbols.fold` of each text."""
+    """Apply `core/symbols.fold` to each text."""
     return folded_texts(texts).cast(pa.string())
 
 
 def to_codes(array: pa.Array, t: SqlType, symbols: Symbols) -> Codes:
-    """Kernel codes of a coded Arrow array."""
+    """Convert a coded Arrow array to the kernels' codes; texts are interned in `symbols`."""
     if t.is_text:
         codes = symbols.intern_many(array)
         error = symbols.find(ERROR_TEXT)
@@ -60,7 +60,7 @@ def to_codes(array: pa.Array, t: SqlType, symbols: Symbols) -> Codes:
 
 
 def from_codes(codes: Codes, t: SqlType, symbols: Symbols) -> pa.Array:
-    """A coded Arrow array of kernel codes."""
+    """Convert the kernels' codes to a coded Arrow array."""
     nulls, errors = codes == NULL_CODE, codes == ERROR_CODE
     if t.is_text:
         texts = symbols.texts(np.where(errors, np.int64(NULL_CODE), codes)).cast(pa.string())

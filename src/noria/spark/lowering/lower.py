@@ -1,11 +1,10 @@
-"""The second lowering: a plan (MIR) as a Spark DataFrame (section 2 of the design: one plan, two lowerings).
+"""Translates a plan (MIR) into a Spark DataFrame (section 2 of the design: one plan, two lowerings).
 
-It is the oracle of `noria verify`, the answer to queries the data-flow does not maintain, and the bulk replay
-that gives full nodes their first state.
+`noria verify` compares views with this DataFrame.  It also answers queries without a view, and computes the first
+states of full nodes.  Call `dataframe`.
 
-Keeps true: LOWERINGS-AGREE.  Inside, every relation has columns c0, c1, … coded as `coding.py` says, so
-that duplicate names, order and evaluation errors never need a second thought; CI text is compared through its
-folded twin and shown as it was spelled.
+Keeps true: LOWERINGS-AGREE.  Every relation has coded columns c0, c1, … (`coding.py`).  So duplicate names and
+evaluation errors need no special case.  CI text is compared by its folded twin and shown as it was spelled.
 
     dataframe(Join(L, R, on)) = dataframe(L) ⋈ dataframe(R), and so on for every node: a homomorphism.
 """
@@ -44,13 +43,16 @@ from noria.spark.lowering.relation import Go, Relation, Tables, keyed
 
 
 def dataframe(plan: Mir, tables: Tables) -> DataFrame:
-    """The plan's rows in shown columns c0, c1, …; `tables` are the base tables' rows in shown columns, in the
-    order of their columns, whatever their names.  An evaluation error raises when a row with it is read."""
+    """Return the plan's rows in shown columns c0, c1, …  Reading a row with an evaluation error raises the error.
+
+    tables: the base tables' rows in shown columns, matched by position; their names do not matter.  Raises ValueError
+    if a table or one of its columns is missing, or the session's time zone is not UTC.
+    """
     return shown(coded(plan, tables))
 
 
 def shown(relation: Relation) -> DataFrame:
-    """Coded columns as Spark's types; reading an evaluation error raises it as MySQL names it."""
+    """Convert coded columns to Spark's types.  Reading an evaluation error raises it with MySQL's code and text."""
     columns = []
     for i, f in enumerate(relation.fields):
         column = relation.column(i)
@@ -63,8 +65,11 @@ def shown(relation: Relation) -> DataFrame:
 
 
 def flagged(relation: Relation, *more: Column) -> DataFrame:
-    """Coded columns as Spark's types, and for each column i that can hold an error a boolean column e<i>: where
-    it is true, the value is an error (and c<i> is NULL).  This is how rows with errors travel in files."""
+    """Convert coded columns to Spark's types, and mark errors, so that files can store rows with errors.
+
+    Each column i that can hold an error gets a boolean column e<i>.  If e<i> is true, the value is an error and c<i> is
+    NULL.  more: further columns to select.
+    """
     columns, flags = [], []
     for i, f in enumerate(relation.fields):
         column = relation.column(i)
@@ -76,7 +81,7 @@ def flagged(relation: Relation, *more: Column) -> DataFrame:
 
 
 def unflagged(rows: DataFrame, fields: tuple[Field, ...]) -> Relation:
-    """The inverse of `flagged`: files' rows as coded columns; all other columns are kept."""
+    """Convert the rows of files to coded columns: the inverse of `flagged`.  All other columns are kept."""
     columns, names = [], set(rows.columns)
     failing = frozenset(i for i in range(len(fields)) if f"e{i}" in names)
     for i, f in enumerate(fields):
@@ -89,7 +94,10 @@ def unflagged(rows: DataFrame, fields: tuple[Field, ...]) -> Relation:
 
 
 def coded(plan: Mir, tables: Tables) -> Relation:
-    """The plan's rows in coded columns; an equal node of the plan is lowered once."""
+    """Return the plan's rows in coded columns.  Equal nodes of the plan are lowered once.
+
+    Raises ValueError for a node that has no lowering here.
+    """
     memo: dict[Mir, Relation] = {}
 
     def go(node: Mir) -> Relation:
@@ -111,7 +119,7 @@ def _base(node: Base, go: Go, tables: Tables) -> Relation:
     if len(rows.columns) < len(fields):
         raise ValueError(f"table {name} has {len(fields)} columns, its rows have {len(rows.columns)}")
     coding.require_utc(rows.sparkSession)
-    rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # more than these if columns were added since
+    rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # may include columns that were added later
     return Relation(rows.select(*(coding.to_code(F.col(f"c{i}"), f.type).alias(f"c{i}")
                                   for i, f in enumerate(fields))), fields)
 

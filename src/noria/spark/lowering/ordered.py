@@ -1,7 +1,7 @@
-"""Groups in an order, in Spark: window functions, GROUP_CONCAT, top-k; the order is that of `core/ranking.py`.
+"""Translates operators over ordered groups to Spark: window functions, GROUP_CONCAT and top-k.
 
-NULL is least, then an error, then the values; text by its collation.  The total order goes on with all columns,
-ascending, and the bytes of equal texts.
+The order is that of `core/ranking.py`.  NULL is least, then an error, then the values; text compares by its collation.
+Ties are broken by all columns in turn, ascending, each followed by the bytes of its text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from noria.spark.lowering.relation import Go, Relation, Tables
 
 
 class _Groups:
-    """A relation's rows with the columns that a grouping and an order of them read: e<i> is what `=` compares in
-    column i."""
+    """A relation's rows, grouped and ordered.  Each column c<i> has a twin e<i> with the values that `=` compares."""
 
     def __init__(self, source: Relation, group: Sequence[int], order: Order):
         self.source, self.group, self.order = source, group, order
@@ -33,11 +32,11 @@ class _Groups:
         self._by = [F.col(f"e{i}") for i in group] or [F.lit(1)]
 
     def ordered(self) -> list[Column]:
-        """ORDER BY."""
+        """Return the sort columns of the ORDER BY."""
         return [x for c, descending in self.order for x in self._directed(c, descending)]
 
     def total(self) -> list[Column]:
-        """ORDER BY, then all columns, then bytes."""
+        """Return the sort columns of the ORDER BY, then all columns, each with the bytes of its text."""
         out = self.ordered()
         for i, f in enumerate(self.source.fields):
             out += self._directed(i, False)
@@ -120,7 +119,7 @@ def top(node: TopK, go: Go, tables: Tables) -> Relation:
     if node.group:
         rows = groups.rows.withColumn("rn", F.row_number().over(groups.window(groups.total())))
         rows = rows.where((F.col("rn") > node.offset) & (F.col("rn") <= node.offset + node.limit))
-    else:  # no window: that would bring all rows to one task
+    else:  # no window: it would send all rows to one task
         rows = groups.rows.orderBy(*groups.total())
         rows = (rows.offset(node.offset) if node.offset else rows).limit(node.limit)
     return Relation(rows.select(*(f"c{i}" for i in range(width))), node.fields, source.failing)

@@ -1,4 +1,4 @@
-"""A lowered plan: a DataFrame in coded columns (`coding.py`), and what its lowerings share."""
+"""A lowered plan: a DataFrame with coded columns (`coding.py`), and its columns renamed for joins and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noria.spark.lowering import expressions
 
 @dataclass(frozen=True)
 class Relation:
-    """A lowered plan: coded columns c0…; `failing` are the columns that can hold an evaluation error."""
+    """A lowered plan: coded columns c0, c1, …  `failing`: the columns that can hold an evaluation error."""
 
     rows: DataFrame
     fields: tuple[Field, ...]
@@ -33,7 +33,7 @@ Go = Callable[[Mir], Relation]
 
 
 def keyed(rows: DataFrame, prefix: str, fields: tuple[Field, ...], keys: tuple[int, ...]) -> DataFrame:
-    """Columns renamed to PREFIX0…, and for each key column its equality twin PREFIXk0…: what `=` compares."""
+    """Rename the columns to PREFIX0, PREFIX1, …  For each key, add a twin PREFIXk0, … that has what `=` compares."""
     columns = [F.col(f"c{i}").alias(f"{prefix}{i}") for i in range(len(fields))]
     twins = [expressions.equality_key(F.col(f"c{k}"), fields[k].type).alias(f"{prefix}k{j}")
              for j, k in enumerate(keys)]

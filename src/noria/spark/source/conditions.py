@@ -1,11 +1,11 @@
-"""The option "where": comparisons of columns with values, which are looked at where the rows are read.
+"""The option "where": comparisons of columns with values, which each task evaluates for the rows that it reads.
 
     id BETWEEN 1000 AND 1999 AND score > 2.5 AND day IN ('2026-01-01', '2026-02-01')
 
-What bounds the first column of the primary key, if that is no text, bounds the keys that are read at all.  Texts
-compare as their column's collation says: without case and accents, or by their bytes where it is utf8mb4_bin.
+Comparisons of the first primary key column also limit the range of keys to read, unless it is a text.  Texts compare
+by their column's collation: without case and accents, or by bytes for utf8mb4_bin.
 
-Keeps true: a row is read if every comparison is true of it (one with NULL is not).
+Keeps true: a row is returned if every comparison is true for it (a comparison with NULL is not true).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """op: of pyarrow.compute, or "in"; values: texts, one but for "in"; quoted: they were texts in the option, too.
-    sql: the type of the column, once it is known."""
+    """A comparison of a column.  `op`: a function of pyarrow.compute, or "in".  `values`: as texts; several for "in".
+    `quoted`: they were in quotes in the option.  `sql`: the column's SQL type, once known."""
 
     column: str
     op: str
@@ -73,6 +73,7 @@ class Comparison:
 
 
 def parsed(text: str) -> tuple[Comparison, ...]:
+    """Parse the option's text.  Raises OptionError."""
     if not text.strip():
         return ()
     try:
@@ -108,18 +109,18 @@ _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum
 
 
 def is_text(sql: str) -> bool:
-    """Is this SQL type a text's?"""
+    """Whether this SQL type is a text type."""
     return sql.split("(")[0].split(" ")[0] in _TEXTS
 
 
 def typed(where: Sequence[Comparison], types: Mapping[str, str]) -> tuple[Comparison, ...]:
-    """The comparisons with the types of their columns.  types: SQL's, by name."""
+    """Add the columns' types to the comparisons.  types: SQL types by column name."""
     by_lower = {name.lower(): sql for name, sql in types.items()}
     return tuple(replace(c, sql=by_lower.get(c.column.lower(), "")) for c in where)
 
 
 def folded(texts: pa.Array) -> pa.Array:
-    """Without case and accents."""
+    """Remove case and accents from texts."""
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return pc.ascii_lower(texts)
     each = texts.dictionary_encode()
@@ -141,14 +142,14 @@ def _unknown(tree: exp.Expression) -> OptionError:
 
 
 def bounds(where: Sequence[Comparison], column: str) -> dict[str, list[str]]:
-    """What the column must be at least, and at most (all of these), as texts."""
+    """Return the lower and upper bounds of the column as texts; all of them apply."""
     of = [c for c in where if c.column.lower() == column.lower() and c.op != "in" and not is_text(c.sql)]
     return {"least": [c.values[0] for c in of if c.op in ("equal", "greater", "greater_equal")],
             "most": [c.values[0] for c in of if c.op in ("equal", "less", "less_equal")]}
 
 
 def kept(batch: pa.RecordBatch, where: Sequence[Comparison]) -> pa.RecordBatch:
-    """The rows of which all comparisons are true; columns are found by their names."""
+    """Return the rows for which all comparisons are true.  Columns are matched by name."""
     names = [n.lower() for n in batch.schema.names]
     for comparison in where:
         batch = batch.filter(comparison.holds(batch.column(names.index(comparison.column.lower()))))

@@ -1,6 +1,6 @@
-"""What a user of the source can mend, and how Spark tells it: in one line, without the stack of its Python worker.
+"""Errors that a user of the source can correct.  Spark reports them in one line, without its Python worker's stack.
 
-Keeps true: only a `UserError` loses its stack; a defect of the source keeps it.
+Keeps true: only a `UserError` is reported without a stack; a defect of the source is reported with one.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-HIDDEN = "SPARK_HIDE_TRACEBACK"  # heeded by PySpark's workers when they report an exception
+HIDDEN = "SPARK_HIDE_TRACEBACK"  # PySpark's workers read it when they report an exception
 
 
 class UserError(Exception):
-    """Its message says what is wrong, and what to do."""
+    """The user can correct this error: the message says what is wrong, and what to do."""
 
 
 class OptionError(UserError, ValueError):
-    """An option that cannot be followed."""
+    """An option is invalid or missing."""
 
 
 class Failed(UserError, RuntimeError):
-    """A read or a write that the server refused, or that broke off."""
+    """The server refused a read or a write, or the connection broke."""
 
 
 class Unreachable(UserError, ConnectionError):
-    """A server that does not answer."""
+    """The server does not answer."""
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Around all that Spark's worker runs: the process ends when it has reported the error."""
+    """Hide the stack of a UserError.  All code that Spark's worker runs is within; its process ends after an error."""
     try:
         yield
     except UserError:
@@ -47,7 +47,7 @@ STREAM_WRITE = (*WRITE, "checkpointLocation", "queryName")  # the last two are S
 
 
 def check_options(given: Iterable[str], known: Collection[str], what: str) -> None:
-    """OptionError for the first option that `what` has not; case does not count."""
+    """Raise OptionError for the first option that is not known; case does not matter.  what: for the message."""
     by_lower = {k.lower(): k for k in known}
     for name in given:
         if name.lower() not in by_lower:

@@ -1,9 +1,9 @@
-"""The Python that Spark starts for its tasks: it needs this package, and PySpark starts `python3` of the PATH.
+"""Chooses the Python that Spark starts for its tasks.  It needs this package, but PySpark starts `python3` of the PATH.
 
     .venv/bin/python script.py      PATH has another python3, without noria
 
-On this host (`local[…]`) the Python of the program serves as well.  On a cluster the user says which one is on its
-hosts; the driver's host has it, too, because Spark plans there.
+On one host (`local[…]`) Spark can use the program's own Python.  On a cluster the user must name a Python that all
+hosts have.  The driver's host needs it, too, because Spark plans there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import sys
 from typing import Any
 
 LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('noria') is None)"
-LOOK_S = 60  # a Python that takes longer to start is of no use to tasks
+LOOK_S = 60  # a Python that starts more slowly cannot run tasks
 SAID = "PYSPARK_PYTHON"
 
 
 def use_python(context: Any) -> None:
-    """RuntimeError where the tasks' Python has no noria, and another one was asked for or is on other hosts."""
+    """Let local tasks use this program's Python, unless the user named another one.
+
+    Raises RuntimeError if the tasks' Python is another one and has no noria.
+    """
     if SAID not in os.environ and str(context.master).startswith("local"):
         context.pythonExec = sys.executable
     if context.pythonExec != sys.executable and not _has_noria(context.pythonExec):

@@ -1,12 +1,12 @@
 """Batch reads: each task reads a range of keys of one worker's rows, or a part of a query's answer, as Arrow.
 
-All tasks of one execution read one snapshot: they name the read by the DataFrame and Spark's number of the execution,
-and the server has one snapshot for a name.  A task on the server's host that may read its files reads them itself;
-others are sent the rows by a process beside the server.
+All tasks of one execution read one snapshot.  They name the read by the DataFrame and Spark's number of the execution,
+and the server keeps one snapshot for each name.  A task on the server's host reads the server's files itself, if it
+may.  A process beside the server sends the rows to other tasks.
 
-Filters are not pushed down by `pushFilters`: a DataFrame's plans share what the last one pushed (Spark 4.3, one
-PythonDataSourceV2 for each load()), so that df.filter(a).union(df.filter(b)) would lose rows.  The options "columns"
-and "where", and the option "query", say it for one load(). """
+`pushFilters` is not used: all plans of a DataFrame would share the filters of the last one (Spark 4.3, one
+PythonDataSourceV2 for each load()), and df.filter(a).union(df.filter(b)) would lose rows.  Instead, the options
+"columns", "where" and "query" apply to one load(). """
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from noria.spark.source.errors import Failed, OptionError, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 from noria.spark.source.wire import Refused, Server
 
-PIECES = 32  # tasks of one read, by default; fewer where a piece would have few rows
-TRIES = 4  # of a task, to go on where its connection broke
-EXECUTION = "spark.sql.execution.id"  # in a task's local properties
+PIECES = 32  # tasks of one read, by default; fewer if a task would read few rows
+TRIES = 4  # in a row, of a task whose connection breaks
+EXECUTION = "spark.sql.execution.id"  # a task's local property
 
 
 class Piece(InputPartition):  # type: ignore[misc]
-    """request: what a task asks for, but for the execution.  where, direct: as the planner has found them; Spark copies
-    the reader to the tasks before it plans."""
+    """A task's part of a read.  request: the task's request, without the execution.  The planner decides `where` and
+    `direct`; they are here because Spark copies the reader to the tasks before it plans."""
 
     def __init__(self, request: dict[str, Any], where: tuple[Comparison, ...], direct: bool):
         super().__init__(request)
@@ -43,7 +43,7 @@ class Piece(InputPartition):  # type: ignore[misc]
 
 
 def wanted(options: Mapping[str, str]) -> dict[str, str]:
-    """The one thing that is to be read."""
+    """Return the one option that names what to read: table, view or query.  Raises OptionError."""
     named = {k: options[k] for k in ("table", "view", "query") if options.get(k)}
     if options.get("feed"):
         raise OptionError("the option \"feed\" is for spark.readStream: give \"table\" or \"view\" to read the rows")
@@ -59,7 +59,7 @@ def planned(server: Server, what: Mapping[str, Any], pieces: int = 0) -> dict[st
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    """Of what the options name, with the option "columns" only those."""
+    """Return the schema of the table, view or query; with the option "columns", only of those columns."""
     whole = schema_of(planned(Server.of(options), wanted(options))["columns"])
     names = [c.strip() for c in options.get("columns", "").split(",") if c.strip()]
     return StructType([_named(whole, n) for n in names]) if names else whole
@@ -116,7 +116,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
 
     def _rows(self, request: dict[str, Any], direct: bool) -> Iterator[pa.RecordBatch]:
         if direct:
-            given = self._server.lines("/source/held", request)  # the snapshot stays as long as this is read from
+            given = self._server.lines("/source/held", request)  # the server keeps the snapshot until this closes
             try:
                 place = next(given)
                 if os.access(place.get("checkpoint") or place.get("parquet") or "", os.R_OK):
@@ -127,7 +127,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
         yield from self._streamed(request)
 
     def _streamed(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Over HTTP; where the connection breaks, again from the next row."""
+        """Read over HTTP.  If the connection breaks, continue at the next row.  Raises Failed after TRIES failures."""
         done = tries = 0
         while True:
             try:
@@ -149,7 +149,7 @@ def _read_here(place: dict[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _is_here(server: Server) -> bool:
-    """Is the server on this host?"""
+    """Whether the server is on this host."""
     host = urlsplit(server.url).hostname or ""
     return host in ("127.0.0.1", "localhost", "::1") or host == socket.gethostname()
 

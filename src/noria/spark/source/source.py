@@ -1,4 +1,4 @@
-"""The data source that Spark knows as "noria": who makes readers and writers of the options."""
+"""Spark's data source "noria": it checks the options, and makes readers and writers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from noria.spark.source.writer import NoriaStreamWriter, NoriaWriter
 
 
 class NoriaDataSource(DataSource):  # type: ignore[misc]
-    """Spark asks for the columns in the same way for a read and for a stream; so a stream has an option of its own,
-    "feed"."""
+    """The data source.  Spark calls `schema` alike for a read and for a stream; the option "feed" marks a stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,11 +56,11 @@ class NoriaDataSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "noria" known to a session, and the session this thread's: a stream's sink is looked for in the
-    session that the thread is at (a new thread is at none), not in the stream's own.
+    """Register the format "noria" in a session, and make the session this thread's active one.
 
-    RuntimeError where Spark would start a Python that has not this package."""
-    is_classic = hasattr(spark, "_jsparkSession")  # and not of Spark Connect
+    Spark looks a stream's sink up in the thread's active session, not in the stream's own; a new thread has none.
+    Raises RuntimeError if Spark would start a Python without this package."""
+    is_classic = hasattr(spark, "_jsparkSession")  # not a session of Spark Connect
     if is_classic:
         use_python(spark.sparkContext)
     spark.dataSource.register(NoriaDataSource)

@@ -1,11 +1,11 @@
-"""The change feed of a table or a view as a stream: rows with _sign, _watermark and _time.
+"""Reads the change feed of a table or a view as a stream: rows with _sign, _watermark and _time.
 
-An offset is {"at": watermark}; "" stands before the first row, so that the first batch of a stream from the start is
-the whole content as of its end.  A batch is what is in (start, end], and is the same whenever it is read again, as
-long as the server keeps it.
+An offset is {"at": watermark}.  The offset "" is before the first row: the first batch of a stream from the start has
+all rows as of its end.  A batch has the changes in (start, end].  Every read of a batch returns the same, while the
+server keeps its changes.
 
-Keeps true: offsets come from the feed only; what is not kept any more is an error that says so, or, where the option
-"failOnDataLoss" is false, the content as of the batch's end in its place.
+Keeps true: all offsets are watermarks of the feed.  If the server no longer keeps a batch's changes, the read fails and
+says so.  With "failOnDataLoss" false, it returns all rows as of the batch's end instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def feed_of(server: Server, name: str) -> dict[str, Any]:
 
 
 def _name(options: Mapping[str, str]) -> str:
-    """The table or view of which the changes are read."""
+    """Return the table or view whose changes are read.  Raises OptionError."""
     name = options.get("feed", "")
     if not name:
         raise OptionError("the option \"feed\" is missing: the name of the table or view whose changes are to be "
@@ -49,7 +49,7 @@ def stream_schema(options: Mapping[str, str]) -> StructType:
 
 
 class Changes(InputPartition):  # type: ignore[misc]
-    """after: "" for the content as of `until`."""
+    """A batch: the changes in (after, until].  With after "", all rows as of `until`."""
 
     def __init__(self, after: str, until: str):
         super().__init__((after, until))
@@ -113,10 +113,10 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             raise Failed(f"noria: {e}" + (_advice(partition) if e.status == GONE else "")) from e
 
     def commit(self, end: dict[str, str]) -> None:
-        """The server keeps what it keeps, whoever has read it."""
+        """Do nothing: how long the server keeps changes does not depend on its readers."""
 
     def stop(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: the reader holds no resources."""
 
 
 def _advice(partition: Changes) -> str:

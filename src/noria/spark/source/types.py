@@ -1,4 +1,4 @@
-"""SQL types and Spark's, both ways.
+"""Translates SQL types to Spark's types and back.
 
     TINYINT SMALLINT INT BIGINT           byte short int long; UNSIGNED: the next larger one (BIGINT UNSIGNED: long)
     FLOAT DOUBLE DECIMAL(p,s)             float double decimal(p,s)
@@ -8,10 +8,10 @@
     TIME                                  interval day to second
     YEAR                                  short
 
-BOOL is a TINYINT in SQL, which may hold 2; so it comes back as a byte.  An array, a map, a struct and what else Spark
-has beyond these is no column's type here, and is refused with what to do.
+A Spark boolean is written as BOOL, which is a TINYINT in SQL and may hold 2; so it is read as a byte.  Spark's other
+types (array, map, struct, …) have no SQL type here.  They are refused, and the error says what to do.
 
-Keeps true: a value comes back as it went, or the type is refused.
+Keeps true: a value that is written and read again is unchanged, or its type is refused.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _OTHERS: dict[str, T.DataType] = {
 
 
 class NoSuchType(UserError):
-    """A type that the other side has not: of which column, and what to do."""
+    """The other side lacks a column's type.  The message names the column and says what to do."""
 
 
 def spark_type(sql: str, column: str) -> T.DataType:
-    """Of a column of this SQL type.
+    """Return Spark's type for a column of this SQL type.  Raises NoSuchType.
 
     >>> spark_type("int unsigned", "n").simpleString(), spark_type("decimal(9,2)", "n").simpleString()
     ('bigint', 'decimal(9,2)')
@@ -65,7 +65,7 @@ def spark_type(sql: str, column: str) -> T.DataType:
 
 
 def schema_of(columns: Sequence[dict[str, Any]]) -> T.StructType:
-    """columns: name, type, nullable."""
+    """Return Spark's schema.  columns: dictionaries with name, type and nullable."""
     return T.StructType([T.StructField(c["name"], spark_type(c["type"], c["name"]), c.get("nullable", True))
                          for c in columns])
 
@@ -79,7 +79,7 @@ KEY_CHARACTERS = 255  # of a text column that is part of a key
 
 
 def sql_type(field: T.StructField, is_key: bool = False) -> str:
-    """The type of a new table's column for this one."""
+    """Return the SQL type of a new table's column for a Spark column.  Raises NoSuchType."""
     kind = field.dataType
     if isinstance(kind, T.DecimalType):
         if kind.precision > MOST_DIGITS:
@@ -98,7 +98,7 @@ def sql_type(field: T.StructField, is_key: bool = False) -> str:
 
 
 def check_written(schema: T.StructType) -> None:
-    """NoSuchType for the first column that cannot be sent; a DECIMAL of many digits may still fit its column."""
+    """Raise NoSuchType for the first column that cannot be sent.  Any DECIMAL passes, as its values may fit."""
     for field in schema.fields:
         if not isinstance(field.dataType, T.DecimalType):
             sql_type(field)
@@ -106,19 +106,18 @@ def check_written(schema: T.StructType) -> None:
 
 # ------------------------------------------------------------------ Arrow
 def arrow_schema(schema: T.StructType) -> pa.Schema:
-    """What Spark takes for it."""
+    """Return the Arrow schema of the batches that Spark expects."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def as_spark(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns of the server's with the types that Spark takes."""
+    """Make a batch of the server's columns, with the types that Spark expects."""
     cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
 def as_sent(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as the server takes it in Parquet: moments are in UTC, times of the day and intervals are
-    texts."""
+    """Convert a batch of Spark's for the server: timestamps are in UTC, and intervals are texts."""
     return pa.RecordBatch.from_arrays([_sent(c) for c in batch.columns], names=batch.schema.names)
 
 
@@ -132,7 +131,7 @@ def _sent(column: pa.Array) -> pa.Array:
 
 
 def _clock(micros: pa.Array) -> pa.Array:
-    """[-]HHH:MM:SS.ffffff of microseconds."""
+    """Format microseconds as [-]HHH:MM:SS.ffffff."""
     size, sign = pc.abs(micros), pc.if_else(pc.less(micros, 0), "-", "")
 
     def part(unit: int, of: int | None, digits: int) -> pa.Array:

@@ -1,6 +1,7 @@
-"""HTTP to a server, as the source's planner and tasks need it.
+"""The source's HTTP client, for its planner and tasks.
 
-Keeps true: what the server refuses is a `Refused` with its words; what does not answer is told with what to look at.
+Keeps true: if the server refuses a request, `Refused` has its message.  If it does not answer, `Unreachable` says what
+to check.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from noria.runtime.transport.json_lines import json_lines
 from noria.spark.source.errors import OptionError, Unreachable, UserError
 
 JSON, PARQUET = "application/json", "application/vnd.apache.parquet"
-TIMEOUT_S = 120  # of a question
-JOB_TIMEOUT_S = 3_600  # of what may wait for Spark at the server
+TIMEOUT_S = 120  # of an ordinary request
+JOB_TIMEOUT_S = 3_600  # of a request that may wait for the server's Spark
 
 
 class Refused(UserError):
-    """What the server said, and its status."""
+    """The server refused a request: its message, error code and HTTP status."""
 
     def __init__(self, status: int, code: int, message: str):
         super().__init__(message)
@@ -39,7 +40,7 @@ class Refused(UserError):
 
 @dataclass(frozen=True)
 class Server:
-    """url: http[s]://[user:password@]host[:port]."""
+    """A server's address and login.  The option "url" is http[s]://[user:password@]host[:port]."""
 
     url: str
     user: str = ""
@@ -67,10 +68,10 @@ class Server:
     @contextmanager
     def asked(self, method: str, path: str, body: bytes | None = None, kind: str = JSON, timeout_s: float = TIMEOUT_S
               ) -> Iterator[http.client.HTTPResponse]:
-        """The answer, of which the body is to be read."""
+        """Send a request; the block reads the response's body.  Raises Refused or Unreachable."""
         connection = self._connection(timeout_s)
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # by a refusal of the body, to be read
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server refused the body
                 connection.request(method, path, body, {"Content-Type": kind, **self._login()})
             response = connection.getresponse()
             if response.status != 200:
@@ -105,12 +106,12 @@ class Server:
             return json.loads(response.read())
 
     def send(self, path: str, body: bytes) -> Any:
-        """A part of a write, as Parquet."""
+        """Send a part of a write, as Parquet."""
         with self.asked("POST", path, body, PARQUET) as response:
             return json.loads(response.read())
 
     def lines(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Lines of JSON as they come; an error among them is raised."""
+        """Yield the lines of a JSON stream as they arrive.  Raises Refused for a line with an error."""
         with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
             for step in json_lines(response):
                 if "error" in step:
@@ -118,7 +119,7 @@ class Server:
                 yield step
 
     def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-        """The batches of an Arrow stream."""
+        """Yield the batches of an Arrow stream."""
         raw = None if body is None else json.dumps(body).encode()
         with self.asked(method, path, raw, timeout_s=JOB_TIMEOUT_S) as response:
             yield from pa.ipc.open_stream(pa.PythonFile(response, "r"))

@@ -1,9 +1,9 @@
-"""Batch and stream writes: tasks stage their rows at the server, the driver has those commit that count.
+"""Batch and stream writes: tasks stage their rows at the server, and the driver commits them.
 
-A task may run twice, or beside another one of its kind: each run stages parts of its own, and Spark hands the driver
-the parts of one run of each task.  The commit has a scope and a number, under which the server does it once, however
-often it is asked: of a batch write a name made for it and 0, of a stream the query's id and the batch's number.  Spark
-may make the driver's writer of a stream anew: what tasks staged under which name is in their messages.
+A task may run twice, even at the same time.  Each run stages its own parts, and Spark passes the driver the parts of
+one run of each task.  A commit has a scope and a number, and the server executes it once, even if it is repeated.  A
+batch write has its own name and 0; a stream has its query's id and the batch's number.  Spark may replace a
+stream's writer in the driver, so the tasks' messages name the parts that they staged, and the write.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from noria.spark.source.errors import Failed, OptionError, Unreachable, in_one_l
 from noria.spark.source.types import as_sent, check_written, sql_type
 from noria.spark.source.wire import Refused, Server
 
-PART_ROWS, PART_BYTES = 100_000, 8 * 2**20  # of one part, before Parquet makes it smaller
-COMMIT_TRIES = 10  # where the server does not answer: it may be starting again
+PART_ROWS, PART_BYTES = 100_000, 8 * 2**20  # of one part, before Parquet compresses it
+COMMIT_TRIES = 10  # if the server does not answer: it may be restarting
 COMMIT_WAIT_S = 3.0
-QUERY = "sql.streaming.queryId"  # in a task's local properties
+QUERY = "sql.streaming.queryId"  # a task's local property
 ON = {"error": "error", "ignore": "ignore", "replace": "replace", "upsert": "update", "delete": "delete"}
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged, and for which write.  query: of a stream, its id."""
+    """The parts that a task staged, and for which write.  query: the id of a stream's query."""
 
     parts: tuple[str, ...]
     write: str
@@ -42,7 +42,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
 
 
 class Sink:
-    """What both kinds of writes share."""
+    """The part that batch and stream writes share."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._server, self._schema, self._overwrite = Server.of(options), schema, overwrite
@@ -61,7 +61,8 @@ class Sink:
         self._create, self._idle = self._find(options)
 
     def _find(self, options: Mapping[str, str]) -> tuple[str, bool]:
-        """The statement that makes the table, if there is none; and whether to write nothing since there is one."""
+        """Return the statement that makes a missing table, else "", and whether to skip the write as the table exists.
+        """
         exists = options.get("ifExists", "write").lower()
         if exists not in ("write", "error", "ignore"):
             raise OptionError(f"the option \"ifExists\" is '{exists}': give write, error or ignore")
@@ -118,7 +119,7 @@ class Sink:
             raise Failed(f"noria: nothing was written to {self._table}: {e}") from e
 
     def _committed(self, write: str, request: dict[str, Any]) -> dict[str, Any]:
-        """What the server did; asked again where it does not answer, since it does it once."""
+        """Commit, and return the server's result.  Without an answer, try again: the server commits once."""
         for attempt in range(1, COMMIT_TRIES + 1):
             try:
                 last: dict[str, Any] = {}
@@ -140,7 +141,7 @@ class Sink:
 
 
 def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
-    """CREATE TABLE for a DataFrame's columns."""
+    """Return a CREATE TABLE for a DataFrame's columns.  Raises OptionError for an unknown key, NoSuchType."""
     if missing := [k for k in keys if k.lower() not in {n.lower() for n in schema.names}]:
         raise OptionError(f"the option \"primaryKey\" names '{missing[0]}', which is no column: "
                          f"{', '.join(schema.names)}")
@@ -174,7 +175,7 @@ class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class NoriaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """overwrite: the output mode complete, of which each batch is the whole."""
+    """Writes a stream.  overwrite: the output mode is complete, so each batch replaces all rows."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._sink = Sink(options, schema, overwrite)
@@ -186,8 +187,8 @@ class NoriaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     @in_one_line()
     def commit(self, messages: list[Staged | None], batchId: int) -> None:
         scope = self._sink._scope or next((m.query for m in messages if m is not None and m.query), "")
-        if scope:  # without a task there are no rows
+        if scope:  # without one, no task ran and there are no rows
             self._sink.done(messages, batchId, scope)
 
     def abort(self, messages: list[Staged | None], batchId: int) -> None:
-        """What was staged is given up by the server after a while: the next try of the batch stages its own."""
+        """Do nothing: the server drops the staged parts after a time, and the batch's next attempt stages its own."""
