@@ -332,9 +332,9 @@ class Executor:
     # ------------------------------------------------------------ writes
     def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = ""
                ) -> asyncio.Future[Any]:
-        """Begin a write and return its future; `result_of` returns the result of the done future.  When the future is
-        done, the write is durable and visible.  offset: how far the session's clock is ahead of UTC. once: as in
-        `packets.Write`."""
+        """Begin a write and return its future, which is done once the write is durable and visible (`catch_up` waits
+        for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
+        once: as in `packets.Write`."""
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
 

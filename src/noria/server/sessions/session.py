@@ -216,7 +216,7 @@ class Session:
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Return the outcome.  If the view was dropped or redefined meanwhile, plan the statement again (`again`).
 
-        So an error names the table, or the rows come from the view as it is now.
+        So an error names the table, or the rows are from the view's current definition.
         """
         outcome: Outcome | None = None
         try:
