@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _conversation: Conversation
     _loop: asyncio.AbstractEventLoop
-    _waiting: Waiting  # whose answer `_pending` is
+    _waiting: Waiting  # the reply that needs the result of `_pending`
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
