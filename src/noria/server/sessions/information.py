@@ -58,7 +58,7 @@ def _columns(program: Relations) -> Iterator[Values]:
     for names, name, _ in _named(program):
         as_text = program.text_view(name)
         if as_text is not None and not as_text.fields:
-            continue  # a placeholder view whose columns are unknown until its definition arrives
+            continue  # it reads a placeholder view, and has no columns until that is replaced
         for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
