@@ -1,7 +1,7 @@
-"""`POST /apply` and `GET /program`: shows and changes the program as a whole, with reports while it changes.
+"""`POST /apply`: changes the program to a text, with reports of progress, or previews the change.
 
-Keeps true: a client that hangs up cancels the change; the program is then unchanged, or was already changed.  The
-change is in SHOW PROCESSLIST meanwhile, and KILL ends it like a hang-up.
+Keeps true: if the client disconnects, the change is cancelled; the program is then unchanged, or was already changed.
+The change is in SHOW PROCESSLIST while it runs, and KILL cancels it, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ KEYS = {"program": "its text", "dry_run": "true: say what would be done, and do 
 
 async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any], user: str, address: str
                   ) -> AsyncIterator[dict[str, Any]]:
-    """Yield the session's number, for KILL; a line for each step; now and then the running builds; last the preview."""
+    """Apply a request, and yield lines: the session's number for KILL, each step, and last the preview.  If no step
+    happens for APPLY_LINE_S, a line has the running builds.  With `dry_run`, the preview is the only line."""
     text, drop = str(request.get("program", "")), bool(request.get("drop"))
     if request.get("dry_run"):
         yield {"preview": (await executor.program.preview(text, drop)).as_json()}

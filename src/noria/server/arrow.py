@@ -11,7 +11,8 @@ from noria.core.errors import SqlError
 
 
 def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column as MySQL's clients would send it: a time of day becomes a TIME, a moment is in UTC."""
+    """Convert a column: a time of day becomes a TIME, a moment with a zone is in UTC, a float16 becomes a float.
+    Raises SqlError 1105 for a type that no SQL type resembles, and 1292 for a time outside the years 1 to 9999."""
     kind, is_ = column.type, pa.types
     if is_.is_dictionary(kind):
         return plain(pc.cast(column, kind.value_type), name)
@@ -35,7 +36,8 @@ _END_S = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) + 86_400
 
 
 def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Dates and times of the years 1 to 9999, without a zone, and durations up to that length; else SqlError 1292."""
+    """Return dates and times of the years 1 to 9999 without a zone, and durations up to that length.  Raises SqlError
+    1292 for other values."""
     kind = column.type
     if pa.types.is_date(kind):
         codes, unit = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 1 / 86_400

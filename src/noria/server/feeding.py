@@ -1,7 +1,7 @@
 """Serves feeds (thesis, "Maintaining Downstream Systems"): finds them by name, reads them in threads, awaits changes.
 
-`CREATE FEED name AS SELECT …` makes a feed.  A client that asks for the changes of a table or view gets those of a feed
-`NAME@changes`, which is made for it and exists until `DROP FEED`.
+`CREATE FEED name AS SELECT …` makes a feed.  If a client requests the changes of a table or view, the server makes a
+feed `NAME@changes` for it, which exists until `DROP FEED`.
 
 Keeps true: a client that follows a feed receives every change once, in order, and each tick whole.  The event loop only
 passes batches on.  A feed that was dropped from the program leaves no file.
@@ -33,7 +33,7 @@ MADE = "@changes"  # suffix of the feeds that are made for a table or view
 
 
 class Feeds:
-    """Finds and makes feeds.  directory: where the worker keeps their files; run: runs a SQL statement."""
+    """Finds and makes feeds.  directory: the worker's directory of feed files.  run: runs a SQL statement."""
 
     def __init__(self, program: ServedProgram, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
         self._program, self._directory, self._run = program, directory, run
@@ -45,7 +45,8 @@ class Feeds:
 
     # -------------------------------------------------------------- finding
     async def named(self, name: str) -> Feed:
-        """The feed of this name, or of the table or view of this name; made if there is none."""
+        """Return the feed of this name, or the feed of the table or view of this name, which is made if necessary.
+        Raises SqlError 1146 for an unknown name, and 1105 if there are FEEDS feeds."""
         view = self._program.view(name)
         if view is None or not view.feed:
             view = self._program.view(name + MADE) or await self._made(name)
@@ -64,7 +65,7 @@ class Feeds:
         try:
             await self._run(f"CREATE FEED {_quoted(made)} AS SELECT * FROM {_quoted(of.name)}", [])
         except SqlError as e:
-            if e.code != 1050:  # somebody else has made it meanwhile
+            if e.code != 1050:  # else another client has made it meanwhile
                 raise
         view = self._program.view(made)
         if view is None:
@@ -83,7 +84,8 @@ class Feeds:
 
     # -------------------------------------------------------------- reading
     async def read(self, batches: Iterator[T]) -> AsyncIterator[T]:
-        """Yield batches, each read in a thread, since it may wait for the disk."""
+        """Yield batches.  Each is read in a thread, since that may wait for the disk.  Raises SqlError 1040 if
+        FEED_READERS reads are running, and GONE if the changes are no longer stored."""
         if self._reads >= FEED_READERS:
             raise SqlError(1040, "08004", f"{FEED_READERS} reads of feeds are under way: try again when some are done")
         self._reads += 1
@@ -98,6 +100,7 @@ class Feeds:
                 batches.close()  # type: ignore[attr-defined]  # a generator
 
     def written(self, path: Path) -> asyncio.Future[None]:
+        """Return a future that is done at the next change of a feed's file."""
         return self._watch.listen(path)
 
 
@@ -109,7 +112,7 @@ class Feed:
         self.file = FeedFile(path, view.plan.fields)
 
     async def state(self) -> State:
-        """The feed's state, as soon as its first state is whole."""
+        """Return the feed's oldest and newest watermarks.  Wait until its first state is complete."""
         while True:
             written = self._feeds.written(self._path)
             try:
@@ -120,7 +123,7 @@ class Feed:
                 written.cancel()
 
     async def at(self, text: str) -> Watermark:
-        """The watermark that a text means: `start` and `now` are the newest."""
+        """Return the watermark of a text: `start` and `now` are the newest, `oldest` is the oldest stored one."""
         if text in ("start", "now", ""):
             return (await self.state()).newest
         if text == "oldest":
@@ -137,7 +140,7 @@ class Feed:
         return self._feeds.read(self.file.rows(at))
 
     async def follow(self, after: Watermark) -> AsyncIterator[tuple[pa.RecordBatch, Watermark | None]]:
-        """Yield all changes as they arrive: batches, and at the end of one or more ticks the last one's watermark."""
+        """Yield all changes as they happen, as batches.  The last batch of one or more ticks has their watermark."""
         while True:
             written = self._feeds.written(self._path)
             try:
@@ -172,7 +175,7 @@ class Told(NamedTuple):
 
 
 async def told_of(feed: Feed, at: Watermark, whole: bool) -> AsyncGenerator[Told]:
-    """Yield the changes of a feed from a moment on, as they arrive; whole: all its rows first."""
+    """Yield the changes of a feed after a watermark, as they happen.  whole: yield all rows of that moment first."""
     if whole:
         async for batch in feed.rows(at):
             yield Told("rows", batch)

@@ -1,6 +1,6 @@
-"""Workers on other hosts: the server's end of the connections between hosts, if `--cluster-host` is set.
+"""The server's end of the connections to workers on other hosts, if `--cluster-host` is set.
 
-Keeps true: without `--cluster-host` nothing listens, and a worker that Spark places on another host is rejected.
+Keeps true: without `--cluster-host` no tunnel listens, and a worker that Spark places on another host is rejected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hosts:
         self.elsewhere = RemoteOwner(self._appeared, self._end)
 
     async def start(self) -> tuple[str, int] | None:
-        """Listen for other hosts; return the address, or None without `--cluster-host`."""
+        """Listen for other hosts.  Return the address, or None without `--cluster-host`.  Raises SettingsError."""
         s = self._settings
         if not s.cluster_host:
             return None

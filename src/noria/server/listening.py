@@ -1,6 +1,6 @@
-"""Binds listening sockets before anything slow starts: a taken port is reported at once, and kept meanwhile.
+"""Binds listening sockets before slow parts of the server start.
 
-Clients that connect before the server serves wait.
+A port that is taken is reported at once, and a bound port is kept.  Clients that connect before the server serves wait.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ from noria.core import limits
 
 
 class CannotListen(Exception):
-    """The address that cannot be listened on: which option gave it, and why."""
+    """The server cannot listen on an address.  The message names its option and the reason."""
 
 
 def listening(host: str, port: int, options: str, shared: bool = False) -> socket.socket:
-    """A listening socket.  options: the names of those that say where, for the message; shared: with other processes
-    of this user, the kernel gives each client to one of them."""
+    """Return a listening socket.  options: the command's options for the address, for the error.
+
+    shared: other processes of this user may listen there, too; the kernel passes each client to one of them.
+    """
     return _tried(host, port, options, lambda: _listening(_bound(host, port, shared)))
 
 
 def check(host: str, port: int, options: str) -> None:
-    """CannotListen where nobody could listen there now."""
+    """Raise CannotListen if no process could listen on this address now."""
     _tried(host, port, options, lambda: _bound(host, port, False)).close()
 
 
 def reserved(host: str, port: int, options: str) -> socket.socket:
-    """A socket that takes no clients and keeps its address for processes that listen there, `shared`."""
+    """Return a socket that accepts no clients.  It keeps its address for processes that listen there with `shared`."""
     return _tried(host, port, options, lambda: _reserved(host, port))
 
 
 def _reserved(host: str, port: int) -> socket.socket:
-    with _bound(host, port, False) as alone:  # nobody else is there, not even one who would share it
+    with _bound(host, port, False) as alone:  # fails if any other process uses the port, even a sharing one
         port = alone.getsockname()[1]
     return _bound(host, port, True)
 
@@ -57,7 +59,7 @@ def _listening(bound: socket.socket) -> socket.socket:
 
 def _bound(host: str, port: int, shared: bool) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # Of a name with addresses of both families the IPv4 one, which the ready line can give to every client.
+    # If a name has addresses of both families, the IPv4 one is bound, since every client can use it.
     family, kind, protocol, _, address = sorted(found, key=lambda f: f[0] != socket.AF_INET)[0]
     bound = socket.socket(family, kind, protocol)
     try:

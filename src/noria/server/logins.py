@@ -1,14 +1,14 @@
 """Guards logins: slows wrong passwords, blocks addresses whose connections break off, logs and counts both.
 
-A user at an address may give `LOGIN_BURST` wrong passwords at once, then one each `LOGIN_AGAIN_S`.  Further logins of
-that user from that address wait for their turn before their password is checked.  One that would wait longer than
-`LOGIN_WAIT_S` is refused unchecked.  Other users and other addresses do not wait.
+A user at an address may send `LOGIN_BURST` wrong passwords at once, then one each `LOGIN_AGAIN_S` seconds.  Further
+logins of this user from this address wait for their turn, before their password is checked.  A login that would wait
+longer than `LOGIN_WAIT_S` is rejected unchecked.  Other users and other addresses do not wait.
 
-`max_connect_errors` counts as MySQL does: connections in a row that end before the client has logged in, without a
+As in MySQL, `max_connect_errors` limits the connections in a row that end before the client has logged in or sent a
 wrong password.  An address that reaches the number gets error 1129 until FLUSH HOSTS.  Loopback addresses are exempt.
 
-Keeps true: a right password costs no turn; the tables are bounded; the log has no password, and a bounded number of
-lines for each minute.
+Keeps true: a right password costs no turn.  The tables are bounded.  The log has no password, and a bounded number of
+lines per minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pair = tuple[str, str]  # an address and a user's name
 
 
 class TooManyLogins(SqlError):
-    """A login that was not checked.  again_s: when to try again."""
+    """The login was rejected without a check.  again_s: seconds until the client should try again."""
 
     def __init__(self, pair: Pair, again_s: float):
         address, user = pair
@@ -42,40 +42,43 @@ class TooManyLogins(SqlError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One password to check.  wait_s: so long is to be waited before; 0 where no turn was reserved."""
+    """One password to check.  wait_s: the caller must wait so long first; 0 if no turn was reserved."""
 
     guard: LoginGuard
     pair: Pair
     wait_s: float
 
     def passed(self) -> None:
-        """The password is right, or it was not given yet: the turn is free again."""
+        """Release the turn: the password is right, or the client has not sent it yet."""
         if self.wait_s:
             self.guard.refund(self.pair)
 
     def failed(self, protocol: str, used_password: bool) -> None:
+        """Count and log a wrong password, which uses up the turn."""
         if not self.wait_s:
             self.guard.charge(self.pair)
         self.guard.refused(self.pair, f"over {protocol}, using password: {'YES' if used_password else 'NO'}")
 
 
 class LoginGuard:
-    """Of one process.  clock: seconds.  sleep: how a login waits.  on_change: called after a change of
-    `max_connect_errors` (False) or FLUSH HOSTS (True), so that other processes hear of it."""
+    """The guard of one process (see the module).  clock: returns seconds.  sleep: waits before a check.
+
+    on_change: called after a change of `max_connect_errors` (False) or FLUSH HOSTS (True), to inform other processes.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic,
                  sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.sleep, self._clock = sleep, clock
         self.max_connect_errors = limits.MAX_CONNECT_ERRORS
         self.on_change: Callable[[bool], None] = lambda flushed: None
-        self._full_at: OrderedDict[Pair, float] = OrderedDict()  # when all of its turns are free again
-        self._errors: OrderedDict[str, int] = OrderedDict()  # connections in a row that broke off
+        self._full_at: OrderedDict[Pair, float] = OrderedDict()  # the time at which all turns are free again
+        self._errors: OrderedDict[str, int] = OrderedDict()  # by address: broken connections in a row
         self._log = _Log(clock)
         self.numbers = dict.fromkeys(("login_failures_total", "login_waits_total", "blocked_connections_total"), 0)
 
     # ------------------------------------------------------------ passwords
     def attempt(self, address: str, user: str) -> Attempt:
-        """Ask for a turn.  `TooManyLogins`: it would come too late."""
+        """Reserve a turn if the pair must wait.  Raises TooManyLogins if the wait would exceed LOGIN_WAIT_S."""
         pair = address, user[:limits.MAX_NAME_CHARS]
         wait_s = self._full_at.get(pair, 0.0) - self._clock() - (LOGIN_BURST - 1) * LOGIN_AGAIN_S
         if wait_s <= 0:
@@ -103,14 +106,14 @@ class LoginGuard:
 
     # ------------------------------------------------------------ addresses
     def check_host(self, address: str) -> None:
-        """Error 1129 for a blocked address."""
+        """Raise SqlError 1129 for a blocked address."""
         if self._errors.get(address, 0) >= self.max_connect_errors:
             self.numbers["blocked_connections_total"] += 1
             raise SqlError(1129, "HY000", f"Host '{address}' is blocked because of many connection errors; unblock "
                                           "with FLUSH HOSTS from another host, or with 'mysqladmin flush-hosts'")
 
     def interrupted(self, address: str) -> None:
-        """A connection ended before its client had logged in, or been refused."""
+        """Count a connection that ended before its client had logged in or been refused."""
         if _is_loopback(address):
             return
         errors = self._errors[address] = self._errors.get(address, 0) + 1
@@ -133,23 +136,23 @@ class LoginGuard:
         self.on_change(False)
 
     def variables(self) -> Mapping[str, int]:
-        """The system variables of the server, not of a session."""
+        """Return the system variables that all sessions share."""
         return {"max_connect_errors": self.max_connect_errors}
 
     # ------------------------------------------------------------ numbers of several processes
     def taken(self) -> dict[str, int]:
-        """What was counted since the last call, for the process that reports it."""
+        """Return the counts since the last call, for a report to another process."""
         numbers, self.numbers = self.numbers, dict.fromkeys(self.numbers, 0)
         return numbers
 
     def add(self, numbers: Mapping[str, int]) -> None:
-        """What another process has counted."""
+        """Add the counts of another process."""
         for name, number in numbers.items():
             self.numbers[name] += number
 
 
 class _Log:
-    """At most one line for each pair, and `LOGIN_LOG_LINES` in all, in each period of `LOGIN_LOG_S`."""
+    """Logs at most one line for each pair, and `LOGIN_LOG_LINES` in all, in each period of `LOGIN_LOG_S` seconds."""
 
     def __init__(self, clock: Callable[[], float]):
         self._clock = clock
@@ -171,7 +174,8 @@ class _Log:
 
 
 def _is_loopback(address: str) -> bool:
-    """
+    """True for a loopback address, and for a client of a Unix socket.
+
     >>> _is_loopback("127.0.0.1"), _is_loopback("::ffff:127.0.0.1"), _is_loopback("localhost"), _is_loopback("10.0.0.1")
     (True, True, True, False)
     """

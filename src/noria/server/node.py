@@ -1,12 +1,12 @@
 """The server process: the one place that wires everything, starts it in order and stops it in order.
 
-    (with a lease: Spark driver → stand by until it is ours →)
+    (with a lease: Spark driver → stand by until this server holds the lease →)
     claim the data directory → bind both ports → run directory → link → Spark driver → worker up → MySQL → HTTP →
     "noria ready"
 
-Keeps true: the ready line is printed once, when statements are answered; standard output has nothing else; a port that
-cannot be had is told before anything is started, and one that was had stays until the end; a
-stop (SIGTERM, SIGINT) takes no new clients, lets running statements end, closes the store, ends every child.
+Keeps true: the ready line is printed once, when statements are answered, and standard output has nothing else.  A port
+that is taken is reported before a process is started, and a bound port is kept until the end.  A stop (SIGTERM, SIGINT)
+accepts no new clients, lets running statements end, closes the store and ends all child processes.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ from noria.views.reader import attach
 log = logging.getLogger("noria")
 CLIENTS_STOP_S = 5  # running statements get so long to end when the server stops
 WORKER_MEMORY_SHARE = 0.9  # of the limit; the rest is for kept replies
-MEMORY_WATCH_S = 10  # between two looks at what cannot be evicted
-FILLING_S = 0.5  # so long a worker may take to tell what it is filling: /health does not wait for it
-SWITCH_S = 0.001  # a thread that orders or encodes many rows gives the event loop its turn after so long
-LEAST_LIMIT = 2**20  # bytes that a limit set while the server runs may be
+MEMORY_WATCH_S = 10  # between two checks of the memory that cannot be evicted
+FILLING_S = 0.5  # /health waits so long for a worker's report of the views that it fills
+SWITCH_S = 0.001  # after so long, a thread that orders or encodes many rows yields to the event loop
+LEAST_LIMIT = 2**20  # the smallest memory limit, in bytes, that can be set while the server runs
 
 
 def reply_bytes(limit: int) -> int:
-    """What kept replies may take of a memory limit; without a limit what they may of the one by default."""
+    """Return the bytes for kept replies within a memory limit.  limit: 0 stands for DEFAULT_MEMORY_BYTES here."""
     limit = limit or DEFAULT_MEMORY_BYTES
     return limit - int(limit * WORKER_MEMORY_SHARE)
 
 
 def serve(settings: Settings, log_level: str) -> int:
-    """Run a server until it is told to stop; the exit status."""
-    os.umask(0o077)  # what a server writes is its user's only
+    """Run a server until SIGTERM or SIGINT.  Return the exit status."""
+    os.umask(0o077)  # only the server's user may read its files
     logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise_open_files()
@@ -138,13 +138,13 @@ async def _serve(settings: Settings) -> None:
 
 
 class Node:
-    """A server and everything that belongs to it; also what HTTP asks (`server/http/app.py` Services)."""
+    """A server with all its parts.  Implements `Services` of `server/http/app.py`."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         self.user, self.password = settings.user, settings.password
         self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
-        self._worker_limit: int | None = None  # of each; set while running, and again for each new worker
+        self._worker_limit: int | None = None  # of each worker, from `set_limit`; sent again to a restarted worker
         self._warnings = 0
         self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
@@ -155,7 +155,7 @@ class Node:
 
     # ------------------------------------------------------------ life
     async def begin(self) -> None:
-        """`start`, with a lease as soon as it is ours."""
+        """Call `start`.  With a lease, wait until this server holds it."""
         lease = lease_of(self.settings)
         if lease is None:
             await self.start()
@@ -168,7 +168,7 @@ class Node:
         async with kept_warm(workers):
             await lease.take()
         lease.lost.add_done_callback(deposed)
-        self._closers.pop()  # it ends before the directory is given back
+        self._closers.pop()  # `start` adds the Spark driver again, so that it ends before the directory is released
         await self.start()
 
     def _make_supervisor(self, sockets_dir: Path | None) -> None:
@@ -179,6 +179,7 @@ class Node:
         self.supervisor = Supervisor(self.spark.hosting(), log_path=self._spark_log, on_event=_log_event)
 
     async def start(self) -> None:
+        """Start all parts in order, and register in `_closers` how to stop each.  `serve` prints the errors."""
         settings = self.settings
         claim = Claim(settings.data_dir, wrest=bool(settings.lease))
         self._closers.append(("data directory", claim.release))
@@ -242,7 +243,7 @@ class Node:
         await self._listen(*ports)
 
     def _ports(self) -> tuple[socket.socket, socket.socket]:
-        """Of MySQL and of HTTP: ours from now on, though nobody is answered yet."""
+        """Bind the ports of MySQL and HTTP.  Clients can connect from now on, and wait until the server serves."""
         settings, found = self.settings, []
         for name, host, port in (("mysql", settings.mysql_host, settings.mysql_port),
                                  ("http", settings.http_host, settings.http_port)):
@@ -293,13 +294,13 @@ class Node:
         return any(front.hang_up(number) for front in (self.mysql, self._fronts) if front is not None)
 
     def _users(self) -> dict[str, Any]:
-        """With a password one user; without, anybody who can reach the loopback interface."""
+        """Return the accounts: one user with the password or, without a password, everybody."""
         if self.password is None:
             return {"": account("")}
         return {self.user: account(self.password)}
 
     async def stop(self) -> None:
-        """In the reverse order of the start, whatever of it had been reached."""
+        """Stop the started parts in reverse order."""
         while self._closers:
             what, close = self._closers.pop()
             try:
@@ -326,9 +327,9 @@ class Node:
         if self._worker_limit is not None:
             await self.link.recover(SetLimit(self._worker_limit))
 
-    # ------------------------------------------------------------ what HTTP asks
+    # ------------------------------------------------------------ the services of HTTP
     async def _filling(self) -> list[Filling]:
-        """Views that have not all their rows; none where no worker tells within FILLING_S."""
+        """Return the progress of views without a first state; [] if no worker reports within FILLING_S."""
         if self.link.state is not LinkState.UP:
             return []
         with contextlib.suppress(ConnectionError, TimeoutError, SqlError):
@@ -366,7 +367,8 @@ class Node:
         return max(0, sum(link.stats.workers for link in self.links) - len(self.links))
 
     async def _watch_memory(self) -> None:
-        """Tell in the log when what can never be evicted exceeds the limit; again once it has doubled."""
+        """Unmap unused memory, drop ad-hoc views beyond their share, and log a warning if memory that is never evicted
+        exceeds the limit, and again once it has doubled."""
         told = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
@@ -377,7 +379,7 @@ class Node:
                 continue
             with contextlib.suppress(ConnectionError):
                 found = await self.ask("stats")
-                with contextlib.suppress(SqlError):  # another time
+                with contextlib.suppress(SqlError):  # the next turn tries again
                     await self.program.make_room(found)
                 told = self._warn_of_memory(found, told)
 
@@ -398,7 +400,7 @@ class Node:
         return applied(self.executor, self.sessions, request, self.user, address)
 
     async def set_limit(self, size: str) -> int:
-        """Another memory limit ('64M'), until the server ends; the bytes."""
+        """Set another memory limit ('64M') until the server ends.  Return it in bytes.  Raises SqlError 1105."""
         try:
             nbytes = parse_size(size)
         except SettingsError as e:
@@ -414,7 +416,7 @@ class Node:
         return nbytes
 
     async def evict(self, nbytes: int | None) -> int:
-        """Forget least recently read keys until so many bytes are free, or all of them; the bytes freed."""
+        """Evict the least recently read keys until so many bytes are free (None: all keys).  Return the freed bytes."""
         freed: Done = await self.link.ask(Evict(0, nbytes), retry=True)
         return int(freed.value)
 
@@ -479,7 +481,7 @@ async def _stopped(task: asyncio.Task[None]) -> None:
 
 
 def _resident(pid: int) -> int:
-    """Resident bytes of a process, 0 for one that is gone."""
+    """Return the resident bytes of a process; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

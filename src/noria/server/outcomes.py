@@ -3,13 +3,13 @@
 A front passes statements, as texts or prepared with values; the session returns outcomes.
 
 Keeps true: nothing here depends on how a front writes to its clients.  A `Session` belongs to one client, which sends
-one request at a time and waits for its answer.  Warnings are part of their outcome.
+one request at a time and waits for its answer.  Each outcome carries its own warnings.
 
-A method may raise `SqlError`, or return a value, or (if its signature says so) an awaitable of it or `Later`.  An
-immediate value is fastest: the reply is sent in the same turn of the event loop.  `Later` is next: a future settles it
-without a task.  Every write uses it.
+A method may raise `SqlError`, return a value, or, if its signature says so, return an awaitable or `Later`.  An
+immediate value is fastest: the reply is sent in the same turn of the event loop.  `Later`, which all writes use, is
+next: a future completes it without a task.
 
-A front may keep what it sent (DESIGN section 5), if a `ResultSet` `stands` on one entry of a view.  It may send it
+A front may keep a reply (DESIGN section 5) if its `ResultSet` `stands` on one entry of a view.  It may send the reply
 again while the entry has that version, for the same request in a `keepable` session of the same `status`.
 """
 
@@ -36,36 +36,36 @@ Warning_ = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An authenticated client, as its front knows it."""
+    """An authenticated client, as its front describes it to `Backend.connect`."""
 
     user: str
-    database: str  # as asked for at connect, "" for none
+    database: str  # from the connect request, "" for none
     connection_id: int
     address: str
-    found_rows: bool  # rows that a statement leaves as they are count as affected (`sessions/counting.py`)
-    keeps: bool = False  # the front keeps replies: it wants to know what a result stands on
+    found_rows: bool  # matched rows count as affected, even if unchanged (`sessions/counting.py`)
+    keeps: bool = False  # the front keeps replies: results must say on which entry they stand
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Entry(Protocol):
-    """A view's entry for one key, as a result depends on it."""
+    """A view's entry for one key, on which a result depends."""
 
     def watch(self) -> Callable[[], int]:
-        """A function that tells the version the entry shows now: another one when it changed or is gone."""
+        """Return a function that reads the entry's current version.  It differs once the entry changed or is gone."""
 
     def stamp(self) -> None:
-        """Note that the key was read."""
+        """Note that the key was read, so that it is not evicted soon."""
 
     def has(self, writes: Own) -> bool:
-        """Is there all that came of these writes (`Session.unseen`)?"""
+        """True if the entry shows all effects of these writes (`Session.unseen`)."""
 
     @property
     def view(self) -> Hashable:
-        """What the entry is of: all its replies go together."""
+        """The view of the entry.  If it is dropped, all replies that stand on it are forgotten together."""
 
 
 class Standing(NamedTuple):
-    """What a result stands on: an entry, and a version of it that is not newer than the rows."""
+    """The entry on which a result depends, and a version of the entry that is not newer than the rows."""
 
     entry: Entry
     version: int
@@ -83,8 +83,9 @@ class Ok:
 
 @dataclass(slots=True)
 class ResultSet:
-    """Rows as tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None).  stands: None
-    where it must not be kept.  (Nobody changes one; frozen, it would take thrice as long to make, for every read.)"""
+    """Rows as tuples of Python values (int, float, Decimal, str, bytes, date, datetime, bool, None).  stands: None if a
+    front must not keep the reply.  Nobody changes a ResultSet.  It is not a frozen class, because that would triple the
+    time to create one, in every read."""
 
     fields: Sequence[Field]
     rows: Sequence[Sequence[object]]
@@ -94,7 +95,7 @@ class ResultSet:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a front writes rows: a session in another process has them encoded there."""
+    """How a front encodes rows.  A session in another process encodes them in this form."""
 
     binary: bool
     deprecate_eof: bool
@@ -108,25 +109,25 @@ class Encoded:
 
 
 class Stream(Protocol):
-    """The packets of a large reply, a piece at a time."""
+    """The packets of a large reply, in pieces."""
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
-        """`ready` gets the next piece, now or later; None: that was the last one."""
+        """Pass the next piece to `ready`, now or later.  None: no piece is left."""
 
     def close(self) -> None:
-        """The rest is not wanted."""
+        """Discard the rest of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A whole answer as its front made it, numbered from 1, in pieces."""
+    """A complete answer as packets of the front's `Form`, numbered from 1, in pieces."""
 
     stream: Stream
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The statement failed; the same as raising the error, but can follow other statements' outcomes."""
+    """The statement failed.  Unlike a raised error, this can follow the outcomes of earlier statements of a text."""
 
     error: SqlError
 
@@ -136,7 +137,7 @@ Outcome = Ok | ResultSet | Encoded | Streamed | Failed
 
 @dataclass(frozen=True, slots=True)
 class Later(Generic[T_co]):
-    """An answer that comes with a future: `then` makes the outcome of it once it is done, or raises SqlError."""
+    """An answer that waits for a future.  Once that is done, `then` turns it into the outcome, or raises SqlError."""
 
     future: Future[Any]
     then: Callable[[Future[Any]], T_co]
@@ -148,8 +149,10 @@ Answer = Outcome | Sequence[Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared statement.  `handle` is the session's own; a front only passes it back.  `number` tells it from all
-    others where the values alone say what it answers, whose replies may be kept; else None."""
+    """A prepared statement.  handle: private to the session; a front only passes it back.
+
+    number: identifies a statement whose replies may be kept, since the values alone determine its answer; else None.
+    """
 
     handle: Any
     parameters: int
@@ -157,38 +160,38 @@ class Prepared:
     number: int | None = None
 
 
-Stopped = Callable[[], SqlError | None]
+Stopped = Callable[[], SqlError | None]  # returns why a reply must end early; None: it continues
 
 
 def never() -> None:
-    """Nobody stops it."""
+    """A `Stopped` that never ends a reply."""
 
 
 NEVER: AbstractContextManager[Stopped] = nullcontext(never)
 
 
 class Session(Protocol):
-    """One client's session: variables, the database in use, prepared statements.
+    """One client's session: variables, the default database, prepared statements.
 
-    warnings: of the last statement; a front that answers from what it kept sets it to ().
+    warnings: of the last statement.  A front that sends a kept reply sets it to ().
     """
 
     warnings: Sequence[Warning_]
 
     @property
     def status(self) -> int:
-        """AUTOCOMMIT, IN_TRANSACTION: what every reply tells the client."""
+        """The bits AUTOCOMMIT and IN_TRANSACTION, which every reply contains."""
 
     @property
     def keepable(self) -> bool:
-        """May other sessions be given what this one is, and this one what others were?"""
+        """True if this session and others may share kept replies."""
 
     @property
     def unseen(self) -> Own:
-        """Its writes that some worker may not know of yet: what it is given has them."""
+        """The session's writes whose effects some worker may lack.  The session's answers must contain them."""
 
     def query(self, sql: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
-        """Run a text.  `multi`: may it hold several statements?  (If not, a second one is error 1064.)"""
+        """Run a text.  multi: it may contain several statements; if False, a second one is error 1064."""
 
     def prepare(self, sql: str) -> Prepared | Later[Prepared]: ...
 
@@ -197,41 +200,42 @@ class Session(Protocol):
         """Run a prepared statement."""
 
     def sending(self) -> AbstractContextManager[Stopped]:
-        """While it lasts, a large reply of the last statement leaves; what it gives tells why that is to end, if it
-        is: KILL QUERY."""
+        """Enter this context while a large reply of the last statement is sent.  It provides a `Stopped`, which KILL
+        QUERY sets."""
 
     def close_statement(self, handle: Any) -> None: ...
 
     def use(self, database: str) -> None:
-        """Make this the default database, as USE does."""
+        """Make this the default database, as the statement USE does."""
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field] | Later[Sequence[Field]]:
-        """Columns of a table or view whose names match a LIKE pattern ("" is all): COM_FIELD_LIST."""
+        """Return the columns of a table or view whose names match a LIKE pattern ("": all).  For COM_FIELD_LIST."""
 
     def reset(self) -> None:
-        """Back to the state after connect.  The prepared statements have been closed one by one before."""
+        """Restore the state after connect.  The front has closed the prepared statements before."""
 
     def kill(self, number: int) -> Later[None] | None:
-        """End the statement and the connection of this number: COM_PROCESS_KILL."""
+        """End the statement and the connection of this number (COM_PROCESS_KILL)."""
 
     def close(self) -> None:
-        """The client is gone.  May come while an awaitable of this session is still running: what was begun
-        is finished or given up as the session sees fit, and its outcome is dropped."""
+        """End the session, since its client is gone.  An awaitable of the session may still be running.  The session
+        finishes or cancels it, and its outcome is dropped."""
 
 
 class Replies(Protocol):
-    """What fronts keep, by what they were asked (`answering.replies`)."""
+    """The replies that fronts keep, by request (`answering.replies`)."""
 
     def get(self, key: Hashable, unseen: Own) -> bytes | None:
-        """Must be quick and must not raise."""
+        """Return the kept reply, or None.  Must be quick and must not raise."""
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...
 
 
 class Backend(Protocol):
+    """The sessions, as a front uses them."""
+
     @property
     def replies(self) -> Replies: ...
 
     def connect(self, client: Client) -> Session:
-        """A session for a client whose password was right.  SqlError (1049: no such database, 1044: not
-        allowed) refuses it."""
+        """Open a session for an authenticated client.  Raises SqlError 1049 if its database does not exist."""

@@ -1,6 +1,7 @@
-"""Rows between Arrow and Python, and work on many of them beside the loop.
+"""Converts rows between Arrow and Python, and runs work on many rows in a thread (`beside`).
 
-Keeps true: what is made of many rows is made in pieces, since a thread in C code gives nobody else a turn.
+Keeps true: many rows are converted in pieces.  A conversion is C code that holds the interpreter's lock, so one large
+conversion would stop all other threads.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Many = TypeVar("Many", bound=Sized)
 
 
 class LargeRows(Sequence[tuple[Any, ...]]):
-    """Rows of an Arrow table as tuples, made in pieces when they are read.
+    """Rows of an Arrow table as tuples, converted in pieces when they are read.
 
-    width: how many leading columns; lease: the room of the table, released with this object.
+    width: the number of leading columns in a tuple.  lease: the room of the table, released with this object.
     """
 
     def __init__(self, table: pa.Table, width: int, lease: Lease | None = None):
@@ -55,7 +56,7 @@ class LargeRows(Sequence[tuple[Any, ...]]):
 
 
 def is_large(table: pa.Table) -> bool:
-    """Are these too many rows, or too long ones, to be made Python values at once?"""
+    """True if the rows are too many or too long to be converted to Python values at once."""
     return bool(table.num_rows > OFF_LOOP_ROWS or table.nbytes > LARGE_RESULT_BYTES)
 
 
@@ -64,7 +65,8 @@ def _tuples(table: pa.Table, width: int) -> list[Any]:
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:
-    """Tuples of the first columns, made in pieces: another thread waits for no more than one."""
+    """Return tuples of the first `width` columns.  Many rows are converted in pieces, so another thread waits for at
+    most one piece."""
     if table.num_rows <= OFF_LOOP_ROWS:
         return _tuples(table, width)
     return list(LargeRows(table, width))
@@ -78,7 +80,7 @@ def arrow_rows(fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> pa.Tab
 
 
 def _array(values: Sequence[Any], type: SqlType) -> pa.Array:
-    """Sums may have a digit more than any DECIMAL column: then the column is as wide as Arrow's are."""
+    """Return an Arrow array.  A sum may have more digits than any DECIMAL column; the array's type then has 38."""
     try:
         return pa.array(values, arrow_type(type))
     except pa.ArrowInvalid:
@@ -88,7 +90,7 @@ def _array(values: Sequence[Any], type: SqlType) -> pa.Array:
 
 
 def jsonable(value: Any) -> Any:
-    """Dates as ISO text, decimals as text with all their digits, bytes as text."""
+    """Return a value that JSON can hold.  Dates, decimals (with all digits), times and bytes become text."""
     if isinstance(value, (date, datetime)):
         return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
     if isinstance(value, Decimal):
@@ -104,7 +106,7 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 
 
 async def beside(make: Callable[[Many], Sequence[Any]], found: Many) -> Sequence[Any]:
-    """What is made of rows; of many rows in a thread, one result at a time."""
+    """Return `make(found)`.  For many rows it runs in a thread, for one result at a time."""
     if len(found) <= OFF_LOOP_ROWS:
         return make(found)
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What `noria serve` can be told, checked once, before anything starts.
+"""The settings of `noria serve`, checked once, before a part of the server starts.
 
-Keeps true: settings that exist are usable together; in particular nothing listens beyond loopback without a
-password, and TLS is not required where there is no certificate.
+Keeps true: a `Settings` object that exists is usable.  In particular, nothing listens beyond loopback without a
+password, and TLS is not required without a certificate.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class SettingsError(Exception):
-    """A setting that cannot be: the message says which, and what to do."""
+    """A setting is invalid.  The message names it and says what to do."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Ports 0 mean: any free one.  `memory_bytes` bounds symbols, states, views and the front end's cache; 0
-    is no limit.  `password` None: no authentication, loopback only.  `http_names`: names that HTTP clients may know the
-    server by, beside its address.  `load_dirs`: what requests to load may name over HTTP is below these."""
+    """All settings.  Port 0 stands for any free port.  memory_bytes: bounds symbols, states, views and kept replies; 0:
+    no limit.  password: None for no authentication, on loopback only.
+
+    http_names: further names of the server that HTTP clients may use.  load_dirs: requests to load over HTTP may name
+    files below these directories.  Raises SettingsError.
+    """
 
     data_dir: Path
     mysql_host: str = "127.0.0.1"
@@ -45,8 +48,8 @@ class Settings:
     http_host: str = "127.0.0.1"
     http_port: int = 8080
     master: str = ""  # of Spark; empty: local, with slots for the workers and for batch jobs
-    standby_slots: int = 0  # of a cluster, where processes stand ready to be workers
-    batch_spark: str = "when-needed"  # when the driver for queries, loads and other jobs starts: BATCH_SPARK
+    standby_slots: int = 0  # slots of a cluster in which processes wait to replace lost workers
+    batch_spark: str = "when-needed"  # when the batch driver starts: one of BATCH_SPARK
     workers: int = 1
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -57,12 +60,12 @@ class Settings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
-    cluster_host: str = ""  # where workers on other hosts reach this one; empty: there are none
+    cluster_host: str = ""  # the address of this host for workers on other hosts; empty: there are none
     cluster_port: int = 0
-    cluster_cert: Path | None = None  # of all hosts, by its path on each
+    cluster_cert: Path | None = None  # one certificate for all hosts, at the same path on each
     cluster_key: Path | None = None
-    lease: str = ""  # in ZooKeeper: of several servers of this directory, who has it leads
-    run_root: Path | None = None  # where the run directory goes; None: /dev/shm, else the data directory
+    lease: str = ""  # in ZooKeeper; its holder leads among several servers of this data directory
+    run_root: Path | None = None  # the parent of the run directory; None: /dev/shm, else the data directory
 
     def __post_init__(self) -> None:
         check_workers(self.workers)
@@ -114,7 +117,7 @@ def check_workers(workers: int) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Do all addresses of this host name stay on this machine?"""
+    """True if all addresses of this host name are loopback addresses.  Raises SettingsError for an unknown name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -127,7 +130,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of '512M', '2GiB', '0', '1.5g'."""
+    """Return the bytes of a size such as '512M', '2GiB', '0' or '1.5g'.  Raises SettingsError."""
     m = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     if not m:
         raise SettingsError(f"'{text}' is no size: a number and K, M, G or T, for example 512M")
@@ -135,7 +138,7 @@ def parse_size(text: str) -> int:
 
 
 def read_password(path: Path) -> str:
-    """The first line of a file that only its owner can read."""
+    """Return the first line of a password file.  Raises SettingsError, also if others than its owner can read it."""
     try:
         mode = path.stat().st_mode
         lines = path.read_text().splitlines()
@@ -149,19 +152,18 @@ def read_password(path: Path) -> str:
 
 
 def remove_run_dir(path: Path) -> None:
-    """The directory goes, and readers of other processes that have its views mapped are told that these are dead."""
+    """Mark the views in the directory as dead, for other processes that have them mapped, and remove it."""
     for views in path.glob(f"{files.VIEWS}*"):
-        with contextlib.suppress(OSError, ValueError):  # files of a worker that died while it made them
+        with contextlib.suppress(OSError, ValueError):  # incomplete files of a worker that died
             files.bury(str(views), _AFTER_ALL)
     shutil.rmtree(path, ignore_errors=True)
 
 
 def make_run_dir(data_dir: Path, root: Path | None = None) -> Path:
-    """An empty directory of ours alone, under `root` or /dev/shm (views are then never written to a disk), else
-    under the data directory.
+    """Create an empty run directory, under `root`, /dev/shm or the data directory, in this order of preference.
 
-    It is the same for everybody who serves this data directory, which the caller holds: what is in there was
-    left by a process that died.
+    In /dev/shm, views are never written to a disk.  All servers of a data directory use the same path.  The caller has
+    claimed the data directory, so files in the run directory are from a dead process and are removed.
     """
     if root is None:
         root = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else data_dir

@@ -1,10 +1,10 @@
-"""A server with a lease: it waits while another leads, and ends when it no longer leads.
+"""A server with a lease: it waits while another server leads, and ends when it no longer leads.
 
-Meanwhile it starts everything that needs no data directory: Spark with idle Python processes that have a worker's code
-loaded, and the kernels.  Once it has the lease, it claims the directory and opens the stores and the ports.
+While it waits, it starts all parts that need no data directory: the kernels, and Spark with idle Python processes that
+have a worker's code loaded.  Once it has the lease, it claims the directory and opens the stores and the ports.
 
 Keeps true: only the holder of the lease claims the directory.  A server that loses the lease ends within the same turn
-of the loop, without an answer to waiting clients, like a killed process.
+of the loop, like a killed process, without an answer to waiting clients.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ DEPOSED = 75  # exit code: EX_TEMPFAIL, to be started again
 
 
 def lease_of(settings: Settings) -> Lease | None:
+    """Return the lease that the settings name, or None."""
     if not settings.lease:
         return None
     from noria.control.processes.zookeeper import Lease
@@ -39,15 +40,15 @@ def lease_of(settings: Settings) -> Lease | None:
 
 
 def scratch_of(settings: Settings) -> Path:
-    """Spark's, of this server alone: while one leads another one has a session as well."""
+    """Return Spark's scratch directory.  With a lease each server has its own, since a waiting one runs Spark, too."""
     return settings.data_dir / (f"spark-{socket.gethostname()}-{settings.mysql_port or os.getpid()}" if settings.lease
                                 else "spark")
 
 
 @contextlib.asynccontextmanager
 async def kept_warm(work: Callable[[], Awaitable[object]], seconds: float = KEEP_WARM_S) -> AsyncIterator[None]:
-    """The work is done beside what goes on within: at once, and again after each pause.  A failure is told, and is no
-    more than that."""
+    """Within this context, do the work at once and again after each pause.  A failure is only logged.  seconds: the
+    length of a pause."""
     async def go_on() -> None:
         ready = False
         while True:
@@ -69,7 +70,7 @@ async def kept_warm(work: Callable[[], Awaitable[object]], seconds: float = KEEP
 
 
 def deposed(lost: asyncio.Future[str]) -> None:
-    """End as a process that is killed: whatever was about to be told would be told too late."""
+    """End like a killed process, because another server may lead by now: no further reply may be sent."""
     log.critical("the lease is lost: %s; another server may lead by now, so this one ends", lost.result())
     logging.shutdown()
     os._exit(DEPOSED)

@@ -1,6 +1,7 @@
-"""What a start of the server waits for, in words: kernels that are compiled, Spark's driver, workers.
+"""Steps of the server's start that take long, with reports in the log: compilation of kernels, Spark's driver, workers.
 
-Keeps true: "compiles" is said only while kernels are compiled, which their cache tells: numba writes each one there.
+Keeps true: the log mentions compilation only while kernels are compiled.  Their cache shows this, since numba writes
+each kernel there.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from noria.spark.hosting.session import import_path
 from noria.sql.warm_up import plan_some
 
 log = logging.getLogger("noria")
-TOLD_S = 15  # between two lines about what is waited for
-ARCHIVE_AFTER_S = 30  # when a server is ready: its first clients go first
+TOLD_S = 15  # between two lines of the log about a start that waits
+ARCHIVE_AFTER_S = 30  # after the workers are up, since the first clients have priority
 
 
 class StartFailed(Exception):
-    """The server cannot start: why, and what to do."""
+    """The server cannot start.  The message says why, and what to do."""
 
 
 class Compiling:
-    """Looks at the cache of kernels.  count: how many there are."""
+    """Watches the cache of kernels.  count: returns the number of kernels in it."""
 
     def __init__(self, count: Callable[[], int] | None = None) -> None:
         self._count = count or _kernels
         self._before = self._last = self._count()
 
     def now(self) -> str:
-        """What was compiled since the last look; "" for nothing."""
+        """Describe the kernels compiled so far; "" if none was compiled since the last call."""
         last, self._last = self._last, self._count()
         if self._last == last:
             return ""
@@ -52,7 +53,7 @@ def _kernels() -> int:
 
 
 def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
-    """The first of: what compiles, Spark's driver that is not up, the workers that do not serve."""
+    """Describe what a start waits for: compilation, else Spark's driver, else the workers that do not serve."""
     if compiling:
         return compiling
     if spark != "up":
@@ -62,7 +63,7 @@ def waited_for(compiling: str, links: Iterable[WorkerLink], spark: str) -> str:
 
 
 async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
-    """A first compilation must not hold up a lease or a client; Spark starts meanwhile."""
+    """Start Spark's driver, and load or compile the kernels beside it, so that no client waits for a compilation."""
     compiling = Compiling()
 
     def load() -> None:
@@ -80,7 +81,8 @@ async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
 
 
 async def archive_made(log_path: Path) -> None:
-    """Java's class archive, made once while the server has nothing else to do; set-up has made it, but for a wheel."""
+    """Make Java's class archive in a process of low priority, unless it exists.  The set-up of a source tree makes it,
+    but a wheel does not contain it."""
     await asyncio.sleep(ARCHIVE_AFTER_S)
     if archive.found() is not None:
         return
@@ -96,7 +98,7 @@ async def archive_made(log_path: Path) -> None:
 
 
 async def worker_up(link: Link, links: Iterable[WorkerLink], supervisor: Supervisor) -> None:
-    """Returns when all workers serve; `StartFailed` if one cannot open its store, which no further try would change."""
+    """Wait until all workers serve.  Raises StartFailed if one cannot open its store, since a retry would not help."""
     up, unusable, compiling = asyncio.ensure_future(link.up()), supervisor.unusable, Compiling()
     assert unusable is not None, "the supervisor has started"
     try:

@@ -3,9 +3,9 @@
 `Certificates` holds the context of new connections.  `TlsTransport` is placed between a socket's transport and its
 protocol, which needs no change.
 
-Keeps true: bytes that arrive with or after the request for TLS are TLS, or end the connection; they are never taken as
-commands in the clear.  Nothing is sent in the clear once TLS has begun.  A certificate that cannot be loaded replaces
-none.
+Keeps true: bytes that arrive with or after the request for TLS are decrypted, or end the connection.  They are never
+read as clear commands.  Once TLS has begun, nothing is sent in the clear.  A certificate that cannot be loaded does not
+replace the current one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _READ_BYTES = 256 * 1024
 
 
 class Certificates:
-    """The certificate in use.  Connections that are open keep the one that they began with."""
+    """The current certificate.  An open connection keeps the certificate with which it began."""
 
     def __init__(self, certificate: Path, key: Path):
         self._paths = certificate, key
         self.context = _context(certificate, key)
 
     def reload(self) -> None:
-        """Take the files as they are now; what cannot be used is logged, and the old ones stay."""
+        """Read the files again.  If they cannot be used, log why and keep the current certificate."""
         try:
             self.context = _context(*self._paths)
         except SettingsError as e:
@@ -73,9 +73,9 @@ def _valid_until(certificate: Path) -> str:
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """Of the raw transport a protocol, to the inner protocol a transport.
+    """The protocol of the raw transport, and the transport of the inner protocol.
 
-    The TLS machine works on memory, so `data_received` may be given bytes that another protocol had read already.
+    The TLS machine works on memory, so `data_received` accepts bytes that another protocol has already read.
     """
 
     def __init__(self, raw: asyncio.Transport, inner: asyncio.Protocol, context: ssl.SSLContext):
@@ -86,7 +86,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._shaken = self._ended = False
         raw.set_protocol(self)
 
-    # ------------------------------------------------------------ of the raw transport
+    # ------------------------------------------------------------ as the raw transport's protocol
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
@@ -109,7 +109,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._deliver(plain)
 
     def _take(self, plain: list[bytes]) -> None:
-        """All that can be read now; ends with one of the TLS machine's exceptions."""
+        """Append all bytes that can be decrypted now.  Always ends with one of the TLS machine's exceptions."""
         if not self._shaken:
             self._machine.do_handshake()
             self._shaken = True
@@ -141,9 +141,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._inner.resume_writing()
 
-    # ------------------------------------------------------------ to the inner protocol
+    # ------------------------------------------------------------ as the inner protocol's transport
     def write(self, data: Any) -> None:
-        """Before the handshake is done there is nothing to tell, and no way to."""
+        """Encrypt and send bytes.  Before the end of the handshake they are dropped."""
         if self._ended or not self._shaken:
             return
         rest = memoryview(data)
@@ -165,7 +165,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._raw.close()
 
     def _farewell(self) -> None:
-        with contextlib.suppress(ssl.SSLError):  # the client's own farewell is not waited for
+        with contextlib.suppress(ssl.SSLError):  # the client's close_notify is not awaited
             self._machine.unwrap()
         self._flush()
 

@@ -1,7 +1,7 @@
-"""The time of a statement: one moment for all of it, filled in by the server, so that no worker reads a clock.
+"""Replaces the clock in a write by one moment, so that no worker reads a clock.
 
 NOW() in a write, DEFAULT CURRENT_TIMESTAMP and ON UPDATE CURRENT_TIMESTAMP become values here.  Keeps true: a worker
-receives no clock function.  A row that an UPDATE does not change keeps its ON UPDATE column, too.
+receives no clock function.  If an UPDATE does not change a row, its ON UPDATE column keeps its value, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def needs(statement: ClientWrite, table: TableDef, offset: timedelta) -> bool:
 
 
 def timed(statement: ClientWrite, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> ClientWrite:
-    """The statement at this time of UTC, in a session whose clock is `offset` ahead of it."""
+    """Return the statement at this time.  utc: the time in UTC; offset: how far the session's clock is ahead of UTC.
+    Raises SqlError if the statement computes with a TIMESTAMP and `offset` is not zero."""
     if isinstance(statement, Insert):
         return _insert(statement, table, utc, offset)
     where = None if statement.where is None else at_time(statement.where, utc, offset)
@@ -63,7 +64,7 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
 
 
 def _stamp(column: Column, utc: datetime, offset: timedelta) -> datetime:
-    """The time for a column: TIMESTAMP holds UTC, DATETIME the session's local time."""
+    """Return the time for a column.  TIMESTAMP stores UTC, DATETIME the session's local time."""
     return cut(utc if column.type.timestamp else utc + offset, column.type.scale)
 
 
@@ -72,7 +73,7 @@ def _stamped(row: Any, given: dict[int, Column], utc: datetime, offset: timedelt
 
 
 def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: timedelta) -> Assignments:
-    """The assignments, and those of ON UPDATE columns for rows that they change."""
+    """Return the assignments at this time, and assignments of the ON UPDATE columns, which keep unchanged rows."""
     done = tuple((at, at_time(e, utc, offset)) for at, e in assignments)
     if offset:
         done = tuple((at, zones.assigned_in_utc(e, offset) if table.columns[at].type.timestamp else e)

@@ -3,8 +3,9 @@
     SELECT → reader view → shared memory → (miss) one upquery → order, limit → rows, and the entry they come from
     write  → one synced commit shared with other clients → visible in the views → acknowledged
 
-Keeps true: a client sees its own acknowledged writes, because they are published before they are acknowledged.  Spark
-answers what no view can answer, over a snapshot; the reply has a warning that says so and why.
+Keeps true: a client sees its own acknowledged writes.  One worker publishes them before it acknowledges them; with
+several, a session waits in `catch_up`.  If no view can answer a SELECT, Spark answers it over a snapshot, and a warning
+in the reply says why.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ Tell = Callable[[str], None]
 class Executor:
     """Answers statements.  bulk: None without Spark; then SELECTs that no view can answer are rejected.
 
-    replies: the kept replies of fronts.  told: waits until every process that uses the program has its version.
+    replies: the kept replies of fronts.  told: waits until all processes that use the program have its version.
+    kept: returns the bytes of all kept replies and their limit.
     """
 
     def __init__(self, program: ServedProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
@@ -82,9 +84,9 @@ class Executor:
     # ------------------------------------------------------------ reads
     def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
                ) -> ResultSet | Awaitable[ResultSet]:
-        """Run a SELECT whose values are all that a lookup needs; at once if its keys are in shared memory.
+        """Run a SELECT by a lookup of its values.  If its keys are in shared memory, return the result at once.
 
-        keep: return the entry of the result, too.  tell: is called with what the statement waits for.
+        keep: return the entry of the result, too.  tell: called with the state of a statement that waits.
         """
         view = compiled.view
         assert view is not None
@@ -97,7 +99,7 @@ class Executor:
         return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: compiled.select(values), tell)
 
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
-        """Run a SELECT with its values; make the view that it needs, or let Spark answer it."""
+        """Run a bound SELECT.  Make an ad-hoc view if no view answers it, or let Spark answer it."""
         view = select.view
         if view is None:
             self.selects += 1
@@ -116,7 +118,7 @@ class Executor:
         return await _settled(self._look_up(reader, select, tell))
 
     async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
-        """Answer by a one-shot; None if that would take too much."""
+        """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = Shape.of(view)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
@@ -141,7 +143,7 @@ class Executor:
         return result
 
     def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
-        """Answer a bound SELECT from the view that holds its rows: of a key, of several, of a range."""
+        """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
         shape, through = Shape.of(view), reading(reader, view)
@@ -168,7 +170,7 @@ class Executor:
 
     def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
                  keep: bool, select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
-        """Answer a SELECT of one key, given the client's values of it."""
+        """Answer a SELECT of one key.  asked: the client's values for the key columns."""
         self.selects += 1
         try:
             key = key_of(asked, view.key_fields)
@@ -186,7 +188,7 @@ class Executor:
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
     def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
-        """The view that holds the answer, if there is one already."""
+        """Return the view that holds the answer, or None.  It is looked up again after each change of the program."""
         compiled.uses += 1
         if compiled.generation != self.program.generation or compiled.reader is None:
             compiled.answered_by(self.program.match(view), self.program.generation)
@@ -195,7 +197,7 @@ class Executor:
         return compiled.reader
 
     def taught(self, compiled: Compiled) -> Known | None:
-        """What another process needs to answer the statement from shared memory; None if it cannot."""
+        """Return the data with which a front end answers the statement from shared memory.  None if it cannot."""
         view, program = compiled.view, self.program
         if not (compiled.direct and compiled.one_key) or view is None or compiled.version != program.version:
             return None
@@ -211,7 +213,7 @@ class Executor:
                         compiled.shape, route)
 
     def has(self, view: str, worker: int, writes: Own) -> bool:
-        """True if the view's part on this worker has these writes."""
+        """True if the view's shard on this worker has these writes."""
         return self._link.has(worker, view, writes)
 
     async def _fetched(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
@@ -237,7 +239,8 @@ class Executor:
         return await shape.result_of(*await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
-        """Wait until the view can be read; for an ad-hoc view only a short time, if Spark can answer meanwhile."""
+        """Wait until the view has its first state.  If Spark can answer instead of an ad-hoc view, raise SqlError 3024
+        after a short wait."""
         if not self.program.first_states.wait_for(reader):
             return
         hold_s = self.program.patience_s(reader) if reader.adhoc and self._bulk is not None else None
@@ -248,8 +251,8 @@ class Executor:
 
     async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
                            select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
-        """Answer by the worker.  If an ad-hoc view takes it too long or too much, Spark answers as well; the first
-        answer counts."""
+        """Answer by the worker.  If that takes too long for an ad-hoc view, Spark answers instead.  If the view is
+        still being filled, both run, and the first answer counts."""
         fills = not reader.adhoc and self.program.first_states.wait_for(reader)
         tell(waits_for(reader.name) if fills else "waiting for the worker")
         try:
@@ -269,7 +272,7 @@ class Executor:
 
     def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
         """Let Spark answer a SELECT by values that are no keys, such as a number for a text column.  Several texts
-        equal a number, so this is rejected if their rows must be grouped or ranked together."""
+        equal one number.  The SELECT is rejected if their rows must be grouped or ranked together."""
         view = select.view
         assert view is not None
         together = are_one_key(select.lookups, view.key_fields) or is_of_rows(view)
@@ -291,7 +294,8 @@ class Executor:
         return ResultSet(batch.fields, rows, (told,))
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
-        """The rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key."""
+        """Return the rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key.  Raises
+        SqlError 1146 if there is no such view, and 1412 if it was redefined during each of VIEW_BINDS attempts."""
         for attempt in range(VIEW_BINDS):
             try:
                 return await self._looked_up(name, keys)
@@ -328,20 +332,21 @@ class Executor:
     # ------------------------------------------------------------ writes
     def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = ""
                ) -> asyncio.Future[Any]:
-        """Begin a write of a session that is `offset` ahead of UTC.  It is durable and visible when the future is
-        done; `result_of` returns the result.  once: as in `packets.Write`."""
+        """Begin a write and return its future, which is done once the write is durable and visible (`catch_up` waits
+        for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
+        once: as in `packets.Write`."""
         self.writes += 1
         return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
 
     def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
-        """True if the write is submitted as it is.  All writes of a shape are treated alike."""
+        """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
         if not compiled.by_key:
             compiled.by_key = not self.program.may_rewrite(command)
         return compiled.by_key
 
     async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
-        """Run a write over a large table (`control/ddl/rewriting.py`) and return its done future; None if it is to be
-        submitted like any other."""
+        """Let Spark run a write over a large table (`control/ddl/rewriting.py`), and return its done future.  None: the
+        caller must submit the write."""
         timed = self._at_its_time(statement, offset)
         assert isinstance(timed, Update | Delete)
         wrote = await self.program.rewrite(timed, tell)
@@ -354,16 +359,16 @@ class Executor:
         return done
 
     def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
-        """Submit statements as one commit, all or nothing; they have no clock functions left."""
+        """Submit statements without clock functions as one commit, which applies all of them or none."""
         self.writes += len(statements)
         return self._link.submit(Write(tuple(statements), once=once))
 
     def give_up(self, write: asyncio.Future[Any]) -> None:
-        """Ask the worker to give up a write that has not committed; its future has the outcome."""
+        """Cancel a write unless it is committed.  Its future has the outcome."""
         self._link.cancel(write)
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
-        """The result of a finished write; raises its SqlError, or WorkerGone."""
+        """Return the result of a finished write.  Raises its SqlError, or WorkerGone."""
         reply: Wrote = done.result()
         result = reply.results[0]
         if result.error is not None:
@@ -372,14 +377,14 @@ class Executor:
         return result
 
     def written(self, done: asyncio.Future[Any]) -> Own:
-        """The identity of a finished write among several workers, for `catch_up`."""
+        """Return the writing workers, the numbers and the messages of a finished write, for `catch_up`."""
         own: Own = done.result().own
         return own
 
     def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Own
               ) -> tuple[str, int | None] | None:
-        """The view, and its worker (None: several), that may lack these writes; None if all have them.  The name is ""
-        if it is unknown which view answers."""
+        """Return the view and the worker (None: several) that may lack these writes.  None if no worker lacks them.
+        The view is "" if it is unknown which view answers."""
         reader = compiled.reader if compiled.generation == self.program.generation else None
         if reader is None:
             return "", None
@@ -389,7 +394,7 @@ class Executor:
         return None if worker is not None and self._link.has(worker, reader.name, writes) else (reader.name, worker)
 
     def _worker_of(self, compiled: Compiled, reader: ViewDef, values: Sequence[Any]) -> int | None:
-        """The worker that owns the one key of the statement, or None."""
+        """Return the worker that owns the statement's single key; None if the values are no key."""
         assert compiled.view is not None
         try:
             key = key_of(compiled.asked(values)[1], compiled.view.key_fields)
@@ -400,15 +405,15 @@ class Executor:
         return None if key is None else self._link.routes.owner(reader, key)
 
     def away(self) -> Callable[[], str]:
-        """A function that reports which workers were lost since this call, or do not serve, and why."""
+        """Return a function that describes the workers that were lost since this call or do not serve, and why."""
         return partial(absent.told, self._link, self._link.losses())
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Wait until the view on this worker, or ("") any view that is read next, has these writes."""
+        """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
         await self._link.catch_up(writes, view, worker)
 
     def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
-        """The statement with the current time where it needs it."""
+        """Return the statement with the current time in place of clock functions.  Raises SqlError 1146."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
@@ -417,7 +422,8 @@ class Executor:
         return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None), offset)
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
-        """Insert rows of an Arrow table, columns by name; return how many rows were affected."""
+        """Insert rows of an Arrow table, whose columns are matched by name.  Return the number of affected rows.
+        on_duplicate: "error", "replace" or "ignore"."""
         if on_duplicate not in ("error", "replace", "ignore"):
             raise SqlError(1105, "HY000", f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
         table = self.program.table(name)
@@ -438,14 +444,14 @@ class Executor:
 
     # ------------------------------------------------------------ questions to the worker
     async def ask(self, question: Ask) -> Any:
-        """Ask the worker.  Raises WorkerGone if there is none now."""
+        """Return the worker's answer to a question.  Raises WorkerGone while no worker is up."""
         reply: Done = await self._link.ask(question)
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     async def builds(self) -> list[dict[str, Any]]:
-        """The builds that run in the background (`Ask` builds)."""
+        """Return the builds that run in the background (`Ask` builds), with Spark's progress on them."""
         found: list[dict[str, Any]] = await self.ask(Ask(0, "builds"))
         return found if self._bulk is None else self._bulk.furthered(found)
 
@@ -464,11 +470,11 @@ class Executor:
 
 
 async def _at_once() -> None:
-    """Return at once: a single process knows its own changes."""
+    """Wait for no process: a server with a single front end knows its own changes."""
 
 
 def _to_nobody(state: str) -> None:
-    """Report nothing: the lookup is in no process list."""
+    """Report nothing: the process list does not show this lookup."""
 
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

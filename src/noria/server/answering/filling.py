@@ -1,4 +1,4 @@
-"""Describes views whose first rows are incomplete: for waiting reads, /health, and the line at a server's start."""
+"""Describes the progress of views without a first state, for waiting reads, /health, and the server's ready line."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _WAITS = "waiting for the first rows of view "
 
 
 def waits_for(view: str) -> str:
-    """The state of a statement that waits for a view's first rows."""
+    """Return the state (SHOW PROCESSLIST) of a statement that waits for a view's first rows."""
     return _WAITS + view
 
 
 def awaited(state: str) -> str:
-    """The view that a statement in this state waits for; "" if none."""
+    """Return the view that a statement in this state waits for; "" if none."""
     return state.removeprefix(_WAITS) if state.startswith(_WAITS) else ""
 
 
 def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
-    """The progress of a view, by the running builds (`Ask` builds), in words.
+    """Describe the progress of a view in words.  builds: the running builds (`Ask` builds).
 
     >>> how_far("home", [{"views": ["home"], "rows": 17, "of": 100}])
     "view 'home' is 17 % filled and goes on (SHOW NORIA MIGRATIONS)"
@@ -35,14 +35,14 @@ def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
 
 
 def _rows_of(view: str, builds: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """(rows done, rows in all) of the builds that the view waits for."""
+    """Return (rows done, rows in all), summed over the builds that the view waits for."""
     mine = [b for b in builds if view in b["views"]]
     return sum(b["rows"] for b in mine), sum(b["of"] for b in mine)
 
 
 @dataclass(frozen=True)
 class Filling:
-    """The progress of a view.  rows, of: input rows done, and in all; seconds: an estimate of the remaining time."""
+    """The progress of a view.  rows: input rows done; of: input rows in all; seconds: the estimated remaining time."""
 
     view: str
     rows: int
@@ -56,18 +56,18 @@ class Filling:
 class Progress:
     """Estimates how fast views fill, from repeated reports.
 
-    Before a view has been observed for SEEN_S, the rate of a busy machine is assumed.
+    Before a view has been observed for SEEN_S seconds, it assumes FILL_ROWS_S, the rate of a busy worker.
     """
 
     SEEN_S = 1.0
-    NAMED = 3  # views by name in a line
+    NAMED = 3  # a line names so many views and counts the others
 
     def __init__(self, clock: Callable[[], float]):
         self._clock = clock
         self._first: dict[str, tuple[float, int]] = {}
 
     def told(self, builds: Sequence[dict[str, Any]]) -> list[Filling]:
-        """The progress of all views that are being filled.  builds: the running builds (`Ask` builds)."""
+        """Return the progress of all views that are being filled.  builds: the running builds (`Ask` builds)."""
         now, found = self._clock(), list[Filling]()
         names = dict.fromkeys(v for b in builds if b["state"] != "failed" for v in b["views"])
         for view in names:
@@ -81,7 +81,7 @@ class Progress:
 
     @staticmethod
     def line(found: Sequence[Filling]) -> str:
-        """The progress as the end of a line that programs read; names are quoted as in URLs.
+        """Format the progress as the end of a line that programs read.  Names are quoted as in URLs.
 
         >>> Progress.line([Filling("home", 17, 100, 2)])
         ' filling=home:17%:2s'

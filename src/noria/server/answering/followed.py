@@ -1,7 +1,7 @@
-"""Records which tables follow another database, so that nobody else writes them, and how far behind they are.
+"""Records which tables follow another database, and how far they lag.  Rejects the writes of others to them.
 
-Keeps true: only its follower writes a followed table, whatever way a write takes.  A follower that has sent nothing for
-FOLLOW_LOST_S and waits for no answer is shown as lost, whatever state it reported last.
+Keeps true: only its follower writes a followed table.  A follower that has sent nothing for FOLLOW_LOST_S, and has no
+running request, is shown as lost, whatever state it reported last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _writer: ContextVar[str] = ContextVar("follower", default="")
 
 @contextmanager
 def written_by(follower: str) -> Iterator[None]:
-    """Within this context, writes of this task are those of the follower of this name; "": of anybody."""
+    """Within this context, writes of this task count as writes of the named follower; "" names no follower."""
     token = _writer.set(follower)
     try:
         yield
@@ -36,11 +36,11 @@ def written_by(follower: str) -> Iterator[None]:
 class Status:
     """A follower's last report.
 
-    current: the time (`time.monotonic`) at which the tables equalled the source; None: no report since the server
+    current: the last time (`time.monotonic`) at which the tables equalled the source; None: no report since the server
     started.
 
-    heard: the time of its last request; requests: how many of them are running; loaded: rows of the first
-    load so far.
+    heard: the time of its last request.  requests: the number of its running requests.  loaded: the number of rows of
+    the first load so far.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Status:
     requests: int = 0
 
     def silent_s(self, now: float) -> float:
-        """Seconds since its last request ended."""
+        """Return the seconds since its last request ended; 0 while one is running."""
         return 0.0 if self.requests else now - self.heard
 
     def is_lost(self, now: float) -> bool:
@@ -75,7 +75,8 @@ class Status:
 
 @dataclass
 class Followed:
-    """tables: folded name -> its follower; statuses: by follower; now: seconds of a monotonic clock."""
+    """The followers and their tables.  tables: folded table name -> follower.  statuses: by follower.  now: reads a
+    monotonic clock, in seconds."""
 
     tables: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, Status] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class Followed:
         self.statuses.pop(name, None)
 
     def check(self, table: str) -> None:
-        """Raise SqlError if anybody but its follower is about to write the table."""
+        """Raise SqlError if the table is followed and this context is not its follower's (`written_by`)."""
         follower = self.tables.get(table.lower())
         if follower is not None and follower != _writer.get():
             source = self.statuses[follower].source
@@ -98,7 +99,7 @@ class Followed:
                                                f"end that with `noria follow {source} --release`")
 
     def shown(self) -> list[tuple[Any, ...]]:
-        """A row for each follower, as SHOW NORIA FOLLOWING has it."""
+        """Return a row for each follower, in the form of SHOW NORIA FOLLOWING."""
         now = self.now()
         return [(s.source, ", ".join(t for t, n in sorted(self.tables.items()) if n == name), s.shown_state(now),
                  s.position, s.end, None if (lag := s.lag_s(now)) is None else f"{lag:.1f}", s.behind_bytes,
@@ -106,7 +107,7 @@ class Followed:
                 for name, s in sorted(self.statuses.items(), key=lambda item: item[1].source)]
 
     def numbers(self) -> list[Mapping[str, Any]]:
-        """The numbers of each follower for /metrics."""
+        """Return the numbers of each follower for /metrics."""
         now = self.now()
         return [{"source": s.source, "following": s.state == FOLLOWING and not s.is_lost(now),
                  "lag_seconds": s.lag_s(now), "lag_bytes": s.behind_bytes, "transactions_total": s.transactions,

@@ -1,7 +1,7 @@
-"""Answers a known SELECT of one key from shared memory, without parser and program.
+"""Answers a known SELECT of one key from shared memory, without the parser and the program.
 
-Keeps true: the answer is the one that the session itself would return.  If that is not certain there is no answer, and
-the session is asked.
+Keeps true: the answer is the one that the session itself would return.  If that is not certain, this module returns no
+answer, and the caller passes the statement to the session.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select, bound_select
 
 TOUCH_EVERY = 64  # executions between two notes that an ad-hoc view is in use
-Route = tuple[str, tuple[int, ...], int]  # of a reader, as `Routes.learn` expects it
+Route = tuple[str, tuple[int, ...], int]  # of a reader, in the form that `KeyRoutes.learn` accepts
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Known:
-    """A parsed SELECT of one key, as other processes know it.
+    """A parsed SELECT of one key, in the form that front ends receive.
 
-    number: of the statement, part of the keys of kept replies; version: of the program that it was parsed under;
+    number: the statement's number, part of the keys of kept replies.  version: the program's version at parsing.
 
-    reader: the view that answers, None once that is dropped; through: how it is read there.
+    reader: the view that answers; None once it is dropped.  through: selects the rows and columns in the reader.
 
-    plain: its parameters are the key; shape: None if LIMIT has a parameter; route: None with one worker.
+    plain: the parameters are the key.  shape: None if LIMIT has a parameter.  route: None with one worker.
     """
 
     number: int
@@ -54,13 +54,13 @@ class Known:
         return Known(number, version, replace(select, instead=None), select.view, reader, through, plain, shape, route)
 
     def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
-        """The operations on the rows, and the key's values."""
+        """Return the operations on the rows, and the key's values."""
         shape = self.shape or Shape.of(bound_select(self.select, values).view or self.view)
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 
 class Wanted(NamedTuple):
-    """The lookup of one key in a reader, the choice of its rows and columns (through), and the operations on them."""
+    """A lookup of one key in a reader.  through: selects rows and columns; shape: the operations on them."""
 
     reader: ViewDef
     key: tuple[Any, ...]
@@ -68,15 +68,16 @@ class Wanted(NamedTuple):
     shape: Shape
 
     def answer(self, rows: list[Any]) -> ResultSet:
-        """The result.  rows: all rows that the reader has of the key, with all columns."""
+        """Return the result.  rows: all rows of the key in the reader, with all columns."""
         chosen = rows if self.through is None else self.through.rows(rows)
         return ResultSet(self.shape.shown, self.shape.apply(chosen))
 
 
 def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
            ) -> Wanted | ResultSet | tuple[str, int] | None:
-    """The lookup to make; or the answer, if nothing can be found; or the view and the worker that may lack the
-    session's own writes.  Raises SqlError."""
+    """Return the lookup that answers the statement.  Return the answer itself if no row can have the key, None if the
+    view was dropped, and (view, worker) if this worker may lack the session's own writes (`unseen`).  Raises SqlError
+    for a value that is no key."""
     reader = known.reader
     if reader is None:
         return None
@@ -94,7 +95,7 @@ def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
 
 def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
         ) -> ResultSet | tuple[str, int] | None:
-    """The answer, if all of it is in shared memory; else None, or what `wanted` returns."""
+    """Return the answer from shared memory.  Else return None, or (view, worker) as `wanted` does."""
     try:
         want = wanted(link, known, values, unseen)
         if not isinstance(want, Wanted):

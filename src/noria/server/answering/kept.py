@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """Caches values by text, bounded in number and in bytes of text.
+    """Caches values by text.  most: the number of entries; most_bytes: the sum of their texts' lengths, in characters.
 
-    The oldest entries are dropped first.  A text longer than 1/64 of the byte bound is not cached.
+    The oldest entries are dropped first.  A text longer than 1/64 of `most_bytes` is not cached.
     """
 
     def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):

@@ -1,6 +1,6 @@
-"""Converts clients' values for comparisons with key columns, by MySQL's rules for `column = value`.
+"""Converts clients' values to keys, by MySQL's rules for `column = value`.
 
-A value that the column's type cannot hold equals no row of it; that is an answer, not an error.
+A value that the column's type cannot hold equals no row.  The answer is then empty, not an error.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class _NoRow:
-    """A value that equals nothing."""
+    """The class of NO_ROW, which stands for a value that equals no row."""
 
 
 NO_ROW = _NoRow()
 
 
 def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | None:
-    """The values as the key columns hold them; None if no row can have this key."""
+    """Return the values as the key columns store them; None if no row can have this key.  Raises SqlError 1235 for a
+    comparison that Noria does not support, and 1525 for a text that is no date."""
     if len(values) == 1 and type(values[0]) is int and fields[0].type.kind is Kind.INT:
         return (values[0],) if MIN_INT <= values[0] <= MAX_INT else None
     key = tuple(_comparable(v, f) for v, f in zip(values, fields, strict=True))
@@ -43,7 +44,8 @@ def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | 
 
 
 def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tuple[Any, ...]], bool]:
-    """Every key that bound lookups ask for, once each, in the given order; and whether NULL in a key means NULL."""
+    """Return the distinct keys of bound lookups in order, and whether a None in a key matches NULL (`<=>`).  Raises
+    SqlError for more than LOOKUP_KEYS keys."""
     choices = [_choices(a, f) for a, f in zip(lookups, fields, strict=True)]
     number = prod(map(len, choices))
     if number > LOOKUP_KEYS:
@@ -54,7 +56,7 @@ def keys_of(lookups: Sequence[Lookup], fields: Sequence[Field]) -> tuple[list[tu
 
 def looked_up(lookups: Sequence[Lookup], fields: Sequence[Field]
               ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int] | None]:
-    """The keys of bound lookups, as `keys_of` returns them, or a range; neither if nothing can be found."""
+    """Return (keys, nulls, None) as `keys_of` does, or ([], False, range).  No keys and no range: no row can match."""
     first = lookups[0] if lookups else None
     if isinstance(first, Range):
         return [], False, range_of(first, fields[0])
@@ -62,7 +64,7 @@ def looked_up(lookups: Sequence[Lookup], fields: Sequence[Field]
 
 
 def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
-    """True if the columns that are compared with one value (not with several) yield at most one key."""
+    """True if each column that is compared with one value (not with several) has at most one key value."""
     single = [(a, f) for a, f in zip(lookups, fields, strict=True) if not a.several]
     try:
         return all(len(_choices(a, f)) <= 1 for a, f in single)
@@ -71,7 +73,7 @@ def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
 
 
 def range_of(asked: Range, field: Field) -> tuple[int, int] | None:
-    """The least and greatest code for which all bounds of a bound range hold; None if there is none."""
+    """Return the least and greatest code within all bounds of a bound range; None if the range is empty."""
     low, high = MIN_INT, MAX_INT
     for bound in asked.bounds:
         if bound.value is None:
@@ -95,7 +97,7 @@ def _floor(number: Decimal) -> int:
 
 
 def _place(value: Any, field: Field) -> Decimal:
-    """The place of a value among the column's codes, perhaps between two of them."""
+    """Return the position of a value among the column's codes.  It may be between two codes."""
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
     if field.type.kind in (Kind.DATE, Kind.DATETIME):
@@ -117,7 +119,7 @@ def _check_number(value: Any, field: Field) -> None:
 
 
 def _choices(lookup: Lookup, field: Field) -> list[Any]:
-    """The distinct values of one key column that a bound lookup allows."""
+    """Return the distinct values of one key column that a bound lookup allows."""
     values = lookup.values
     if isinstance(lookup, NullSafe) and values == (None,):
         return [None]
@@ -128,7 +130,7 @@ def _choices(lookup: Lookup, field: Field) -> list[Any]:
 
 
 def _are_stored(values: Sequence[Any], field: Field) -> bool:
-    """True if the column stores all values as they are; checks thousands of values in one pass."""
+    """True if the column stores all values unchanged.  Checks thousands of values in one pass."""
     if field.type.kind is Kind.INT:
         return set(map(type, values)) == {int} and min(values) >= MIN_INT and max(values) <= MAX_INT
     plain = field.type.is_text and not field.type.is_bytes and not field.type.is_json
@@ -157,7 +159,7 @@ def _comparable(value: Any, field: Field) -> Any:
 
 
 def _as_stored(value: Any, field: Field) -> Any:
-    """The value as the column would store it; NO_ROW if it cannot."""
+    """Return the value as the column would store it; NO_ROW if it cannot."""
     if field.type.is_json:
         raise not_supported(f"looking rows up by the JSON column '{field.name}'", "compare what JSON_EXTRACT gives")
     try:
@@ -167,7 +169,7 @@ def _as_stored(value: Any, field: Field) -> Any:
 
 
 def _number(text: str, field: Field) -> float | int:
-    """The number that a text begins with; 0 if it begins with none."""
+    """Return the number at the beginning of a text; 0 if the text begins with none."""
     m = _PREFIX.match(text)
     if m is None:
         return 0

@@ -1,8 +1,9 @@
-"""LOCK TABLES: which session may write a table; also rejects writes to followed tables.
+"""LOCK TABLES: decides which session may write a table.  Also rejects writes to followed tables.
 
-A lock is granted at once or refused (1205), and so is a write to a table that another session has locked; nothing
-waits.  Reads continue: a view is never visible half changed.  Keeps true: a session holds the locks of its last LOCK
-TABLES until UNLOCK TABLES, BEGIN, or its end.
+Nothing waits.  A lock is granted or refused (1205) at once, and a write to a table that another session has locked is
+refused, too.  Reads continue, since no view ever shows a part of a write.
+
+Keeps true: a session holds the locks of its last LOCK TABLES until UNLOCK TABLES, BEGIN, or its end.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from noria.server.answering.followed import Followed
 
 
 class TableLocks:
-    """Table locks.  holder: a session, by its identity; None for writes without a session."""
+    """The locks of all sessions.  holder: identifies a session; None for writes without a session."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, dict[str, bool]] = {}  # holder -> table -> may it write?
         self.followed = Followed()
 
     def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]]) -> None:
-        """Replace the holder's locks by these.  After a SqlError it holds none."""
+        """Replace the holder's locks by these, as (table, may it write?).  After a SqlError the holder has none."""
         self._held.pop(holder, None)
         for name, write in tables:
             for held in self._held.values():

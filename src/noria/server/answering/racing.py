@@ -1,4 +1,4 @@
-"""Runs several ways to one answer, when it is unknown which is the quickest."""
+"""Computes an answer in several ways at once and returns the first, for queries whose quickest way is unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.server.outcomes import ResultSet
 
 
 async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
-    """The first answer; the other ways are cancelled.  If none succeeds, raises the error of the first way."""
+    """Return the first answer and cancel the other ways.  If all fail, raise the error of the first argument."""
     tasks = [asyncio.ensure_future(w) for w in ways]
     left = set(tasks)
     try:

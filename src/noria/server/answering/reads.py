@@ -1,8 +1,8 @@
-"""Lookups: from shared memory if the key is present, else by one upquery for everybody who waits for it.
+"""Lookups: from shared memory if the key is present, else by one upquery for all clients that wait for the key.
 
-Keeps true: an answer belongs to the requested definition of the view, or is error 1412 if that was dropped.  From
-shared memory it is a whole version of the key, of the worker that owns it; several keys of one worker are as of one
-moment.  At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
+Keeps true: an answer belongs to the requested definition of the view; error 1412 reports that it was dropped.  Rows
+from shared memory are one version of the key, published by the worker that owns it.  Several keys of one worker are as
+of one moment.  At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class ViewEntry:
 
 
 class Found(NamedTuple):
-    """Rows from shared memory, and their entry if it was asked for and the key has one."""
+    """Rows from shared memory, and their entry if it was requested and the key has one."""
 
     rows: list[Any]
     stands: Standing | None
 
 
 class Many(NamedTuple):
-    """Rows as Arrow, with `__key`, and the room that they occupy."""
+    """Rows as Arrow with `__key` (the ordinal of each row's key), and the lease of the room that they occupy."""
 
     table: pa.Table
     lease: Lease
@@ -83,7 +83,7 @@ class _Asked:
 class Reads:
     """Looks keys up in the views of the workers behind a link.
 
-    attach: returns the views that a worker, by its number, publishes; hold_ms: how long an ad-hoc view's read may
+    attach: returns the published views of a worker, by its number.  hold_ms: how long a read of an ad-hoc view may
     occupy a worker.
     """
 
@@ -100,15 +100,15 @@ class Reads:
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
         self.on_drop: Callable[[str], None] = lambda view: None
         self.room = Room()  # of large results
-        self._copying = asyncio.Semaphore(1)  # one large answer at a time is copied and waits for room
+        self._copying = asyncio.Semaphore(1)  # large answers are copied, and wait for room, one at a time
 
     def counts(self, view: str) -> tuple[int, int]:
-        """(lookups answered from shared memory, all lookups) of a view, without those that kept replies answered."""
+        """Return (lookups answered from shared memory, all lookups) of a view.  Kept replies do not count."""
         hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
         return hits, hits + asks
 
     def hits_of(self) -> Mapping[str, int]:
-        """Lookups answered from shared memory, by view."""
+        """Return the number of lookups answered from shared memory, by view."""
         return self._hits_of
 
     def had_elsewhere(self, hits: Mapping[str, int]) -> None:
@@ -118,9 +118,9 @@ class Reads:
             self._hits_of[view] += number
 
     def attached(self, view: ViewDef, worker: int) -> AttachedView | None:
-        """The view in the worker's shared memory, whatever its definition.
+        """Return the view in the worker's shared memory, whatever its definition.
 
-        None if it is not published (yet, or any more), or this process may not map more: then the worker answers.
+        None if it is not published, or if this process cannot map more memory; then the worker must answer.
         """
         views = self._views[worker]
         if views is None:
@@ -131,18 +131,18 @@ class Reads:
             return None
 
     def _attached_of(self, view: ViewDef, key: Key) -> AttachedView | None:
-        """The view in the memory of the worker that owns the key."""
+        """Return the view in the memory of the worker that owns the key, or None."""
         return self.attached(view, 0 if self._alone else self._routes.owner(view, key))
 
     def refresh(self) -> None:
-        """Unmap memory that views have left."""
+        """Unmap files from which views have moved to other memory."""
         for views in self._views:
             if views is not None:
                 with suppress(OSError):  # the next read will find the new memory
                     views.refresh()
 
     def forget(self, view: str) -> None:
-        """Forget a dropped view by its name."""
+        """Forget the counts and the mapping of a dropped view."""
         self._hits_of.pop(view, None)
         self._asks_of.pop(view, None)
         for views in self._views:
@@ -152,10 +152,9 @@ class Reads:
         self.on_drop(view)
 
     def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
-        """The key's rows from shared memory; None if they must be `fetch`ed, also if they are too many for the loop.
-
-        keep: return their entry, too; through: choose some of the rows and columns, here and below.
-        """
+        """Return the key's rows from shared memory.  None: call `fetch`; the key is missing or has too many rows.
+        keep: return their entry, too.  through: choose some of the rows and columns, here and below.  Raises SqlError
+        1690 if a row holds an evaluation error."""
         found = self._found(view, key, keep, through)
         if found is not None:
             self.hits += 1
@@ -186,9 +185,9 @@ class Reads:
         return Found(rows, stands)
 
     async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any] | Many:
-        """The key's rows from the worker, which fills the key on the way.
+        """Return the key's rows from the worker, which fills the key.
 
-        If the key has many rows, they come from shared memory.
+        If the key is present with many rows, they come from shared memory.
         """
         large = await self._large(view, key, through)
         if large is not None:
@@ -215,7 +214,7 @@ class Reads:
         return rows if through is None else through.rows(rows)
 
     async def _large(self, view: ViewDef, key: Key, through: Through | None = None) -> Many | None:
-        """The many rows of a key from shared memory; None if they are not there."""
+        """Return the many rows of a key from shared memory; None if the key is missing."""
         attached = self._attached_of(view, key)
         if attached is None:
             return None
@@ -226,7 +225,7 @@ class Reads:
             return Many(table, await self._covered(table))
 
     async def _covered(self, table: pa.Table) -> Lease:
-        """Reserve the room of a large table."""
+        """Wait for room for the table if it is large, and return the lease."""
         lease = self.room.lease()
         if is_large(table):
             await lease.cover(table.nbytes)
@@ -243,9 +242,9 @@ class Reads:
         return self._hold_ms if view.adhoc else VIEW_HOLD_MS
 
     async def _read(self, view: ViewDef, key: Key) -> list[Any] | Many:
-        """Let the worker fill the key, then read the rows from shared memory, so the worker need not send them.
+        """Let the worker fill the key, then read the rows from shared memory, so that the worker need not send them.
 
-        It sends them if they were evicted meanwhile, or cannot be published.
+        If they were evicted meanwhile, or cannot be published, the worker sends them.
         """
         near = self._attached_of(view, key) is not None
         if near:
@@ -260,7 +259,8 @@ class Reads:
         return await self._sent(view, key, together=not near)
 
     async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any] | Many:
-        """The key's rows as the worker sends them, together with others' if its shared memory is not mapped here."""
+        """Return the key's rows as the worker sends them.  together: the read may share a packet with other reads
+        (`runtime/link/read_batching.py`)."""
         lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
                                     together=together, pieces=True), lease)
@@ -269,7 +269,7 @@ class Reads:
         return Many(rows.table() if isinstance(rows, Part) else pa.table(rows), lease)
 
     def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
-        """The key's rows from shared memory as Arrow, with `__key`; None if they are not there."""
+        """Return the key's rows from shared memory as Arrow, with `__key`; None if the key is missing."""
         attached = self._attached_of(view, key)
         if attached is None:
             return None
@@ -287,7 +287,7 @@ class Reads:
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
     async def _ask(self, read: Read | Query, lease: Lease | None = None) -> Any:
-        """The worker's answer; if a new worker is still filling the view, waits for that first."""
+        """Return the worker's rows.  If a restarted worker has no first state of the view yet, wait and ask again."""
         while True:
             reply: Rows = await self._link.ask(read, retry=True, lease=lease)
             if reply.error is None:
@@ -299,16 +299,16 @@ class Reads:
                 raise built.error
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Many:
-        """The rows of a view outside the program, for some keys or a range of its key.
+        """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
 
-        Error 3024 if a worker would read too much.
+        Raises SqlError 3024 if a worker would read too much.
         """
         self.one_shots += 1
         lease = self.room.lease()
         return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between), lease)), lease)
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Foreseen:
-        """How `once` would be answered now."""
+        """Return how the workers would answer `once` now."""
         reply: Done = await self._link.ask(Ask(0, "foresee", read=self._query(view, keys, nulls, between)), retry=True)
         if reply.error is not None:
             raise reply.error
@@ -321,10 +321,8 @@ class Reads:
                      ONE_SHOT_MS, not self._alone and not row_by_row(view.plan), pieces=True)
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
-        """The rows of several keys from shared memory, as of one moment for each worker; None if one is missing.
-
-        nulls: None in a key is NULL, which is looked up like any value.
-        """
+        """Return the rows of several keys from shared memory, as of one moment of each worker.  None if one is missing.
+        nulls: a None in a key matches NULL; else it matches nothing."""
         looked = self._look(view, keys, nulls, through)
         if looked is None or looked[1].any():
             return None
@@ -334,7 +332,7 @@ class Reads:
         return found
 
     def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:
-        """The rows of those keys that are in shared memory, as in `several`; None if the view is not mapped."""
+        """Return the rows of the present keys, and the mask of missing keys.  None if the view is not mapped."""
         looked = self._look(view, keys, False, None)
         if looked is not None:
             there = len(keys) - int(np.count_nonzero(looked[1]))
@@ -343,7 +341,8 @@ class Reads:
         return looked
 
     def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
-        """The rows of many keys, and the mask of missing keys; None if this definition of the view is not there."""
+        """Return the rows of many keys, and the mask of missing keys.  None if no worker publishes this definition of
+        the view to this process."""
         if self._alone:
             return self._look_at(0, view, keys, nulls, through)
         whose = self._routes.owners(view, keys)
@@ -371,14 +370,14 @@ class Reads:
 
     async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None
                             ) -> pa.Table:
-        """The rows of `several` from the worker, which fills missing keys."""
+        """As `several`, but from the workers, which fill missing keys."""
         self.upqueries += 1
         self._asks_of[view.name] += len(keys)
         return chosen(await self._rows(view, keys, nulls), through)
 
     async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
                       through: Through | None = None) -> Many:
-        """The rows of a view whose key is a code from low to high, from the worker, which knows the existing keys.
+        """Return the rows whose key is a code from low to high.  They come from the workers, which know all keys.
 
         first: (rows, descending): so many rows of the least keys (True: of the greatest) are enough.
         """
@@ -391,7 +390,8 @@ class Reads:
         return Many(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
 
     async def many(self, view: ViewDef, keys: pa.Table, through: Through | None = None) -> pa.Table:
-        """The visible columns of the rows of many keys, with `__key`, the ordinal of each row's key."""
+        """Return the visible columns of the rows of many keys, and `__key`, the ordinal of each row's key.  Present
+        keys are read from shared memory, the others from the workers."""
         typed = typed_keys(keys, view.key_fields)
         found, missing = self._many_local(view, typed, through)
         ordinals = np.flatnonzero(missing)
@@ -421,14 +421,14 @@ class Reads:
 
 
 def first_of(view: ViewDef) -> tuple[int, bool] | None:
-    """How many rows of a range are enough, and from which end, if the limit follows the order of its column."""
+    """Return (rows, descending) that are enough of a range, if the view orders by its key and has a limit."""
     if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
         return None
     return view.limit + view.offset, view.order[0][1]
 
 
 def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
-    """The visible columns and `__key`; with `through`, all columns that it chooses."""
+    """Return the visible columns and `__key` under the view's names; with `through`, all columns that it chooses."""
     if through is not None:
         return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
     names = [*(f.name for f in view.fields), "__key"]
@@ -436,7 +436,7 @@ def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
 
 
 def chosen(found: pa.Table, through: Through | None) -> pa.Table:
-    """The rows and columns that `through` chooses from another view's reader, and `__key`."""
+    """Return the rows and columns that `through` chooses from another view's reader, and `__key`."""
     if through is None:
         return found
     for check in through.checks:
@@ -451,7 +451,8 @@ def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
 
 
 def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
-    """The keys with the types of the view's key columns; columns by position."""
+    """Return the keys with the types of the view's key columns, matched by position.  Raises SqlError 1210 for another
+    number of columns, and 1366 if a column cannot be converted."""
     if keys.num_columns != len(fields) and fields:
         raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
                                       + ", ".join(f.name for f in fields))

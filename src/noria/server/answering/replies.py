@@ -1,8 +1,7 @@
-"""Replies as a front encoded them, kept while they are valid.
+"""Keeps encoded replies while they are valid (DESIGN section 5).
 
-Keeps true: a kept reply is only sent while its entry has the version that it was made from.  The program must have
-the version that the statement was bound under, too, since names may have changed.  The bytes of all kept
-replies stay below a bound.
+Keeps true: a kept reply is sent only while its view entry and the program have the versions that it was made from.  If
+the program changed, a name in the statement may mean another object.  The bytes of all kept replies stay below a bound.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ class _Kept:
 
 @dataclass(slots=True)
 class _OfView:
-    """The keys of all replies of one view, and how often any was sent."""
+    """The keys of all replies of one view, and how often any of them was sent."""
 
     keys: set[Hashable] = field(default_factory=set)
     hits: int = 0
 
 
 class Versioned(Protocol):
-    """An object whose version grows with each change of what names mean."""
+    """The program, whose version grows with each change of tables and views."""
 
     version: int
 
@@ -47,7 +46,7 @@ class _Unchanging:
 
 
 def _key_bytes(key: Hashable) -> int:
-    """The bytes of texts and parameters in a key."""
+    """Return the size of the byte strings in a key: texts and encoded parameters."""
     return sum(len(part) for part in key if isinstance(part, bytes)) if isinstance(key, tuple) else 0
 
 
@@ -59,7 +58,8 @@ NOTHING: Own = {}
 
 
 class ReplyCache:
-    """Keeps encoded replies by (statement, raw parameters); drops the least recently used beyond `limit_bytes`."""
+    """Keeps encoded replies by statement and raw parameters.  Beyond `limit_bytes` it drops those not used for long.  A
+    reply larger than 1/64 of the limit is not kept."""
 
     ENTRY_BYTES = 500  # the record and the dictionaries' slots, beside the key and the packets
 
@@ -73,11 +73,11 @@ class ReplyCache:
 
     @property
     def hits(self) -> int:
-        """How many kept replies were sent."""
+        """The number of kept replies sent."""
         return self._past_hits + sum(v.hits for v in self._of_view.values())
 
     def hits_of(self) -> Counter[str]:
-        """How many kept replies were sent, by view name, of existing views."""
+        """Return the number of kept replies sent, by view name, without dropped views."""
         found = Counter(self._past)
         for view, of in self._of_view.items():
             found[_name(view)] += of.hits
@@ -93,7 +93,8 @@ class ReplyCache:
         self._past.pop(view, None)
 
     def get(self, key: Hashable, unseen: Own = NOTHING) -> bytes | None:
-        """The kept reply, or None.  unseen: the session's own writes that it may not see yet (`outcomes.Session`)."""
+        """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack
+        (`outcomes.Session`)."""
         kept = self._kept.get(key)
         if kept is None or (unseen and not kept.entry.has(unseen)):
             return None
@@ -102,13 +103,13 @@ class ReplyCache:
             return None
         kept.of.hits += 1
         kept.reads += 1
-        if not kept.reads & 63:  # rarely: a stamp writes to shared memory, and moving costs two dictionary operations
+        if not kept.reads & 63:  # each 64th time: a stamp writes to shared memory, a move costs dictionary operations
             kept.entry.stamp()
             self._kept.move_to_end(key)
         return kept.packets
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
-        """Keep a reply made from the entry at this version, which was read before its rows."""
+        """Keep a reply made from the entry.  version: the entry's version, read before its rows."""
         nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
         if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
@@ -126,7 +127,7 @@ class ReplyCache:
             self.discard(key)
 
     def bound(self, limit_bytes: int) -> None:
-        """Set another limit."""
+        """Set another limit, in bytes, and drop replies until it holds."""
         self.limit_bytes = limit_bytes
         self._hold()
 

@@ -1,6 +1,6 @@
 """Turns looked-up rows into a client's rows: order, limit, the row of an empty aggregate, conditions after the lookup.
 
-Keeps true: the rows of one lookup are sufficient, whatever their source.
+Keeps true: a `Shape` needs only the rows of one lookup, from shared memory or from a worker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """The operations on the rows of one lookup: the empty aggregate's row, order, limit, hidden columns."""
+    """The operations on the rows of one lookup.  First the plan `after` filters or groups them.  The client sees the
+    first `visible` columns.  `order` has (column, descending) pairs.  `empty_row`: an aggregate's row over no rows."""
 
     fields: Sequence[Field]
     visible: int
@@ -58,14 +59,14 @@ class Shape:
 
     @cached_property
     def changes_rows(self) -> bool:
-        """True if the rows are changed in any way beyond hiding columns."""
+        """True if the shape does more than hide columns."""
         return (bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
                 or self.after is not None)
 
     def rows_of(self, found: pa.Table, lease: Lease | None = None) -> Sequence[Any]:
-        """The answer from the rows of all keys of a lookup; `found` has the view's columns by position, then `__key`.
+        """Return the answer from the rows of all keys of a lookup.
 
-        lease: the room of many rows.
+        found: the view's columns by position, then `__key`.  lease: the room of many rows.
         """
         predicate = None if self.after is None else filter_of(self.after)
         if self.after is not None and predicate is None:
@@ -79,7 +80,7 @@ class Shape:
         return LargeRows(self._cut(found), self.visible, lease)
 
     async def result_of(self, found: pa.Table, lease: Lease | None = None) -> ResultSet:
-        """The answer from the rows of a lookup; many rows are prepared in a thread."""
+        """As `rows_of`, with a thread for many rows."""
         return ResultSet(self.shown, await beside(lambda rows: self.rows_of(rows, lease), found))
 
     def _cut(self, found: pa.Table) -> pa.Table:
@@ -95,6 +96,7 @@ class Shape:
         return found.take(pa.array([key[-1] for key in sorted_keys[self.offset:end]], pa.int64()))
 
     def apply(self, rows: list[Any]) -> list[Any]:
+        """Return the answer from rows as tuples.  This does not run `after`."""
         if not rows and self.empty_row is not None:
             rows = [tuple(self.empty_row)]
         if self.order:
@@ -107,13 +109,14 @@ class Shape:
 
 
 def no_rows(fields: Sequence[Field]) -> pa.Table:
-    """The result of a lookup that finds nothing."""
+    """Return the table of a lookup without rows: the fields by position, then `__key`."""
     arrays = [pa.array([], arrow_type(f.type)) for f in fields]
     return pa.Table.from_arrays([*arrays, pa.array([], pa.int64())], names=[f"c{i}" for i in range(len(arrays) + 1)])
 
 
 def is_of_rows(view: ViewDef) -> bool:
-    """True if the view returns its rows one by one; False if rows are grouped, in the view or after the lookup."""
+    """True if the rows of several keys together are one right answer.  They are if the view's plan neither groups nor
+    ranks rows by key, or if `after` groups them again over all keys."""
     def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
         return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
 
@@ -122,7 +125,7 @@ def is_of_rows(view: ViewDef) -> bool:
 
 
 def of_all(view: ViewDef, columns: int) -> sql.Select:
-    """The SELECT of all columns of a view, by so many parameters."""
+    """Return the SELECT of all columns of a view by its parameters.  Raises SqlError 1210 if it has not `columns`."""
     if view.asks is None:
         if columns != max(len(view.key), 1):
             raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
@@ -135,7 +138,7 @@ def of_all(view: ViewDef, columns: int) -> sql.Select:
 
 
 def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
-    """The columns under the view's names, and `__key`, of rows from another view's reader."""
+    """Return rows, perhaps from another view's reader, with this view's columns and names, and `__key`."""
     names = [*(f.name for f in view.fields), "__key"]
     if rows.column_names == names:
         return rows
@@ -143,7 +146,7 @@ def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
 
 
 class _Own(threading.local):
-    """A symbol table for each thread, for the texts that conditions after a lookup compare."""
+    """A symbol table for each thread.  It holds the texts that conditions after a lookup compare."""
 
     table: SymbolTable | None = None
 
@@ -158,7 +161,7 @@ def _symbols() -> SymbolTable:
 
 
 def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symbols: SymbolTable) -> Batch:
-    """The wanted columns as codes; the other columns are 0."""
+    """Return a batch with the wanted columns as codes.  The other columns are 0."""
     out = np.zeros((len(fields), found.num_rows), np.int64)
     for i in wanted:
         out[i] = from_arrow(found.column(i), fields[i].type, symbols)
@@ -166,14 +169,14 @@ def _codes(found: pa.Table, fields: Sequence[Field], wanted: Sequence[int], symb
 
 
 def after_mask(predicate: Expr, found: pa.Table, fields: Sequence[Field]) -> pa.Array:
-    """The mask of rows for which a predicate is true.  Raises SqlError 1690 if it cannot be evaluated."""
+    """Return the mask of the rows for which a predicate is true.  Raises SqlError 1690 if it cannot be evaluated."""
     symbols = _symbols()
     rows = _codes(found, fields, mask_columns(predicate), symbols)
     return pa.array(evaluate.certain(predicate)(rows, symbols))
 
 
 def after_rows(after: Mir, found: pa.Table) -> list[Any]:
-    """The rows after the operations that follow a lookup."""
+    """Run the plan `after` on the rows of a lookup and return its rows as tuples."""
     symbols, fields = _symbols(), found_fields(after)
     rows = run(after, _codes(found, fields, range(len(fields)), symbols), symbols)
     times = np.repeat(np.arange(len(rows)), rows.weights)

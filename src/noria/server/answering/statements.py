@@ -1,10 +1,10 @@
 """Caches parsed statements: by text and, for texts that differ only in literals, by shape.
 
-Parsing takes hundreds of microseconds, recognising a shape a few (DESIGN section 5).  A shape is learnt when it occurs
-for the second time.  For a SELECT the shape is then parsed instead of the text, since the first command is kept until
-then; for other statements it is parsed in addition.
+A parse takes hundreds of microseconds, the recognition of a shape a few (DESIGN section 5).  A shape is learnt at its
+second occurrence.  For a SELECT, the first command is kept until then, so the shape is parsed instead of the second
+text.  For other statements, the text and the shape are parsed.
 
-Keeps true: a shape is only used after its own parsed tree and that of one text of it gave the same command.  Everything
+Keeps true: a shape is used only after its own tree and the tree of one of its texts gave the same command.  A statement
 parsed under another version of the program is parsed again.
 """
 
@@ -32,7 +32,9 @@ _numbers = itertools.count(1)
 
 
 class Compiled:
-    """A parsed statement; several sessions may hold it.  Keys of kept replies have its number, not the object."""
+    """A parsed statement, which several sessions may share.  Keys of kept replies contain its number, not the object.
+    version: the program's version at parsing.  plain: the parameters are the key.  shape: None if LIMIT is a
+    parameter."""
 
     __slots__ = ("by_key", "direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
                  "through", "uses", "version", "view")
@@ -43,12 +45,12 @@ class Compiled:
         self.direct = _is_direct(prepared)
         select = self.command if isinstance(self.command, Select) else None
         self.one_key = select is not None and is_one_key(select)
-        self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)  # values: the key
-        self.reader: ViewDef | None = None  # the view that answers, as found in `generation` of the program
-        self.through: Through | None = None  # how it is read there
+        self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)
+        self.reader: ViewDef | None = None  # the view that answers in `generation` of the program
+        self.through: Through | None = None  # selects the rows and columns in the reader
         self.generation = -1
         self.uses = 0
-        self.by_key = False  # a write that was found to concern one or few rows (`Rewriting.may_rewrite`)
+        self.by_key = False  # a write that needs no scan of its table (`Rewriting.may_rewrite` returned False)
         self.view = None if select is None else select.view
         fixed = select is not None and select.limit is None and select.offset is None
         self.shape = Shape.of(self.view) if fixed and self.view is not None else None
@@ -65,13 +67,13 @@ class Compiled:
         return bind(self.prepared, values)
 
     def select(self, values: Sequence[Any]) -> Select:
-        """The SELECT with its values."""
+        """Return the SELECT with its values."""
         command = self.bind(values)
         assert isinstance(command, Select)
         return command
 
     def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
-        """For a SELECT of one key: the operations on its rows, and the key's values."""
+        """Return the operations on the rows, and the key's values, of a SELECT of one key."""
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None
         if shape is None:  # LIMIT has a parameter
@@ -80,12 +82,12 @@ class Compiled:
 
 
 def is_one_key(select: Select) -> bool:
-    """True if the SELECT asks only for one key's rows in order."""
+    """True if the SELECT looks up one key and runs no plan on the rows (`ViewDef.after`)."""
     return select.view is not None and select.view.after is None and all(a.single for a in select.lookups)
 
 
 def _is_direct(prepared: Prepared) -> bool:
-    """True if a lookup by the values gives the answer, in the same view for all values."""
+    """True for a SELECT whose view is the same for all values, so that a lookup by the values answers it."""
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
         return False
@@ -93,7 +95,7 @@ def _is_direct(prepared: Prepared) -> bool:
 
 
 class _First(NamedTuple):
-    """The literals and the command of the first text of a shape, under this version of the program."""
+    """The literals and the command of the first text of a shape, parsed under this version of the program."""
 
     version: int
     literals: Sequence[Any]
@@ -101,6 +103,8 @@ class _First(NamedTuple):
 
 
 class Statements:
+    """The caches of parsed statements (see the module).  parsed: the number of parses."""
+
     def __init__(self, program: Program):
         self._program = program
         self._by_text: Kept[Compiled] = Kept()
@@ -111,7 +115,7 @@ class Statements:
         self.parsed = 0
 
     def prepare(self, text: str) -> Compiled:
-        """The statement of this text, with its literals."""
+        """Return the statement of this text, in which literals are constants.  Raises SqlError."""
         found = self._by_text.get(text)
         if found is not None and found.version == self._program.version:
             return found
@@ -121,7 +125,8 @@ class Statements:
         return compiled
 
     def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
-        """The statement and its literals, if a text of the same shape was confirmed before, or can be now."""
+        """Return the statement of the text's shape and the text's literals.  None if the shape is not confirmed.  The
+        second SELECT of a shape confirms it here."""
         found = shape_of(text)
         if found is None:
             return None
@@ -131,7 +136,7 @@ class Statements:
         return None if compiled is None else (compiled, found[1])
 
     def known(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
-        """As `recognise`, but learns nothing."""
+        """As `recognise`, but without learning a shape."""
         found = shape_of(text)
         if found is None:
             return None
@@ -139,11 +144,11 @@ class Statements:
         return None if compiled is None or compiled.version != self._program.version else (compiled, found[1])
 
     def parse(self, text: str) -> Command:
-        """The command of a text with one statement; learns its shape."""
+        """Parse a text with one statement, and learn its shape.  Raises SqlError."""
         return self._single(text, parse(text, self._program, complete=True))
 
     async def parse_beside(self, text: str) -> Command:
-        """As `parse`, for a long text, in a thread."""
+        """As `parse`, in a thread, for a long text."""
         return self._single(text, await asyncio.to_thread(parse, text, self._program, complete=True))
 
     def _single(self, text: str, commands: Sequence[Command]) -> Command:
@@ -155,7 +160,7 @@ class Statements:
             return Explain(self._as_run(command.text, command.command), command.analyze)
         if isinstance(command, Select):
             best = self._best(command)
-            if best is not command:  # a view of just this range answers: other texts of the shape need their own check
+            if best is not command:  # a view for exactly this range answers: each text of the shape must be checked
                 self._refuse(text)
             command = best
         if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
@@ -163,16 +168,17 @@ class Statements:
         return command
 
     def _as_run(self, text: str, select: Select) -> Select:
-        """The SELECT that a client sending this text would run: its shape may be older than a better view."""
+        """Return the SELECT that this text runs.  A known shape decides, even if a better view was made since."""
         known = self.known(text)
         command = self._best(select) if known is None else known[0].bind(known[1])
         assert isinstance(command, Select)
         return command
 
     def _best(self, select: Select) -> Select:
-        """The SELECT with literal ranges as conditions of a view, if such a view exists, read or not."""
+        """Return the SELECT with its literal ranges as conditions of the view, if a view with just these conditions
+        exists.  The view may be without a reader.  Else return the SELECT unchanged."""
         if select.instead is None or select.view is None or not self._program.is_read_beside(select.view):
-            return select  # not even worth planning
+            return select  # no view reads these tables: planning would be in vain
         try:
             other = select.instead()
         except SqlError:
@@ -194,19 +200,19 @@ class Statements:
         self._learnt(text_of_shape, literals, command)
 
     def _confirmed(self, text_of_shape: str) -> Compiled | None:
-        """Learn a shape whose first SELECT is still known."""
+        """Learn a shape whose first SELECT is still cached.  None if this fails."""
         first = self._firsts.get(text_of_shape)
         if first is None or first.version != self._program.version:
             return None
         self._firsts.take(text_of_shape)
-        if self._best(first.command) is not first.command:  # a view of just its range was made since
+        if self._best(first.command) is not first.command:  # a view for exactly its range was made since
             self._refused.put(text_of_shape, self._program.version)
             return None
         self.parsed += 1
         return self._learnt(text_of_shape, first.literals, first.command)
 
     def _learnt(self, text_of_shape: str, literals: Sequence[Any], command: Command) -> Compiled | None:
-        """Learn the shape, if parsing it gives the command of its text; None if not."""
+        """Learn the shape if its parse, bound to the literals, gives the command of the text.  None if it does not."""
         try:
             prepared = prepare(text_of_shape, self._program)
             if (prepared.parameters == len(literals) and not _decides(prepared)
@@ -215,7 +221,7 @@ class Statements:
                 self._by_shape.put(text_of_shape, compiled)
                 return compiled
         except SqlError:
-            pass  # a literal is at a place where no parameter can be
+            pass  # a literal is where SQL allows no parameter
         self._refused.put(text_of_shape, self._program.version)
         return None
 
@@ -228,5 +234,5 @@ class Statements:
 
 
 def _decides(prepared: Prepared) -> bool:
-    """Does a parameter decide how the SELECT is planned, or what its columns are called?"""
+    """True for a SELECT that no view answers: a parameter may decide its plan or the names of its columns."""
     return isinstance(prepared.command, Select) and prepared.command.view is None

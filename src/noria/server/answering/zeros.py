@@ -1,4 +1,7 @@
-"""INSERT under NO_AUTO_VALUE_ON_ZERO, where 0 does not ask for a generated value: rejects such zeros."""
+"""Rejects an INSERT of 0 into an AUTO_INCREMENT column under NO_AUTO_VALUE_ON_ZERO.
+
+In that mode MySQL stores the 0; Noria would generate a value instead.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from noria.core.types import TableDef
 
 
 def refuse_zero(statement: Insert, table: TableDef | None) -> None:
-    """Raise SqlError if an AUTO_INCREMENT column would get a 0."""
+    """Raise SqlError if the statement writes 0 into the table's AUTO_INCREMENT column."""
     at = None if table is None else table.auto_increment
     if at is not None and at in statement.columns:
         place = statement.columns.index(at)

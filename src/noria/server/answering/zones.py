@@ -1,8 +1,10 @@
 """The session's time zone: an offset from UTC, in which TIMESTAMP values are shown and read.
 
-A TIMESTAMP is stored in UTC, also in views, which all sessions share.  So a session with an offset gets its columns
-converted in results, and its values, including keys, converted in statements.  Keeps true: a statement that would need
-a column converted before a computation or comparison is rejected, never answered in the wrong zone.
+A TIMESTAMP is stored in UTC, also in views, which all sessions share.  For a session with an offset, this module
+converts the columns of results and the values of statements, including keys.
+
+Keeps true: a statement that computes with a TIMESTAMP column, or compares one with a DATETIME, is rejected.  It never
+gets an answer in the wrong zone.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _FURTHEST = timedelta(hours=14)
 
 
 def offset_of(zone: Any) -> timedelta:
-    """The offset that a value of time_zone means; names of UTC have none."""
+    """Return the offset from UTC of a value of time_zone.  A value that is no offset, such as SYSTEM, is UTC."""
     found = _OFFSET.fullmatch(str(zone))
     if found is None:
         return timedelta()
@@ -39,7 +41,7 @@ def offset_of(zone: Any) -> timedelta:
 
 
 def shown(result: ResultSet, offset: timedelta) -> ResultSet:
-    """The result with its TIMESTAMPs in the session's time."""
+    """Return the result with its TIMESTAMPs in the session's time."""
     moved = [i for i, f in enumerate(result.fields) if f.type.timestamp]
     if not moved:
         return result
@@ -54,7 +56,8 @@ def shown(result: ResultSet, offset: timedelta) -> ResultSet:
 
 
 def in_utc(select: Select, offset: timedelta) -> Select:
-    """The bound query with the lookup values of TIMESTAMPs in UTC.  Raises SqlError if it computes with them."""
+    """Return the bound query with its lookup values for TIMESTAMP columns in UTC.  Raises SqlError if the query
+    computes with a TIMESTAMP or joins one with a DATETIME."""
     _check(select)
     if select.view is None:
         return select
@@ -83,7 +86,7 @@ def _refused(what: str) -> SqlError:
 
 
 def computes(e: Expr) -> bool:
-    """True if the expression uses a TIMESTAMP column other than by returning it."""
+    """True if the expression passes a TIMESTAMP column to a function."""
     return any(isinstance(x, Call) and any(isinstance(a, Col) and a.type.timestamp for a in x.args) for x in walk(e))
 
 
@@ -103,7 +106,8 @@ def _expressions(node: Mir) -> Iterator[Expr]:
 
 # ------------------------------------------------------------------ values of statements
 def to_utc(value: Any, offset: timedelta) -> Any:
-    """A value for a TIMESTAMP column in UTC; a value that is no moment is returned, for the table to reject."""
+    """Return a value for a TIMESTAMP column in UTC.  A text with its own zone needs no conversion.  A value that is no
+    moment is returned for the table to reject."""
     if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
         return value
     moment = parse_moment(value)
@@ -111,7 +115,7 @@ def to_utc(value: Any, offset: timedelta) -> Any:
 
 
 def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
-    """An expression that is assigned to a TIMESTAMP column, converted to UTC unless it is such a column itself."""
+    """Convert an expression for a TIMESTAMP column to UTC.  The value of another TIMESTAMP column is in UTC already."""
     if isinstance(e, Col) and e.type.timestamp:
         return e
     refuse_computing(e)
@@ -120,7 +124,7 @@ def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
 
 
 def refuse_converting(command: AlterTable) -> None:
-    """Raise SqlError for a column that becomes TIMESTAMP, or was one: its values are converted as of UTC."""
+    """Raise SqlError if a column becomes TIMESTAMP or ceases to be one: ALTER TABLE would read its values as UTC."""
     was, columns = command.was.columns, command.table.columns
     made = [(was[c.source], c) for c in columns[len(was):] if c.source is not None]
     if any(a.type.timestamp is not b.type.timestamp for a, b in (*zip(was, columns, strict=False), *made)):

@@ -1,10 +1,10 @@
-"""Indexes of large tables, made by Spark while their worker continues (section 5 of the paper).
+"""Indexes of large tables, built by Spark while their worker continues (section 5 of the paper).
 
-A migration adds the indexes that new queries need.  The worker requests an index.  The server makes a snapshot, Spark's
-tasks write the index's entries as sorted files, and the worker ingests them together with what was written since.
+A migration adds the indexes that new queries need.  The worker requests an index.  The server makes a snapshot, and
+Spark's tasks write the index's entries as sorted files.  The worker ingests them and the entries of later writes.
 
-Keeps true: an index that the worker waits for is delivered, or the worker is told to make it itself.  No file is left
-behind.
+Keeps true: for each requested index, the worker receives files, or the order to build the index itself.  No file is
+left behind.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 
 class Indexes:
-    """Delivers indexes to the worker of this link, for the rows that it has.  `run` continues until it is cancelled."""
+    """Delivers indexes of a worker's own rows to that worker (`link`).  `run` continues until it is cancelled."""
 
     def __init__(self, bulk: Bulk, link: Link):
         self._bulk, self._link = bulk, link
 
     async def run(self) -> None:
-        """Make one index after the other: each uses all of Spark's slots."""
+        """Build the requested indexes, one after the other: each uses all of Spark's slots."""
         while True:
             wanted = (await self._link.ask(Ask(0, "wanted index"), retry=True)).value
             try:

@@ -66,8 +66,8 @@ def _silent(state: str) -> None:
 
 
 class Bulk:
-    """Runs bulk jobs.  directory: for snapshots and intermediate files; on the file system of the base tables, since a
-    checkpoint consists of hard links.  workers: how many have the tables."""
+    """Runs bulk jobs.  directory: for snapshots and intermediate files.  It must be on the file system of the base
+    tables, since a checkpoint consists of hard links.  workers: the number of workers that store the tables."""
 
     def __init__(self, supervisor: Supervisor, link: Link, program: Program, directory: Path, workers: int = 1):
         self._supervisor, self._link, self._program, self._workers = supervisor, link, program, workers
@@ -87,7 +87,7 @@ class Bulk:
 
     @asynccontextmanager
     async def _place(self, what: str) -> AsyncIterator[Path]:
-        """A directory for one job, removed at its end."""
+        """Create a directory for one job.  It is removed at the end of the block."""
         path = self._directory / f"{what}-{next(self._numbers)}"
         path.mkdir(mode=0o700)
         try:
@@ -116,7 +116,9 @@ class Bulk:
 
     # ------------------------------------------------------------ query
     async def query(self, batch: BatchQuery, tell: Tell = _silent) -> list[tuple[Any, ...]]:
-        """The rows; `tell` is called with what the query waits for.  Cancelling the call ends it on Spark."""
+        """Run a query over a snapshot and return its rows.  Cancelling the call ends the query on Spark.  tell: called
+        with the query's state, WAITING or RUNNING.  Raises SqlError 1041 if Spark is not available or its driver ended
+        twice, and 1105 if the query failed."""
         if self.queries.must_wait():
             tell(WAITING)
         try:
@@ -130,7 +132,7 @@ class Bulk:
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
-        """Run the query again, with no other query beside it: if the driver dies again, this query is the cause."""
+        """Run the query again while no other query runs.  If the driver dies again, this query is the cause."""
         tell(WAITING)
         try:
             return await self._answer(batch, tell, await self.queries.take_all())
@@ -141,7 +143,7 @@ class Bulk:
             raise SqlError(1105, "HY000", str(e)) from e
 
     async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
-        """Run the query in a slot, which is released when nothing of it runs on Spark any more."""
+        """Run the query in a slot.  `give` releases the slot when no task of the query runs on Spark any more."""
         tell(RUNNING)
         try:
             async with self.snapshots.use() as checkpoint:
@@ -154,7 +156,7 @@ class Bulk:
             give()
 
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
-        """Write the rows of a query over a snapshot to so many Parquet files in a new directory."""
+        """Write the rows of a query over a snapshot to `files` Parquet files in the new directory `out`."""
         async with self._in_slot(self.queries):
             try:
                 await self._run("noria.spark.jobs.export:export", checkpoint=checkpoint, plan=batch.plan, files=files,
@@ -163,7 +165,7 @@ class Bulk:
                 raise failed(e) from e
 
     async def write(self, batch: BatchQuery, form: str, out: str) -> AsyncIterator[dict[str, Any]]:
-        """Write a query's rows over a current snapshot to a new directory; yield progress, then what was written."""
+        """Write a query's rows over a current snapshot to the new directory `out`.  Yield progress, then the result."""
         async with self._in_slot(self.jobs), self.snapshots.use() as checkpoint:
             async for step in self._steps("noria.spark.jobs.files:write", checkpoint=checkpoint, plan=batch.plan,
                                           tables=list(self._program.tables()), visible=batch.visible, format=form,
@@ -172,7 +174,8 @@ class Bulk:
 
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
-        """Compute a node's input rows over a snapshot taken now; the worker queues deltas since then."""
+        """Compute a node's input rows over a snapshot made now, and deliver them to the workers.  The snapshot includes
+        the deltas that the worker kept back for the node until then; it keeps back later ones."""
         async with self._in_slot(self._first_states), self._place("bootstrap") as place:
             checkpoint = await self._snapshot(place, node)
             replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
@@ -182,7 +185,7 @@ class Bulk:
     # ------------------------------------------------------------ indexes
     @asynccontextmanager
     async def index(self, worker: Link, wanted: Wanted) -> AsyncIterator[Made]:
-        """Files with the entries of an index of the table as it is now on the worker; they exist within the block."""
+        """Build files with the entries of an index of the worker's current rows.  The files exist within the block."""
         async with self._in_slot(self._first_states), self._place("index") as place:
             def tell(done: int, total: int, what: str) -> None:
                 self._indexing[wanted.ticket] = done, total
@@ -196,12 +199,13 @@ class Bulk:
                 self._indexing.pop(wanted.ticket, None)
 
     def furthered(self, builds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A worker's builds, with Spark's progress on them: its finished tasks, as a share of the rows."""
+        """Return a worker's builds with Spark's progress: the share of finished tasks, as a number of rows."""
         return [{**b, "rows": b["of"] * self._indexing[b["ticket"]][0] // self._indexing[b["ticket"]][1]}
                 if b["ticket"] in self._indexing else b for b in builds]
 
     async def _repeated(self, job: str, **arguments: Any) -> Any:
-        """A job's result, however many drivers die meanwhile; for jobs whose input outlives a driver."""
+        """Return a job's result.  If the driver dies, the job runs again, any number of times; its input must survive
+        the driver."""
         while True:
             try:
                 return await self._run(job, **arguments)
@@ -209,8 +213,8 @@ class Bulk:
                 shutil.rmtree(arguments["out"], ignore_errors=True)
 
     async def _run(self, job: str, **arguments: Any) -> Any:
-        """A job's result.  If cancelled, this returns when nothing of the job runs any more, so its files can be
-        removed."""
+        """Return a job's result.  If cancelled, this returns when no task of the job runs any more, so its files can
+        be removed."""
         ended = asyncio.Event()
         with self._pool() as pool:
             try:
@@ -221,7 +225,7 @@ class Bulk:
 
     @contextmanager
     def _pool(self) -> Iterator[str]:
-        """A scheduler pool for one job alone: Spark runs the jobs of one pool one after the other."""
+        """Provide a scheduler pool for one job alone, since Spark runs the jobs of one pool one after the other."""
         name = self._pools.pop() if self._pools else ""
         try:
             yield name or "bulk"
@@ -231,9 +235,11 @@ class Bulk:
     # ------------------------------------------------------------ load
     async def load(self, request: dict[str, Any], run: Run | None = None, put: Put | None = None
                    ) -> AsyncIterator[dict[str, Any]]:
-        """Load files; yield steps of progress, the last with `rows` and `rejected`.  request: checked by
-        `LoadPermit`.  run: runs the SQL statement that creates the table.  put: writes rows
-        that may conflict with stored ones."""
+        """Load files and yield steps of progress.  The last step has `rows` and `rejected`.
+
+        request: as `LoadPermit.check` returns it.  run: runs the SQL statement that creates the table.
+        put: writes rows that may conflict with stored rows (`merged`).
+        """
         from noria.spark.loading.load import LoadSpec
         from noria.spark.loading.reading import of_request
 
@@ -291,7 +297,8 @@ class Bulk:
         yield {"step": "done", "rows": report.rows}
 
     async def _ingested(self, body: Ingest) -> None:
-        """Ingest files.  If cancelled, this returns when that is done or will not happen, so the files can go."""
+        """Let the workers ingest files.  If cancelled, this returns when the files are ingested or never will be, so
+        they can be removed."""
         taking = self._link.submit(body)
         try:
             done: Done = await asyncio.shield(taking)
@@ -303,8 +310,8 @@ class Bulk:
             raise done.error
 
     async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """As `_steps`, for a job that may start again when the driver dies.  out: the directory that it writes, or
-        ""."""
+        """As `_steps`, but the job begins again if the driver dies, at most SPARK_TRIES times in all.  out: the
+        directory that the job writes, or ""."""
         for left in reversed(range(limits.SPARK_TRIES)):
             try:
                 async with aclosing(self._steps(job, **arguments)) as steps:
@@ -320,7 +327,7 @@ class Bulk:
                     await asyncio.to_thread(shutil.rmtree, out, True)
 
     async def _steps(self, job: str, **arguments: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the progress of a job, then its result; closing the iterator cancels the job."""
+        """Yield the progress of a job, then its result as `{"result": …}`.  Closing the iterator cancels the job."""
         if not self._supervisor.is_up:
             yield {"step": "waiting for Spark, which is starting"}
         steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -340,7 +347,7 @@ class Bulk:
 
     # ------------------------------------------------------------ rewriting
     async def matching(self, statement: Update | Delete, table: TableDef, tell: Tell) -> Matching:
-        """Find the matching rows, as `control.ddl.rewriting.Rewriter` says."""
+        """Find the rows that the statement matches (`control.ddl.rewriting.Rewriter`)."""
         async with self._place("rewrite") as place:
             checkpoint = await self._snapshot(place)
             found: Matching = await self._running("noria.spark.jobs.rewrite:matching", tell, checkpoint=checkpoint,
@@ -348,6 +355,7 @@ class Bulk:
             return found
 
     async def rewritten(self, statement: Update | Delete, table: TableDef, other: TableDef, tell: Tell) -> None:
+        """Write the table's rows as the statement leaves them into the table `other`."""
         from noria.spark.jobs.rewrite import Rewriting
 
         async with self._place("rewrite") as place:
@@ -361,7 +369,7 @@ class Bulk:
                 await self._ingested(Ingest(other.name, made.files, made.rows, made.auto_increment, made.shards))
 
     async def _running(self, job: str, tell: Tell, **arguments: Any) -> Any:
-        """A job's result; its progress is reported to `tell`."""
+        """Return a job's result.  Its progress is reported to `tell`.  Raises SqlError if it fails."""
         try:
             return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
                                    **arguments)
@@ -372,8 +380,8 @@ class Bulk:
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """A checkpoint for a process on this host to copy: its path, then a line now and then while it exists.  It
-        exists until the client disconnects."""
+        """Make a checkpoint for a process on this host to copy.  It exists until the client disconnects.  Yield its
+        path, then a line each BACKUP_LINE_S, which shows the client that it still exists."""
         async with self._place("backup") as place:
             yield {"checkpoint": await self._snapshot(place)}
             while True:
@@ -382,9 +390,9 @@ class Bulk:
 
     # ------------------------------------------------------------ verify
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Yield steps of progress, then one line for each view: `view`, `agrees` (None: nothing to compare) and the
-        differences.  A line follows for each table with rows on wrong workers: tables of the wanted views, or all
-        tables if no view is named."""
+        """Recompute views on Spark and compare them.  Without `views` in the request, verify all.  Yield steps of
+        progress, then one line for each view: `view`, `agrees` (None: nothing to compare) and the differences.  A line
+        follows for each table with misplaced rows: among the tables of these views, or among all."""
         wanted = [str(v) for v in request.get("views", ())]
         for name in wanted:
             if self._program.view(name) is None:
@@ -427,18 +435,18 @@ class Bulk:
                    "compared": f"nothing: {why}"}
 
     def _below(self, views: Iterable[ViewDef]) -> list[TableDef]:
-        """The tables that the views derive from."""
+        """Return the tables that the views derive from."""
         names = {name for v in views for name in tables_of(v.plan)}
         return [t for t in self._program.tables() if t.name in names]
 
     def _without_reader(self, wanted: Sequence[str]) -> list[tuple[str, str]]:
-        """The wanted views (all, if none is named) that have no state of their own, and why."""
+        """Return the wanted views that have no state of their own, and why.  If `wanted` is empty: of all views."""
         found = [(v.name, self._program.why_readerless(v.name)) for v in self._program.views()]
         names = {n.lower() for n in wanted}
         return [(name, why) for name, why in found if why and (not names or name.lower() in names)]
 
     async def _derive(self, checkpoint: Path, views: list[ViewDef]) -> dict[str, int]:
-        """Let the worker derive some keys of these views; return how many of each."""
+        """Let the workers derive some keys of these views.  Return the number of derived keys by view."""
         try:
             keys: dict[str, list[Any]] = await self._run(
                 "noria.spark.jobs.verify:sample", checkpoint=str(checkpoint), tables=self._below(views), views=views,
@@ -459,7 +467,7 @@ def _nothing() -> None:
 
 
 async def _told(task: asyncio.Future[Any]) -> Any:
-    """A job's result; errors that the user can fix are raised as SqlError."""
+    """Return a job's result.  Raises SqlError for bad files, a refused load, a failed job or a lost driver."""
     from noria.spark.loading.files import BadFile
     from noria.spark.loading.tasks import LoadRefused
 
@@ -475,18 +483,18 @@ State = tuple[pa.Table, pa.Table | None]  # of a view on one worker: rows and pr
 
 
 def _states(state: State | list[State]) -> list[State]:
-    """The states by worker, also of a single worker."""
+    """Return a list with one state for each worker.  A single worker reports its state without a list."""
     return state if isinstance(state, list) else [state]
 
 
 def _is_little(states: list[State]) -> bool:
-    """True if few keys of a partial view are present on all workers together."""
+    """True if a partial view has fewer than VERIFY_KEYS present keys on all workers together."""
     present = [keys.num_rows for _, keys in states if keys is not None]
     return bool(present) and sum(present) < limits.VERIFY_KEYS
 
 
 def _written(place: Path, number: int, view: ViewDef, states: list[State]) -> Maintained:
-    """Write a view's state to the files that `verify` reads."""
+    """Write a view's state to Parquet files for the job `verify`."""
     from noria.spark.jobs.verify import Maintained
 
     files: dict[str, list[str]] = {"rows": [], "present": []}

@@ -3,18 +3,18 @@
 Anybody may name files below the directories of `--load-dir`.  A client that can read a token in the data directory may
 name any file that the server's user may use.
 
-The token is never sent: a client sends a digest of its request under it.  So a program that is asked in the server's
-place learns nothing that it could send to the server.
+The token is never sent.  A client sends an HMAC of its request under the token, so a program that poses as the server
+learns nothing that it could use.
 
-A directory stands for the files in it, a pattern for the matching files, by name; both are resolved here.  A URL is for
-Spark's connectors, which read with the server's rights; only a client with the token may name one.
+This module replaces a directory by its files, and a pattern by the matching files, in the order of their names.  A URL
+is for Spark's connectors, which read with the server's rights; only a client with the token may name one.
 
 Keeps true:
 
 * A path is resolved (links, ..) before it is checked, and the resolved path is used.
 * A reject file replaces a reject file or nothing.
-* A request does not learn whether a file exists that it may not read.  Matches elsewhere, through a link, are ignored.
-* A pattern visits each directory once for each path to it, and never goes up.  The checks run in a thread, since they
+* A client does not learn whether a file exists that it may not read.  A match that links to another place is ignored.
+* A pattern visits each directory once for each path to it, and never a parent.  The checks run in a thread, since they
   may visit many files.
 """
 
@@ -78,18 +78,20 @@ def make_token(data_dir: Path) -> bytes:
 
 
 def proof(token: bytes, body: bytes) -> str:
+    """Return the value of the header PROOF_HEADER for a request with this body."""
     return hmac.new(token, body, hashlib.sha256).hexdigest()
 
 
 class LoadPermit:
-    """Checks the paths of requests, by the rules of this module."""
+    """Checks the requests to load and to export, by the rules of this module.  directories: those of `--load-dir`."""
 
     def __init__(self, directories: Sequence[Path], token: bytes):
         self._directories = [os.path.realpath(d) for d in directories]
         self._token = token
 
     def check(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
-        """The request with resolved paths.  raw: its body, to which the proof belongs."""
+        """Return the request to load with resolved paths.  raw: its body, which the proof signs.  Raises SqlError if a
+        field is malformed, a path is not allowed or matches no file, or the proof is wrong."""
         trusted = given_proof is not None and self._is_proven(raw, given_proof)
         found = _well_formed(request)
         found["files"] = [path for f in found["files"] for path in self._expanded(f, trusted)]
@@ -100,7 +102,7 @@ class LoadPermit:
         return found
 
     def check_export(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
-        """The request with a resolved directory."""
+        """Return the request to export with a resolved directory.  Raises SqlError as `check` does."""
         trusted = given_proof is not None and self._is_proven(raw, given_proof)
         for key, meaning in EXPORT_KEYS.items():
             kind = bool if key == "overwrite" else str
@@ -118,7 +120,7 @@ class LoadPermit:
         return True
 
     def _expanded(self, name: str, trusted: bool) -> list[str]:
-        """The files that a name stands for; a URL is returned as it is."""
+        """Return the paths of a file, of a directory's files, or of a pattern's matches.  A URL remains unchanged."""
         name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
         if is_url(name):
             if not trusted:
@@ -164,7 +166,7 @@ class LoadPermit:
 
 
 def fixed_part(name: str) -> str:
-    """The directory in which a pattern begins; a name that is no pattern is returned as it is.
+    """Return the directory in which a pattern begins.  A name that is no pattern is returned unchanged.
 
     >>> fixed_part("/data/2026-*/votes.csv"), fixed_part("/data/votes.csv"), fixed_part("*.csv")
     ('/data', '/data/votes.csv', '.')
@@ -193,7 +195,7 @@ def _bounded(files: Iterable[str], shown: str) -> list[str]:
 
 
 def _listed(directory: str) -> list[str]:
-    """The entries of a directory by name, except those that begin with _ or ., as Spark reads it."""
+    """Return the sorted paths of a directory's entries.  As Spark does, skip names that begin with _ or a dot."""
     try:
         return [os.path.join(directory, n) for n in sorted(os.listdir(directory)) if not n.startswith(("_", "."))]
     except OSError as e:
@@ -239,7 +241,7 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ reject files
 def check_reject_file(path: str) -> None:
-    """Raise SqlError if the path exists, unless a load made it as a reject file."""
+    """Raise SqlError if the path exists and is not the reject file of an earlier load."""
     try:
         about = os.lstat(path)
     except FileNotFoundError:
@@ -261,7 +263,7 @@ def _is_reject_file(path: str) -> bool:
 
 
 def keep_rejects(made: str, target: str) -> None:
-    """Move the reject file of a load to its target, whole or not at all."""
+    """Copy the reject file of a load to its target, atomically.  Raises SqlError if the target is another file."""
     check_reject_file(target)
     beside = f"{target}.{secrets.token_hex(4)}.new"
     try:
@@ -280,7 +282,7 @@ def keep_rejects(made: str, target: str) -> None:
 
 
 def drop_rejects(target: str) -> None:
-    """Remove the reject file of an earlier load, since this one had no rejects."""
+    """Remove the reject file of an earlier load.  Called after a load without rejects."""
     if _is_reject_file(target):
         with contextlib.suppress(OSError):
             os.unlink(target)

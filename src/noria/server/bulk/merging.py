@@ -1,6 +1,6 @@
 """Writes a load's rows as statements: a row that conflicts with a stored row is ignored or replaces it, as requested.
 
-Each statement is small enough for other clients to wait for it, so others may see a part of the load.  A load that was
+Each statement is small, so other clients do not wait long for it.  They may see a part of the load.  A load that was
 interrupted is repeated from its start, with the same final result.
 """
 
@@ -18,12 +18,13 @@ from noria.core.types import TableDef
 if TYPE_CHECKING:  # as in jobs.py
     from noria.spark.loading.merging import RowsReport
 
-Put = Callable[[Insert, str], Awaitable[int]]  # (rows, name under which it is remembered) -> rows affected
+Put = Callable[[Insert, str], Awaitable[int]]  # (rows, name as in `packets.Write.once`) -> rows affected
 
 
 async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], put: Put
                  ) -> AsyncIterator[dict[str, Any]]:
-    """Yield steps, the last with how many rows were ignored, or how many stored rows were replaced."""
+    """Write the rows and yield steps of progress.  The last step has the numbers of written, ignored and replaced rows.
+    Raises SqlError if a statement fails; its text says how many rows before it are written."""
     on, once = str(request["on_duplicate"]), str(request.get("once", ""))
     columns = tuple(i for i, _ in table.shape)
     done = affected = 0

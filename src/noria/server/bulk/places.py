@@ -1,6 +1,6 @@
 """Removes the directories of jobs that have ended.
 
-Keeps true: a removed directory is gone, even if a cancelled task still writes into it.
+Keeps true: a removed directory stays removed, even if a cancelled task still writes by its old name.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ log = logging.getLogger("noria")
 
 
 def failed(error: JobError | DriverGone) -> SqlError:
-    """The client's error for a job that failed on Spark, or under which Spark's driver ended."""
+    """Return the client's error for a job that failed on Spark (1105), or whose driver ended (1041)."""
     return SqlError(1041 if isinstance(error, DriverGone) else 1105, "HY000", str(error))
 
 
@@ -53,7 +53,7 @@ def _count(counted: dict[str, int], step: Step) -> None:
 
 
 def compared(view: Any, derived: int) -> str:
-    """Say in words what was compared."""
+    """Describe in words how much of a view was compared.  derived: the number of keys derived for the comparison."""
     if view.keys is None:
         return f"{view.rows:,} rows of all keys"
     some = f", {derived:,} of them derived for this" if derived else ""

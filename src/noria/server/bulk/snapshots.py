@@ -1,8 +1,9 @@
 """Snapshots of the base tables that queries share.
 
 Keeps true: a query's snapshot holds every write that was acknowledged before the query arrived.  At most one snapshot
-is made at a time, and all queries that arrive meanwhile share the next one.  A snapshot that still holds everything is
-used again.  A snapshot's directory exists while it is used and at most SNAPSHOT_KEEP_S longer, but not after `close`.
+is made at a time, and all queries that arrive meanwhile share the next one.  A snapshot is used again while nothing was
+written since.  Its directory exists while a query uses it and at most SNAPSHOT_KEEP_S longer.  `close` removes a
+snapshot that nobody uses.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from noria.server.bulk.places import removed
 
 
 async def ahead(link: Link) -> None:
-    """Flush most of the workers' memory of the tables in the background, so that the next snapshot delays nobody."""
+    """Let the workers write most of their unflushed rows to disk in the background, so that the next snapshot is quick.
+    Ends after SNAPSHOT_AHEAD_S, even if rows are left."""
     loop, least = asyncio.get_running_loop(), 0
     until = loop.time() + SNAPSHOT_AHEAD_S
     while loop.time() < until:
@@ -42,9 +44,9 @@ async def ahead(link: Link) -> None:
 
 
 async def taken(link: Link, packet: Snapshot) -> Any:
-    """Make a snapshot for one job; return what the workers report of it.
+    """Make a snapshot for one job and return the value of the workers' reply.
 
-    If cancelled, this returns when no worker is making it any more, so its files can be removed.
+    If cancelled, this returns when no worker is making the snapshot any more, so its files can be removed.
     """
     await ahead(link)
     asked = asyncio.ensure_future(link.ask(packet))
@@ -59,9 +61,9 @@ async def taken(link: Link, packet: Snapshot) -> Any:
 
 
 class _Shared:
-    """One snapshot.  users: how many queries use it; changes: the number of changes when it was requested.
+    """One snapshot.  users: the number of queries that use it.  asked: True once the workers have the request.
 
-    changes is None if some changes were unanswered then, so that the snapshot may or may not hold them.
+    changes: the link's number of changes at the request; None if a change was unanswered, so the snapshot may lack it.
     """
 
     def __init__(self, path: Path):
@@ -77,6 +79,8 @@ class _Shared:
 
 
 class Snapshots:
+    """Makes shared snapshots below a directory.  taken: the number of snapshots requested so far."""
+
     def __init__(self, link: Link, directory: Path):
         self._link, self._directory = link, directory
         self._numbers = itertools.count(1)
@@ -84,7 +88,7 @@ class Snapshots:
         self.taken = 0
 
     async def close(self) -> None:
-        """Remove the snapshot that is kept for later queries; one in use is removed after its last user."""
+        """Remove the snapshot that is kept for later queries.  A snapshot in use is removed after its last user."""
         kept, self._newest = self._newest, None
         if kept is None or kept.users or not kept.taken.done():
             return
@@ -94,7 +98,8 @@ class Snapshots:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[str]:
-        """The path of a checkpoint that holds everything acknowledged by now."""
+        """Provide the path of a checkpoint that holds every write acknowledged by now.  It exists within the block.
+        Raises SqlError if no worker makes a snapshot within SNAPSHOT_WAIT_S."""
         snapshot = self._fitting()
         snapshot.users += 1
         try:
@@ -129,7 +134,7 @@ class Snapshots:
             raise reply.error
 
     async def _checkpoint(self, fresh: _Shared) -> Done:
-        """Request a checkpoint, again from the next worker if one dies; remove what the dead one began."""
+        """Request a checkpoint.  If the worker dies, remove its unfinished files and request one from its successor."""
         while True:
             await self._link.up()
             try:
@@ -146,7 +151,7 @@ class Snapshots:
         return self._directory / f"shared-{next(self._numbers)}"
 
     def _left(self, snapshot: _Shared) -> None:
-        """Remove the snapshot if nobody uses it; the newest is kept for a while."""
+        """Remove the snapshot if nobody uses it.  The newest one is kept for SNAPSHOT_KEEP_S."""
         if snapshot.users:
             return
         if not snapshot.taken.done():

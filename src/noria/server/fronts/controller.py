@@ -2,9 +2,9 @@
 
     started ──Join──► begins ──Ready──► serves ──line lost, ended──► another one is started in its place
 
-Keeps true: a change of the program is acknowledged when every front end has processed it (`told`); a front end that
-does not in time is ended.  Nothing of a lost front end stays: its sessions are closed as if their clients had
-disconnected, with their locks and running statements.  No other front end is affected.
+Keeps true: a change of the program is acknowledged when every front end on this host has processed it (`told`).  A
+front end that does not process it in time is ended.  If a front end is lost, its sessions are closed as if their
+clients had disconnected, with their locks and running statements.  No other front end is affected.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from noria.server.sessions.sessions import Sessions
 from noria.spark.hosting.session import import_path
 
 log = logging.getLogger("noria")
-START_S = 120  # a front end may take so long to serve, on a machine that does much else
-SOON_S = 5.0  # one that ended sooner after its start is not started again at once, but after AGAIN_S
+START_S = 120  # a front end may take so long to serve, on a busy machine
+SOON_S = 5.0  # if a front end ends sooner after its start, the next one starts after AGAIN_S
 AGAIN_S = 1.0
 BEAT_S = 1.0  # between two signs of life of the controller, for front ends on other hosts
-FAR_NUMBERS = 2**31  # of connections at front ends on other hosts: from here on
+FAR_NUMBERS = 2**31  # connections at front ends on other hosts are numbered from here
 
 
 class CannotServe(Exception):
@@ -47,7 +47,7 @@ class CannotServe(Exception):
 
 
 class Fronts:
-    """All front ends.  number: how many run on this host, in place of a `MysqlServer`; 0: only those on other hosts.
+    """All front ends.  number: the front ends on this host, which replace the `MysqlServer`; 0: only far ones serve.
 
     begin: the message that starts them, without numbers and the version.
     """
@@ -63,9 +63,9 @@ class Fronts:
         self._keepers: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._stopping = False
-        self._here: Callable[[ViewDef], None] = lambda view: None  # forgets in this process
+        self._here: Callable[[ViewDef], None] = lambda view: None  # forgets a view in this process
         self._ready: asyncio.Future[tuple[str, int]] | None = None
-        self._first: set[int] = set()  # that have served
+        self._first: set[int] = set()  # the front ends that have served once
         self._starts, self._reads = [0] * number, [0] * number
         self._far = _Far()
         self._watching: asyncio.Task[None] | None = None
@@ -92,13 +92,13 @@ class Fronts:
             raise CannotServe(f"the front ends do not serve after {START_S} s: see the log") from None
 
     async def _keep(self, number: int, path: str) -> None:
-        """Run one front end after the other in this place."""
+        """Run a front end with this number.  When it ends, run the next one."""
         while True:
             self._starts[number] += 1
             began = self.clock()
             try:
                 process, status = await self._process(number, path)
-            except OSError as e:  # there is no memory, process or file for it now
+            except OSError as e:  # no memory, process or file is available now
                 log.error("front end %d cannot be started, which is tried again: %s", number, e)
             else:
                 if self._is_stopping():
@@ -128,6 +128,7 @@ class Fronts:
         return self._stopping
 
     def served(self, line: Line, ready: messages.Ready) -> None:
+        """Note that a front end serves, or end one that cannot."""
         assert self._ready is not None and line.number is not None
         if line.is_far:
             log.info("front end %d on another host serves MySQL at %s:%d", line.number, ready.host, ready.port)
@@ -144,7 +145,7 @@ class Fronts:
             self._ready.set_result((ready.host, ready.port))
 
     def close(self) -> None:
-        """Accept no more clients; running statements are answered first."""
+        """Let all front ends stop.  They accept no more clients and answer running statements first."""
         self._stopping = True
         self._say(messages.Stop())
         if not self._lines:
@@ -229,7 +230,7 @@ class Fronts:
         elif self._lines.get(line.number) is line:
             del self._lines[line.number]
 
-    # ------------------------------------------------------------ what all are told
+    # ------------------------------------------------------------ messages to all
     def _all(self) -> list[Line]:
         return [*self._lines.values(), *self._far.lines.values()]
 
@@ -250,11 +251,11 @@ class Fronts:
             line.forget(view.name)
 
     async def _watch(self) -> None:
-        """Send signs of life to front ends on other hosts, and end those that are silent."""
+        """Send signs of life to far front ends, and end those that are silent for FRONT_SILENT_S."""
         while True:
             began = self.clock()
             await asyncio.sleep(BEAT_S)
-            stalled = self.clock() - began > FRONT_SILENT_S / 2  # this loop: what they said waits unread
+            stalled = self.clock() - began > FRONT_SILENT_S / 2  # this loop was blocked: their messages are unread
             for line in list(self._far.lines.values()):
                 line.send(messages.Beat())
                 if not stalled and line.is_silent_for > FRONT_SILENT_S:
@@ -263,16 +264,16 @@ class Fronts:
                     line.end()
 
     async def told(self) -> None:
-        """Wait until every front end on this host answers by this version of the program.
+        """Wait until every front end on this host has the current version of the program.
 
-        One on another host only answers what it asks here, by the version that it knows.
+        Far front ends need no wait: the controller checks the version of each of their lookups.
         """
         version = self.executor.program.version
         behind = [line for line in self._lines.values() if line.version < version]
         if behind:
             await asyncio.gather(*(line.reached(version) for line in behind))
 
-    # ------------------------------------------------------------ what is asked of all
+    # ------------------------------------------------------------ questions about all
     @property
     def connections(self) -> Sequence[int]:
         return [n for line in self._all() for n in line.held]
@@ -285,7 +286,7 @@ class Fronts:
         return False
 
     def kept(self) -> tuple[int, int]:
-        """The bytes of kept replies, and their limit."""
+        """Return the bytes of kept replies on this host, and their limit."""
         return sum(line.reply_bytes for line in self._lines.values()), self._begin.reply_bytes * self.number
 
     def answered(self, line: Line, reads: int) -> None:
@@ -296,14 +297,14 @@ class Fronts:
             self._reads[line.number] += reads
 
     def stats(self) -> list[dict[str, int]]:
-        """The numbers of each front end (`http/metrics.py`)."""
+        """Return the numbers of each front end (`http/metrics.py`)."""
         lines = [self._lines.get(i) for i in range(self.number)]
         return [{"reads_total": self._reads[i], "connections": 0 if line is None else line.connections,
                  "private_bytes": _private_bytes(line), "starts_total": self._starts[i]}
                 for i, line in enumerate(lines)] + self._far.stats()
 
     def pids(self) -> list[int]:
-        """The process id in each place; 0 while one is being started."""
+        """Return the process id of each front end on this host; 0 while it is being started."""
         lines = [self._lines.get(i) for i in range(self.number)]
         return [0 if line is None or line.process is None else line.process.pid for line in lines]
 
@@ -311,7 +312,7 @@ class Fronts:
 class _Far:
     """Front ends on other hosts, by place: their lines and the counts of each place.
 
-    opened: how many connections each place had; empty: set while there is none.
+    opened: the number of connections that each place had.  empty: set while no far front end is connected.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,14 @@
 """A front end on another host than the server: `noria front-end`.
 
-It serves MySQL clients like one beside the controller.  Its line to the controller passes through the server's tunnel
-(`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  The server looks up for it what
-is in the workers' shared memory (`looks.py`).
+It serves MySQL clients like a front end beside the controller.  Its line to the controller passes through the server's
+tunnel (`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  The server looks keys up
+for it in the workers' shared memory (`looks.py`).
 
     seeks the server ──Begin──► serves ──line lost, Stop──► away: seeks the server again; SIGTERM ends it from anywhere
 
-Keeps true: nothing from the other end is parsed before it has proved itself.  A session ends with the line that it was
-opened over, and its client gets an error for its next statement.  The server found every answer, under the version of
-the program that it had then.
+Keeps true: no message from the other end is parsed before that end has proved itself.  A session ends with its line,
+and its client gets an error for its next statement.  Every answer is from the server, under the server's current
+version of the program.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _AWAY = (OSError, TimeoutError, asyncio.IncompleteReadError, Refused, NoProof, w
 
 
 class CannotServe(Exception):
-    """The front end cannot serve, and another try would not help."""
+    """The front end cannot serve, and another attempt would not help."""
 
 
 @dataclass(frozen=True)
 class FarSettings:
-    """controller: where the server's tunnel listens."""
+    """The settings of `noria front-end`.  controller: the address of the server's tunnel."""
 
     controller: tuple[str, int]
     between: Between
@@ -82,7 +82,7 @@ class FarSettings:
 
 # ---------------------------------------------------------------- sessions
 class FarSession(RemoteSession):
-    """Implements `outcomes.Session`.  lost: ends it, with this error for whatever its client asks."""
+    """Implements `outcomes.Session`.  After `lost`, each request of its client fails with the error."""
 
     def __init__(self, front: FarFront, client: Client, closed: Callable[[int], None]):
         super().__init__(front, client, closed)
@@ -91,7 +91,7 @@ class FarSession(RemoteSession):
 
     def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
               ) -> ResultSet | Later[Any]:
-        """From the controller's shared memory, else from its session."""
+        """Return the answer from the controller's shared memory, or ask its session."""
         if not self.keepable or self._error is not None:
             return there(None)
         try:
@@ -110,12 +110,12 @@ class FarSession(RemoteSession):
 
     def _looked(self, known: Known, want: Wanted, there: Callable[[Lacks], Later[Any]], answer: asyncio.Future[Any],
                 found: asyncio.Future[Rows]) -> None:
-        if self._over or answer.done():  # the client has gone
+        if self._over or answer.done():  # the client has disconnected
             answer.cancel()
             return
         rows = found.result()
         if rows is not None:
-            with contextlib.suppress(SqlError):  # the session says it in its way
+            with contextlib.suppress(SqlError):  # the session reports the error
                 answer.set_result(want.answer(rows))
                 self._answered(known)
                 return
@@ -174,7 +174,7 @@ class FarSessions(RemoteSessions):
         return FarSession(self._far, client, self._closed)
 
     def lost(self, error: SqlError, all_of_them: bool = True) -> None:
-        """End the sessions of a lost line; if it will soon be lost, keep those that wait for an answer."""
+        """End the sessions of a lost line with this error.  all_of_them: False keeps those that wait for an answer."""
         for number, session in list(self._open.items()):
             if all_of_them or not session.waits:
                 del self._open[number]
@@ -194,7 +194,7 @@ class FarFront:
 
     def __init__(self, settings: FarSettings, on_ready: Callable[[tuple[str, int]], None]):
         self._settings, self._on_ready = settings, on_ready
-        self.replies = ReplyCache(0)  # what it would keep could change without its noticing
+        self.replies = ReplyCache(0)  # it keeps none: without shared memory it would not notice a change
         self.selects = 0
         self.sessions = FarSessions(self)
         self.looks = Looks(self.send, lambda: self.replica.version)
@@ -265,7 +265,7 @@ class FarFront:
             self._writer.write(wire.encode(Envelope(0, 0, 0, message), MESSAGES))
 
     def _away(self, why: str) -> None:
-        """End every session, because the server is not reached."""
+        """End every session, because the server is unreachable."""
         host, port = self._settings.controller
         if why != self._why:
             log.warning("the server at %s:%d is not reached: %s; it is tried again all the time", host, port, why)
@@ -280,7 +280,7 @@ class FarFront:
                                        f"since {since} UTC ({why}); it is sought all the time: connect again soon")
 
     def check(self) -> None:
-        """Raise the error of an unreachable server, if it is."""
+        """Raise an SqlError while the server is unreachable."""
         if self._error is not None:
             raise self._error
 
@@ -290,7 +290,7 @@ class FarFront:
         raise ConnectionError(told.why)
 
     def _stopped(self, told: messages.Stop) -> None:
-        """Refuse new statements; running ones are still answered."""
+        """Reject new statements, because the server stops.  Running ones are still answered."""
         self._stopping, self._error = True, self._away_error("it was stopped")
         self.sessions.lost(self._error, all_of_them=False)
 
@@ -343,11 +343,11 @@ class FarFront:
             self._certificates.reload()
 
     def hang_up_soon(self, connection: int) -> None:
-        """Disconnect a client after what is being written to it."""
+        """Disconnect a client after the current reply is written to it."""
         assert self._server is not None
         asyncio.get_running_loop().call_soon(self._server.hang_up, connection)
 
-    # ------------------------------------------------------------ what the program is
+    # ------------------------------------------------------------ the program
     def _version(self, told: messages.Version) -> None:
         self.replica.changed(told.version)
         self.send(messages.Acknowledge(told.version))
@@ -356,9 +356,9 @@ class FarFront:
         self.replica.forget(told.view)
 
     def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
-        return None  # there is no shared memory
+        return None  # this host has no shared memory of the workers
 
-    # ------------------------------------------------------------ what is counted
+    # ------------------------------------------------------------ counts
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(REPORT_S)

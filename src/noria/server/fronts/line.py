@@ -1,7 +1,7 @@
 """The controller's end of the line to one front end: the sessions of its connections, and its messages.
 
-Keeps true: a front end's requests are bounded by what it reads.  While it reads nothing, nothing is read from it, and
-if that lasts too long it is ended.
+Keeps true: the controller reads from a front end only while the front end reads its replies.  A front end that reads
+nothing for FRONT_UNREAD_S is ended.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import Sessions
 
 log = logging.getLogger("noria")
-TOLD_S = 2.0  # one that has not taken a change of the program in by then, and does not compute, is ended
-LOOK_S = 0.25  # between two looks whether it has
+TOLD_S = 2.0  # a front end that has not processed a change by then, and does not compute, is ended
+LOOK_S = 0.25  # between two checks of that
 
 
 class Held:
@@ -46,7 +46,7 @@ class Held:
     def __init__(self, session: Session):
         self.session = session
         self.statements: dict[int, Compiled] = {}
-        self.pieces: Iterator[bytes] = iter(())  # what is left of a large answer
+        self.pieces: Iterator[bytes] = iter(())  # the unsent pieces of a large answer
 
 
 class FrontEnds(Protocol):
@@ -79,8 +79,9 @@ class FrontEnds(Protocol):
 class Line(asyncio.Protocol):
     """The line to one front end.
 
-    version: the program's version that it has processed; process: its process, if on this host; readers: of a far one,
-    the views in which it may look keys up; heard_at: when it last sent something.
+    version: the program's version that it has processed.  process: its process, if it is on this host.
+
+    readers: the views that a far one may read, by name.  heard_at: the time of its last message.
     """
 
     def __init__(self, fronts: FrontEnds):
@@ -91,7 +92,7 @@ class Line(asyncio.Protocol):
         self.readers: dict[str, ViewDef] = {}
         self.heard_at = fronts.clock()
         self.private_bytes = 0
-        self._stuck: asyncio.TimerHandle | None = None  # runs while it does not read
+        self._stuck: asyncio.TimerHandle | None = None  # runs while the front end does not read
         self.process: Process | None = None
         self.version, self.reply_bytes, self.connections = -1, 0, 0
         self.held: dict[int, Held] = {}
@@ -155,7 +156,7 @@ class Line(asyncio.Protocol):
 
     @property
     def is_silent_for(self) -> float:
-        """Seconds since it last sent something; 0 while nothing is read from it."""
+        """Seconds since its last message; 0 while the controller does not read from it."""
         return 0.0 if self._stuck is not None else self._fronts.clock() - self.heard_at
 
     def _watch_reader(self) -> None:
@@ -163,7 +164,7 @@ class Line(asyncio.Protocol):
                                                             self._transport.get_write_buffer_size())
 
     def _reads(self, unread: int) -> None:
-        """Has it read anything since the last look?"""
+        """End a front end that has read nothing since the last call."""
         if self._transport.get_write_buffer_size() < unread:
             self._watch_reader()
             return
@@ -219,7 +220,8 @@ class Line(asyncio.Protocol):
         self._waiting = [(v, f) for v, f in self._waiting if not f.done()]
 
     async def reached(self, version: int) -> None:
-        """Wait until it has this version or is gone; one that neither processes it nor computes is ended."""
+        """Wait until the front end has this version or is gone.  If it neither gets the version within TOLD_S nor
+        computes, end it."""
         if self.version >= version:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -228,7 +230,7 @@ class Line(asyncio.Protocol):
         while not reached.done():
             before = self._fronts.clock()
             await asyncio.wait((reached,), timeout=LOOK_S)
-            waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop stood still, answers are unread
+            waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop was blocked, answers are unread
             if not reached.done() and waited >= TOLD_S and not computing.goes_on():
                 log.error("front end %s does not take in a change of the program and is ended", self.number)
                 self.end()
@@ -291,7 +293,7 @@ class Line(asyncio.Protocol):
 
     def _failed(self, request: messages.Request, held: Held, error: BaseException) -> None:
         if self.held.get(request.connection) is not held:
-            return  # the client has gone
+            return  # the client has disconnected
         if not isinstance(error, SqlError):
             number = f"F{request.connection}.{next(self._bugs)}"
             log.error("internal error %s: a request could not be answered", number, exc_info=error)
@@ -326,7 +328,7 @@ class Line(asyncio.Protocol):
         return held.session.execute(compiled, asked.values, Form(*asked.form))
 
     def _taught(self, request: messages.Request, held: Held) -> Any:
-        """The statement as the front end needs it to answer it itself the next time, or None."""
+        """Return the statement in the form with which the front end can answer it the next time, or None."""
         statements = self._executor.statements
         if isinstance(request, messages.Query):
             known = statements.known(request.text) if request.learn else None
@@ -334,13 +336,13 @@ class Line(asyncio.Protocol):
         if isinstance(request, messages.Prepare) or (isinstance(request, messages.Execute) and request.learn):
             compiled = held.statements[request.statement]
             if compiled.version != self._executor.program.version:
-                with contextlib.suppress(SqlError):  # the next execution will tell
+                with contextlib.suppress(SqlError):  # the next execution reports it
                     compiled = held.statements[request.statement] = statements.prepare(compiled.text)
             return self._executor.taught(compiled)
         return None
 
     def _encoded(self, answer: Any, held: Held, form: messages.Form) -> Any:
-        """The outcomes with results encoded for the client, at once or in pieces."""
+        """Return the outcomes with encoded rows, or `Large` if they are sent in pieces."""
         outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
         if any(map(is_large, outcomes)):
             held.pieces = pieces_of(outcomes, *form, held.session.status, sending=held.session.sending())
@@ -359,7 +361,7 @@ class Line(asyncio.Protocol):
             return
         try:
             self.send(messages.Piece(connection, next(held.pieces, None)))
-        except Exception:  # in the midst of rows there is no way to say so
+        except Exception:  # the protocol has no error packet between rows for this
             log.exception("connection %d: a large reply could not be made and is cut off", connection)
             self.send(messages.HangUp(connection))
 

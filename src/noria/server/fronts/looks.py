@@ -1,9 +1,10 @@
 """Lookups of far front ends, which have no shared memory.
 
-A far front end sends the keys that its sessions ask for meanwhile to the controller in one message.  The controller
-looks them up as a front end on its host would (`runtime/link/read_batching.py`).
+A far front end collects the keys of its sessions and sends them to the controller in one message
+(`runtime/link/read_batching.py`).  The controller looks them up as a front end on its host would.
 
-Keeps true: an answer is the whole of a present key, at one moment; the session answers everything else.
+Keeps true: an answer has all rows of a present key, as of one moment.  A missing key gets no answer here, and the
+session must answer.
 """
 
 from __future__ import annotations
@@ -22,27 +23,30 @@ from noria.server.answering.reads import Key, Reads
 from noria.server.fronts import messages
 from noria.server.rows import python_rows
 
-FEW = 8  # keys of one view: fewer are found sooner one by one
+FEW = 8  # keys of one view: fewer are looked up faster one by one
 Rows = list[Any] | None
 
 
 # ---------------------------------------------------------------- the front end
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
+    """A lookup that waits for its rows."""
+
     view: ViewDef
     key: Key
     rows: asyncio.Future[Rows] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Looks(Batcher[Asked, list[list[Asked]]]):
-    """version: of the program, as the front end knows it."""
+    """The lookups of a far front end.  send: sends a message to the controller.  version: returns the program's version
+    that the front end has."""
 
     def __init__(self, send: Callable[[messages.Look], None], version: Callable[[], int]):
         super().__init__()
         self._send, self._version, self._number = send, version, 0
 
     def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
-        """All rows of the key, with all columns; None if the session must be asked."""
+        """Return a future of all rows of the key, with all columns; None if the session must answer."""
         asked = Asked(view, key)
         self.add(asked)
         return asked.rows
@@ -66,7 +70,7 @@ class Looks(Batcher[Asked, list[list[Asked]]]):
                     asked.rows.set_result(rows)
 
     def over(self) -> None:
-        """Answer None to all waiting lookups, because the controller is not reached."""
+        """Answer None to all waiting lookups, because the controller is unreachable."""
         flying = [asked for groups in self._flying.values() for group in groups for asked in group]
         for asked in flying + self.clear():
             if not asked.rows.done():
@@ -84,7 +88,7 @@ def _each(found: Sequence[Rows] | messages.Some) -> Sequence[Rows]:
 # ---------------------------------------------------------------- the controller
 def looked(reads: Reads, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
            ) -> list[Sequence[Rows] | messages.Some]:
-    """Look keys up for a far front end.  readers: the views in which it may look, by name."""
+    """Look keys up for a far front end.  readers: the views that it may read, by name."""
     return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in asked]
 
 
@@ -94,7 +98,7 @@ def _looked(reads: Reads, view: ViewDef | None, definition: int, keys: Sequence[
     if len(keys) >= FEW:
         try:
             found = reads.among(view, list(keys))
-        except SqlError:  # of one of them: the session says it in its way
+        except SqlError:  # an error of one key: the session reports it
             found = None
         if found is not None and found[0].num_rows <= OFF_LOOP_ROWS:
             return messages.Some(found[0], found[1].tolist())

@@ -1,6 +1,7 @@
 """The codec of the messages between front ends and the controller (`messages.py`).
 
-A new message needs no line here: each class of `messages.py` is a root.  Listed are the possible answers in a `Reply`.
+A new message needs no line here: each class of `messages.py` is a root.  The list below has the answers that a `Reply`
+may contain.
 """
 
 from __future__ import annotations
@@ -17,6 +18,6 @@ KINDS = tuple(kind for kind in vars(messages).values()
               if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == messages.__name__)
 
 MESSAGES = Codec(*KINDS, outcomes.Ok, outcomes.Encoded, outcomes.Failed, outcomes.Prepared, after.Found, narrowed={
-    (Select, "instead"): None,  # a statement that a front end is taught has none of these
+    (Select, "instead"): None,  # the statements that front ends receive have no value here
     (Select, "batch"): None,
 })

@@ -1,7 +1,7 @@
 """The messages between front ends and the controller.  A far front end is on another host, without shared memory.
 
-Keeps true: a connection has at most one request in flight; its `Reply` names the connection.  Changes of the program
-(`Version`, `Forget`) are sent before any reply that was made after the change.
+Keeps true: a connection has at most one running request, and its `Reply` names the connection.  Changes of the program
+(`Version`, `Forget`) are sent before any later reply.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ Form = tuple[bool, bool]  # binary rows, no EOF packets: how results are encoded
 # ---------------------------------------------------------------- controller to front end
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start to serve.  views: the directory of each worker's views; version: of the program; reply_bytes: the limit of
-    kept replies.  first, step: connections are numbered first, first + step and so on."""
+    """Start to serve.  Answer: `Ready`.  The settings are those of `Settings`.
+
+    views: the directory of each worker's views.  version: of the program.  reply_bytes: the limit of kept replies.
+
+    Connections are numbered `first`, `first + step` and so on.
+    """
 
     host: str
     port: int
@@ -47,14 +51,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The program has this version: answer nothing by an older one.  Answer: `Acknowledge`."""
+    """The program has this version.  Forget all statements of older ones.  Answer: `Acknowledge`."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """This view's reader was dropped or replaced."""
+    """Forget this view's statements and replies: its reader was dropped or replaced."""
 
     view: str
 
@@ -68,7 +72,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Block addresses after so many broken connections.  flush: unblock the blocked ones."""
+    """Block addresses after so many broken connections in a row.  flush: unblock all addresses."""
 
     max_connect_errors: int
     flush: bool
@@ -78,11 +82,10 @@ class Hosts:
 class Reply:
     """The answer to a connection's request.
 
-    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None; status, keepable, unseen: those
-    of the session (`outcomes.Session`).
+    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None.  The values `status`, `keepable`
+    and `unseen` are the session's (`outcomes.Session`).
 
-    taught: the statement, if it can be answered from shared memory; seen: (view, worker) whose part of the view has all
-    unseen writes.
+    taught: the statement, if shared memory can answer it.  seen: (view, worker) whose shard has all unseen writes.
     """
 
     connection: int
@@ -97,12 +100,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """Stands for an answer of many rows, whose packets are sent in pieces on request (`More`)."""
+    """The answer has many rows.  Its packets are sent in pieces on request (`More`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a connection's large answer; None: the previous one was the last."""
+    """A piece of a connection's large answer.  packets: None after the last piece."""
 
     connection: int
     packets: bytes | None
@@ -110,7 +113,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """Rows of many keys, as a worker's `Rows` has them, and for each key whether it is missing."""
+    """The rows of many keys, in the form of a worker's `Rows`.  missing: one flag for each key."""
 
     rows: pa.Table
     missing: Sequence[bool]
@@ -118,7 +121,7 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The answer to a `Look`: for each view the rows of each key; None for a key that the session must be asked for."""
+    """The answer to a `Look`: for each view the rows of each key.  None for a key: only the session can answer."""
 
     number: int
     found: Sequence[Sequence[list[Any] | None] | Some]
@@ -126,38 +129,38 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A sign of life from the controller to a far front end."""
+    """A sign of life from the controller to a far front end, each second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A far front end may not join, and why."""
+    """Reject a far front end, with the reason.  The line is closed."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close a connection, which was killed."""
+    """Close a client's connection, because it was killed or its answer failed."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Read the certificate again."""
+    """Read the certificate's files again.  A far front end has its own certificate and ignores this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Accept no more clients, disconnect idle ones, and the others after their answer; then end.  A far one ends only
-    the line."""
+    """Accept no more clients.  Disconnect idle ones now, the others after their answer; then end.  A far front end ends
+    only the line."""
 
 
 # ---------------------------------------------------------------- front end to controller
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The first message: the front end's number (a far one gets one later) and a far one's release."""
+    """The first message.  number: of a front end on this host.  release: that of a far one, "" for others."""
 
     number: int
     release: str = ""
@@ -169,7 +172,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Clients are served at this address; or the reason why not."""
+    """Clients are served at this address.  failure: why they cannot be served, else ""."""
 
     host: str = ""
     port: int = 0
@@ -178,6 +181,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
+    """The program's version was processed: no later answer uses an older one."""
+
     version: int
 
 
@@ -200,7 +205,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A far front end's lookup of present keys, in views that it was taught under this version of the program.
+    """A far front end's lookup of keys in views that it knows under this version of the program.  Answer: `Looked`.
 
     asked: (view, its definition, keys).
     """
@@ -212,35 +217,36 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """An ad-hoc view is in use."""
+    """An ad-hoc view was read, so it counts as recently used."""
 
     view: str
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A client has logged in."""
+    """A client has logged in: open its session."""
 
     client: Client
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The client has disconnected."""
+    """A client has disconnected: close its session."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """The client has read what it was sent of a large answer.  Answer: `Piece`."""
+    """Send the next piece of a large answer: the client has read the earlier ones.  Answer: `Piece`."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of a connection.  cleared: its last statement was answered here, so the session has no warnings."""
+    """A request of a connection.  Answer: `Reply`.  cleared: the front end answered the connection's last statement, so
+    the session has no warnings."""
 
     connection: int
     cleared: bool
@@ -248,7 +254,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Query(Request):
-    """Run a text.  learn: return whether shared memory can answer it; lacks: where its own writes were missing."""
+    """Run a text.  learn: fill `Reply.taught`.  lacks: (view, worker) that may lack the session's own writes."""
 
     text: str
     multi: bool
@@ -259,12 +265,16 @@ class Query(Request):
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Request):
-    statement: int  # of the connection
+    """Prepare a text.  statement: its number within the connection."""
+
+    statement: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Execute(Request):
+    """Run a prepared statement.  learn, lacks: as in `Query`."""
+
     statement: int
     values: Sequence[Any]
     form: Form

@@ -1,7 +1,7 @@
 """A front end's process: `python -m noria.server.fronts.process SOCKET NUMBER`, started by the controller.
 
-Keeps true: it has no parser, program or store, and ends with its controller.  It processes a change of the program
-before any reply that follows it.
+Keeps true: the process has no parser, program or store, and ends with its controller.  It handles the controller's
+messages in order, so a change of the program precedes later replies.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from noria.state.mapped import leaving
 from noria.views.reader import attach
 
 log = logging.getLogger("noria.front")
-REPORT_S = 1.0  # between two reports of what was counted
-REFRESH_S = 10  # between two looks for memory that views have left
+REPORT_S = 1.0  # between two reports of counts (`messages.Count`)
+REFRESH_S = 10  # between two attempts to unmap memory that views have left
 CLIENTS_STOP_S = 5  # running statements get so long to end
 
 
 class NoLink:
-    """The part of a link that reads from shared memory need; it cannot ask workers."""
+    """The part of a link that reads of shared memory use.  It cannot send requests to workers."""
 
     def __init__(self, replica: Replica):
         self.routes = replica.routes
@@ -166,11 +166,11 @@ class FrontEnd(asyncio.Protocol):
         if self._certificates is not None:
             self._certificates.reload()
 
-    # ------------------------------------------------------------ what is answered here
+    # ------------------------------------------------------------ hits
     def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
         return hit(self.reads, self.link, known, values, True, unseen)
 
-    # ------------------------------------------------------------ what the program is
+    # ------------------------------------------------------------ the program
     def _version(self, told: messages.Version) -> None:
         self.replica.changed(told.version)
         self.send(messages.Acknowledge(told.version))
@@ -182,7 +182,7 @@ class FrontEnd(asyncio.Protocol):
         self._lookups_told.pop(told.view, None)
         self._kept_told.pop(told.view, None)
 
-    # ------------------------------------------------------------ what is counted
+    # ------------------------------------------------------------ counts
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(REPORT_S)
@@ -220,7 +220,7 @@ async def _run(path: str, number: int) -> None:
 def main(arguments: list[str]) -> None:
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one at the terminal is the controller's, which then stops it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the terminal reaches the controller, which sends Stop
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(arguments[0], int(arguments[1])))

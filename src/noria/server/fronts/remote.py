@@ -1,7 +1,7 @@
 """A client's session in a front end: answers known statements, and sends all others to the controller's session.
 
-Keeps true: the controller's session has the same state as without front ends.  Reads that are answered here change
-only that a session has no warnings.
+Keeps true: the controller's session has the same state as without front ends.  A read that is answered here changes one
+thing in it: it clears the warnings.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from noria.server.outcomes import (
 from noria.sql.text.shape import shape_of
 from noria.sql.text.the_database import check_database
 
-Lacks = tuple[str, int] | None  # the view, and the worker, that may not have the session's own writes
+Lacks = tuple[str, int] | None  # the view and the worker that may lack the session's own writes
 
 
 class Front(Protocol):
-    """The part of a front end that a session needs."""
+    """The parts of a front end that a session uses."""
 
     replica: Replica
     replies: ReplyCache
@@ -87,7 +87,7 @@ class RemoteSessions:
 
     def replied(self, reply: messages.Reply) -> None:
         session = self._open.get(reply.connection)
-        if session is not None:  # else the client has gone meanwhile
+        if session is not None:  # else the client has disconnected meanwhile
             session.replied(reply)
 
     def hosts(self, told: messages.Hosts) -> None:
@@ -111,8 +111,8 @@ class RemoteSession:
         self._front, self._connection, self._closed = front, client.connection_id, closed
         self._statements = 0
         self._asked: Future[messages.Reply] | None = None
-        self._learn: Callable[[Known], None] | None = None  # what is taught with the answer
-        self._ready: Callable[[bytes | None], None] | None = None  # who waits for the next piece of a large answer
+        self._learn: Callable[[Known], None] | None = None  # receives the statement in `Reply.taught`
+        self._ready: Callable[[bytes | None], None] | None = None  # receives the next piece of a large answer
         self._cleared = False
         self._as_new()
 
@@ -122,12 +122,12 @@ class RemoteSession:
 
     @property
     def waits(self) -> bool:
-        """True while it waits for the controller's answer."""
+        """True while the session waits for the controller's answer."""
         return self._asked is not None
 
     @property
     def warnings(self) -> Sequence[Warning_]:
-        """Empty: the controller's session has the warnings, and answers SHOW WARNINGS."""
+        """Always empty: the controller's session has the warnings and answers SHOW WARNINGS."""
         return ()
 
     @warnings.setter
@@ -175,7 +175,7 @@ class RemoteSession:
 
     def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
               ) -> ResultSet | Later[Any]:
-        """The answer from shared memory, else from the controller's session."""
+        """Return the answer from shared memory, or ask the controller's session."""
         if not self.keepable:
             return there(None)
         answer = self._front.hit(known, values, self.unseen)
@@ -192,9 +192,9 @@ class RemoteSession:
         if known.reader is not None and known.reader.adhoc and known.uses % TOUCH_EVERY == 1:
             self._front.send(messages.Touch(known.reader.name))
 
-    # ------------------------------------------------------------ what is said besides
+    # ------------------------------------------------------------ other requests
     def sending(self) -> AbstractContextManager[Stopped]:
-        """Nothing to do: the controller sends large replies."""
+        """Do nothing here: the controller's session sends large replies."""
         return NEVER
 
     def close_statement(self, handle: Handle) -> None:
@@ -237,7 +237,7 @@ class RemoteSession:
         return Later(asked, partial(_settled, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
-        """Request the next piece of the answer, which the controller makes (`outcomes.Stream`)."""
+        """Request the next piece of the answer from the controller (`outcomes.Stream`)."""
         self._ready = ready
         self._front.send(messages.More(self._connection))
 
@@ -248,7 +248,7 @@ class RemoteSession:
 
     def replied(self, reply: messages.Reply) -> None:
         asked, self._asked = self._asked, None
-        if reply.taught is not None and self._learn is not None:  # at once: what is told next may undo it
+        if reply.taught is not None and self._learn is not None:  # at once: the next message may revoke it
             self._learn(reply.taught)
         if reply.seen is not None:
             self._front.replica.saw(*reply.seen, self.unseen)
@@ -258,7 +258,7 @@ class RemoteSession:
 
 
 class _Pieces:
-    """A large answer (`outcomes.Stream`); closing the connection ends it on the controller, too."""
+    """A large answer (`outcomes.Stream`).  When the connection is closed, the controller drops its rest, too."""
 
     def __init__(self, session: RemoteSession):
         self.pull = session.pull

@@ -1,7 +1,6 @@
-"""A front end's knowledge of the program: how to answer the statements that it was taught.  Pure.
+"""A front end's copy of the program: the statements that the controller sent with its replies.  Pure.
 
-Keeps true: it answers as the controller would, under the version and with the views that it was told of.  It forgets
-statements of another version, or of a dropped view.
+Keeps true: a statement is used only under the program's version in which it was parsed, and only while its view exists.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from noria.server.answering.kept import Kept
 
 
 class Replica:
-    """Taught statements.  version: the program's, also compared with kept replies; workers: how many there are.
+    """The statements, by shape.  version: the program's, also compared with kept replies.
 
-    heard: for a worker and a peer, the number of the peer's last message that it has processed
+    heard: returns, for a worker and a peer, the number of the peer's last message that the worker has processed
     (`runtime/worker/frontier.py`).
     """
 
@@ -28,17 +27,18 @@ class Replica:
         self.version, self.routes, self._heard = version, KeyRoutes(workers), heard
         self._by_shape: Kept[Known] = Kept()
         self._of_reader: dict[str, WeakSet[Known]] = {}
-        self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker, up to which of whose writes
+        self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker: the last seen write of each worker
 
     def known(self, shape: str) -> Known | None:
-        """The statement that answers texts of this shape, or None."""
+        """Return the valid statement for texts of this shape, or None."""
         return self.valid(self._by_shape.get(shape))
 
     def valid(self, known: Known | None) -> Known | None:
+        """Return the statement if it is of the current version and its view exists, else None."""
         return known if known is not None and known.version == self.version and known.reader is not None else None
 
     def learn(self, known: Known, shape: str | None = None) -> None:
-        """Remember a statement.  shape: of the texts that it answers; None: a prepared statement."""
+        """Keep a statement.  shape: the shape of its texts; None for a prepared statement."""
         if self.valid(known) is None or known.reader is None:
             return
         if known.route is not None:
@@ -48,7 +48,7 @@ class Replica:
             self._by_shape.put(shape, known)
 
     def changed(self, version: int) -> None:
-        """Forget everything: the program has another version."""
+        """Forget all statements, because the program has another version."""
         self.version, self._by_shape = version, Kept()
         self._of_reader.clear()
         self._seen.clear()
@@ -63,7 +63,7 @@ class Replica:
 
     # ------------------------------------------------------------ a session's own writes
     def has(self, worker: int, view: str, writes: Own) -> bool:
-        """As `Link.has`, as far as the controller or the workers have reported."""
+        """As `Link.has`: True only if the controller or the frontier has reported it."""
         depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
         return not depth or all(
@@ -72,7 +72,7 @@ class Replica:
             for w, (number, told) in writes.items())
 
     def saw(self, view: str, worker: int, writes: Own) -> None:
-        """Note that the view's part on the worker has these writes."""
+        """Note that the view's shard on the worker has these writes."""
         seen = self._seen.setdefault((view, worker), {})
         for w, (number, _) in writes.items():
             seen[w] = max(seen.get(w, 0), number)

@@ -1,36 +1,37 @@
-"""The HTTP interface: health, metrics, the graph, views, SQL, and what the Python client needs.
+"""The HTTP interface: health, metrics, the graph, views, SQL, and the requests of the Python client.
 
-    GET  /health                      is the server up, is its worker
+    GET  /health                      the state of the server and its workers
     GET  /metrics                     for Prometheus
     GET  /graph[?format=dot]          the running data-flow
-    GET  /waits                       what requests wait for at each worker, in words
-    GET  /views, /views/NAME          views: key, columns, how each is kept
+    GET  /waits                       the waiting requests of each worker and their reasons, in words
+    GET  /views, /views/NAME          views: key, columns, text, and how each is kept
     GET  /tables/NAME                 columns and primary key
     POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false}, answered as JSON or as an
-                                      Arrow stream; parameters.py has the values that JSON has no literal for
+                                      Arrow stream; parameters.py encodes values without a JSON literal
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
-    GET  /attach                      where the views are in this host's memory
+    GET  /attach                      the directories of the views in this host's memory
     GET  /program                     the program as a text
-    POST /apply                       {"program": ...}: make it what the text says; progress as lines of JSON
+    POST /apply                       {"program": ...}: change the program to this text; progress as lines of JSON
     POST /load, /export, /verify      bulk jobs on Spark; progress as lines of JSON
-    GET  /loads/NAME                  what became of the load of this name (`source.py`)
-    POST /backup                      a checkpoint on the server's host, there until the asker hangs up
-    POST /evict                       {"bytes": n}: forget least recently read keys; without n all of them
+    GET  /loads/NAME                  the state of the load of this name (`source.py`)
+    POST /backup                      a checkpoint on the server's host, which exists until the client disconnects
+    POST /evict                       {"bytes": n}: evict the least recently read keys; without n, all keys
     POST /source/plan, /source/rows, /source/held
-                                      what Spark's source asks to read (`source.py`)
+                                      the reads of Spark's source (`source.py`)
     POST /source/writes/NAME/parts, /source/writes/NAME/commit, /source/writes/NAME/drop
-                                      and to write
+                                      its writes
     GET  /follows, POST /follows/NAME/begin, /follows/NAME/note, /follows/NAME/sql, /follows/NAME/apply,
                         /follows/NAME/tell, /follows/NAME/release
-                                      what follows another database, and is told by who reads that (`following.py`)
+                                      the requests of followers (`following.py`)
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
-A body is sent with its Content-Type: application/json, or the Arrow stream's.  Who may ask is decided in `gate.py`.
+A body is sent with its Content-Type: application/json, or the Arrow stream's.  `gate.py` decides which requests are
+answered.
 
-Keeps true: a user's error is a 4xx with MySQL's number in the body and never ends the server; every answer that is no
-2xx has a JSON error in it; a bug is a 500 with a number under which the log tells it.
+Keeps true: a user's error is a 4xx with MySQL's number in the body, and never ends the server.  Every answer that is
+not 2xx has a JSON error in its body.  A bug is a 500 with a number, under which the log has the details.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Services(Protocol):
-    """What HTTP needs of the node."""
+    """The operations of the node that HTTP calls."""
 
     user: str
     password: str | None
@@ -115,12 +116,12 @@ class Services(Protocol):
     async def evict(self, nbytes: int | None) -> int: ...
 
     def permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
-        """A request to load, with the paths that it may use."""
+        """Check a request to load, and return it with resolved paths (`LoadPermit.check`)."""
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
-        """A request to export, with the directory that it may make."""
+        """Check a request to export, and return it with a resolved directory (`LoadPermit.check_export`)."""
 
     def export_rows(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
@@ -132,12 +133,13 @@ class Services(Protocol):
 
 
 def make_app(services: Services, policy: Policy | None = None) -> Starlette:
+    """Return the application for one server.  policy: which requests reach a handler."""
     gate = Gate(policy or Policy(), services.guard)
     routes = [Route(path, _guard(services, gate, path, handler), methods=[method])
               for method, path, handler in Api(services).routes()]
 
     async def none(request: Request, e: Exception) -> Response:
-        """No such path, or not by this method: said to those who may know."""
+        """Reject an unknown path or method.  A request without the password gets 401, and learns no path."""
         assert isinstance(e, HTTPException)
         what = "no such path" if e.status_code == 404 else f"not by {request.method}"
 
@@ -152,7 +154,7 @@ def make_app(services: Services, policy: Policy | None = None) -> Starlette:
 
 
 def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handler:
-    """The gate first, then errors as JSON."""
+    """Return a handler that checks the request first, and answers errors as JSON."""
     login = None if services.password is None or path == "/health" else (services.user, services.password)
 
     async def guarded(request: Request) -> Response:
@@ -164,7 +166,7 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
         except SqlError as e:
             return JSONResponse(wire.json_error(e), _STATUS.get(e.code, 400))
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it: the client went away within its request
+            return Response(status_code=400)  # nobody reads this: the client disconnected within its request
         except ConnectionError as e:
             return JSONResponse(wire.json_error(SqlError(1053, "08S01", str(e))), 503)
         except Exception:
@@ -177,13 +179,14 @@ _STATUS = {GONE: 410, 1146: 404, 1290: 403, 1045: 403}
 
 
 def _bug(what: str) -> SqlError:
-    """Log what is being handled, and give an error that says where in the log."""
+    """Log the current exception under a number, and return an error with this number."""
     number = secrets.token_hex(4)
     log.exception("internal error %s: %s failed", number, what)
     return SqlError(1105, "HY000", f"internal error {number}: the server's log explains it under this number")
 
 
 class Api:
+    """The handlers of all paths (see the module)."""
     def __init__(self, services: Services):
         self._s = services
 
@@ -314,15 +317,15 @@ class Api:
 
 
 async def _encoded(outcomes: Sequence[Outcome], encode: Callable[[], bytes]) -> bytes:
-    """A body; one of many rows is made beside the loop."""
+    """Return a body.  For many rows it is encoded in a thread."""
     rows = sum(len(o.rows) for o in outcomes if isinstance(o, ResultSet))
     return encode() if rows <= OFF_LOOP_ROWS else await asyncio.to_thread(encode)
 
 
 async def _unless_gone(request: Request, answer: Awaitable[T]) -> T:
-    """The answer, which is given up when the client is gone."""
+    """Return the answer.  If the client disconnects first, cancel it and raise ClientDisconnect."""
     answering = asyncio.ensure_future(answer)
-    gone = asyncio.ensure_future(request.receive())  # the body was read: what comes next is the end
+    gone = asyncio.ensure_future(request.receive())  # the body was read, so the next message is the disconnect
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
         if not answering.done():

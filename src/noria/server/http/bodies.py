@@ -1,7 +1,7 @@
 """Reads request bodies: within a bound, of the right type, and JSON checked before anything uses it.
 
 Keeps true: a body of another Content-Type is rejected, so that no web page can send one without a CORS preflight.  A
-body that is announced as too large is rejected before it is read, any other while it is read.  Texts that are not
+body with too large a Content-Length is rejected before it is read, any other one while it is read.  Texts that are not
 UTF-8 and invalid numbers are rejected here.
 """
 
@@ -25,7 +25,7 @@ MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: l
 
 
 async def read(request: Request, kind: str) -> bytes:
-    """Read the whole body, which must be of this type."""
+    """Read the body.  kind: the required Content-Type.  Raises Refused 415 for another type, and 413 if it is large."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != kind:
         raise Refused(415, 1105, "HY000", f"{request.method} {request.scope['path'][:100]} takes a body with "
@@ -48,7 +48,7 @@ def _too_large(kind: str) -> Refused:
 
 
 def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str, Any]:
-    """Parse a JSON object with only these keys, each with its meaning.  empty: the body may be absent."""
+    """Parse a JSON object.  keys: the allowed keys, with meanings for the error.  empty: the body may be absent."""
     if not raw and empty:
         return {}
     try:
@@ -69,14 +69,14 @@ def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str,
 
 
 def parameters(given: Any) -> list[Any]:
-    """Values for the `?` of a statement."""
+    """Return the values for the `?` of a statement.  Raises SqlError if they are no list."""
     if not isinstance(given, list):
         raise wrong('"parameters" is a list of values, one for each ?')
     return decoded(given)
 
 
 def incorrect_string(error: UnicodeEncodeError) -> SqlError:
-    """The error for a text with half of a surrogate pair, which has no bytes in UTF-8."""
+    """Return the error for a text with half of a surrogate pair, which UTF-8 cannot encode."""
     units = error.object[error.start:error.start + 3].encode("utf-8", "surrogatepass")[:6]
     shown = "".join(f"\\x{b:02X}" for b in units)
     return SqlError(1366, "HY000", f"Incorrect string value: '{shown}' at character {error.start + 1} of a text in the "
@@ -88,7 +88,7 @@ def wrong(message: str) -> SqlError:
 
 
 def _check_texts(value: Any) -> None:
-    """Raises UnicodeEncodeError for a text that has no UTF-8."""
+    """Raise UnicodeEncodeError for a text that UTF-8 cannot encode."""
     if isinstance(value, str):
         if not value.isascii():
             value.encode()

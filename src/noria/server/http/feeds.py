@@ -1,15 +1,16 @@
 """Feeds over HTTP.
 
     GET /views/NAME/feed       columns, the oldest watermark and the newest; makes the feed of a table or view
-    GET /views/NAME/changes    ?since=W: server-sent events, as they come; since=start (the default) tells all rows
-                               first, since=now nothing of what was.  &format=arrow: the same as an Arrow stream without
+    GET /views/NAME/changes    ?since=W: server-sent events, as they happen; since=start (the default) sends all rows
+                               first, since=now only later changes.  &format=arrow: the same as an Arrow stream without
                                an end, whose batches have `kind` and `watermark` in their metadata.
-                               ?after=W&until=W&format=arrow: an Arrow stream of just these
+                               ?after=W&until=W&format=arrow: an Arrow stream of only these changes
     GET /views/NAME/rows       ?at=W&format=arrow: all rows as of a watermark
 
-An event `rows` or `changes` has its rows as [sign, row] in `data`.  Its `id` is the watermark to go on from, which it
-has only where it ends a tick: who connects again (Last-Event-ID) misses nothing and is told nothing twice.  `whole`
-ends the rows of the beginning.  Status 410, or an event `gone`: the changes since that watermark are not kept any more.
+An event `rows` or `changes` has its rows as [sign, row] in `data`.  The last event of a tick has an `id`: the watermark
+from which to continue.  A client that reconnects with it (Last-Event-ID) misses no change and gets none twice.  The
+event `whole` ends the rows of since=start.  Status 410, or an event `gone`: the changes since that watermark are no
+longer stored.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Encoder(Protocol):
 
 
 async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response:
-    """What is wrong is told before the first byte, if it is known by then."""
+    """Answer with an Arrow stream.  The first batch is read before the status is sent, so its error has a status."""
     encoder = _Batches(feed.file.schema)
     first = await anext(batches, None)
 
@@ -99,7 +100,7 @@ async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response
 
 
 async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
-    """The first is found before the status is sent: it may be that there are none any more."""
+    """Answer with messages as they happen.  The first is awaited before the status is sent, which may be 410."""
     first = await anext(told)
 
     async def body() -> AsyncIterator[bytes]:
@@ -115,7 +116,7 @@ async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
                     yield encoder.told(Told("alive"))
         except SqlError as e:
             yield encoder.gone(e)
-        except Closed:  # the server stops: who follows connects to the next one
+        except Closed:  # the server stops: clients connect to the next one
             yield encoder.end()
         finally:
             waiting.cancel()
@@ -124,7 +125,7 @@ async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
 
 
 class _Events:
-    """Server-sent events."""
+    """Encodes messages as server-sent events."""
 
     media_type = EVENTS
 
@@ -155,7 +156,7 @@ def _event(kind: str, mark: Watermark | None, data: dict[str, Any]) -> bytes:
 
 
 class _Batches:
-    """An Arrow stream."""
+    """Encodes messages as an Arrow stream."""
 
     media_type = ARROW
 
@@ -182,13 +183,13 @@ class _Batches:
         out, self._parts = b"".join(self._parts), []
         return out
 
-    # ---------------------------------------------------------- as a file of the writer's
+    # ---------------------------------------------------------- the file to which the Arrow writer writes
     def write(self, data: Any) -> int:
         self._parts.append(bytes(data))
         return len(self._parts[-1])
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are buffered elsewhere."""
 
     def close(self) -> None:
         self.closed = True

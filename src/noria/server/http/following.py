@@ -4,9 +4,9 @@
     POST /follows/NAME/begin        begin a run; returns the record and where to continue
     POST /follows/NAME/note         write another record
     POST /follows/NAME/sql          run a statement on one of its tables
-    POST /follows/NAME/apply        changes of rows: an Arrow stream of (table, on, rows), where rows are such
-                                    streams; its metadata has the run and the position
-    POST /follows/NAME/tell         report how far the source is ahead
+    POST /follows/NAME/apply        apply changes: an Arrow stream of (table, on, rows), where rows are Arrow streams;
+                                    its metadata has the run and the position
+    POST /follows/NAME/tell         report the follower's state and progress
     POST /follows/NAME/release      make its tables ordinary ones
 
 Each path checks the request's shape and calls `Follows`.
@@ -35,7 +35,7 @@ Change = tuple[str, str, pa.Table]
 
 
 class Follows(Protocol):
-    """What is asked (`server/source/follows.py`)."""
+    """The operations behind these paths (`server/source/follows.py`)."""
 
     def all(self) -> list[dict[str, Any]]: ...
 
@@ -53,6 +53,7 @@ class Follows(Protocol):
 
 
 class FollowApi:
+    """The handlers of these paths."""
     def __init__(self, follows: Callable[[], Follows]):
         self._follows = follows
 

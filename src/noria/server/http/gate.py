@@ -1,12 +1,11 @@
 """Decides which HTTP requests reach a handler, by their heads, before any body is read.
 
-    Host      must be a name of this server: another name is that of a foreign page that was made to resolve to
-              this address (DNS rebinding)
+    Host      must be a name of this server: with DNS rebinding, a foreign page's name resolves to this address
     Origin    must be the server's own, if a browser sends one: pages of other sites may neither read nor write
     TLS       if it is required
-    password  HTTP Basic, for everything but /health
+    password  HTTP Basic, for all paths but /health
 
-Keeps true: nothing else of a rejected request is read; secrets are compared in constant time.
+Keeps true: only the head of a rejected request is read.  Secrets are compared in constant time.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Refused(SqlError):
 
 @dataclass(frozen=True)
 class Policy:
-    """names: further names of the server, in lower case.  tls_required: nothing is answered in the clear."""
+    """names: further names of the server, in lower case.  tls_required: requests without TLS are rejected."""
 
     names: frozenset[str] = frozenset()
     tls_required: bool = False
@@ -47,7 +46,7 @@ class Policy:
 
 
 def check(request: Request, policy: Policy) -> None:
-    """Everything but the password.  Raises Refused."""
+    """Check Host, Origin and TLS.  Raises Refused."""
     host = _one(request, "host")
     if host is not None and not _is_ours(host, request, policy):
         raise Refused(403, 1105, "HY000", f"this server is not known as '{host[:100]}': use its address, or start it "
@@ -61,20 +60,20 @@ def check(request: Request, policy: Policy) -> None:
 
 
 class Gate:
-    """The whole check of requests to one server.  login: the user and the password that it wants."""
+    """Checks the requests to one server, with their password.  Earlier wrong passwords may delay a request."""
 
     def __init__(self, policy: Policy, guard: LoginGuard):
         self._policy, self._guard = policy, guard
-        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()  # connections by which the password came
+        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()  # connections that sent the right password
 
     async def check(self, request: Request, login: tuple[str, str] | None) -> None:
-        """Raises Refused."""
+        """Check a request.  login: the required user and password; None for no login.  Raises Refused."""
         check(request, self._policy)
         if login is not None:
             await self._log_in(request, login)
 
     async def _log_in(self, request: Request, login: tuple[str, str]) -> None:
-        """A connection that has proved the password before does not wait for others' wrong ones."""
+        """Check the password.  A connection that sent the right one before does not wait for others' wrong ones."""
         given = _given(request)
         if given is None:
             raise _unauthorized("a user and a password are needed (HTTP Basic)")
@@ -106,7 +105,8 @@ def _unauthorized(why: str) -> Refused:
 
 
 def _one(request: Request, name: str) -> str | None:
-    """A header that may be given once; only clients older than HTTP/1.1, and so no browser, give no Host."""
+    """Return a header, or None.  Raises Refused if it occurs twice.  Only clients older than HTTP/1.1 omit Host, and no
+    browser is among them."""
     found = request.headers.getlist(name)
     if len(found) > 1:
         raise Refused(400, 1105, "HY000", f"the header {name.title()} is there {len(found)} times")
@@ -127,7 +127,7 @@ def _is_ours(host: str, request: Request, policy: Policy) -> bool:
 
 
 def host_name(host: str) -> str | None:
-    """The name or address in a Host header, without the port; None where it is neither.
+    """Return the name or address in a Host header, without the port; None if it has neither.
 
     >>> host_name("LocalHost:8080"), host_name("[::1]:80"), host_name("a@b"), host_name("a:b")
     ('localhost', '::1', None, None)
@@ -148,13 +148,13 @@ def _is_same(origin: str, host: str | None) -> bool:
 
 
 def _given(request: Request) -> bytes | None:
-    """`user:password` of the request; None where it has none that can be read."""
+    """Return `user:password` of the request; None if it has no valid HTTP Basic header."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
         return base64.b64decode(given.strip(), validate=True)
-    except ValueError:  # also of letters beyond ASCII
+    except ValueError:  # also for letters that are not ASCII
         return None
 
 

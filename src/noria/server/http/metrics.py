@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' text form, made from one flat dictionary of numbers when they are asked for.
+"""Renders metrics in Prometheus' text form, from one flat dictionary of numbers, at each request.
 
-Names ending in `_total` are counters, all others gauges.  docs list every metric: DESCRIPTIONS is that list, and
-a number without a description is a bug that a test finds.
+Names that end in `_total` are counters, all others are gauges.  The documentation lists every metric from DESCRIPTIONS,
+and a test fails for a number without a description.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 
-# Of every node of the running graph, with the labels `node` and `does`.
+# The metrics of each node of the running graph, with the labels `node` and `does`.
 NODE_DESCRIPTIONS: dict[str, str] = {
     "rows_in_total": "rows of deltas that came in",
     "rows_out_total": "rows of deltas that went out",
@@ -74,7 +74,7 @@ NODE_DESCRIPTIONS: dict[str, str] = {
 }
 
 
-# Of every front end in a process of its own, with the label `front_end`.
+# The metrics of each front end that is a process of its own, with the label `front_end`.
 FRONT_END_DESCRIPTIONS: dict[str, str] = {
     "reads_total": "SELECTs that it answered itself, from shared memory or with a kept reply",
     "connections": "MySQL clients connected to it",
@@ -83,7 +83,7 @@ FRONT_END_DESCRIPTIONS: dict[str, str] = {
 }
 
 
-# Of every database that tables follow (`noria follow`), with the label `source`.
+# The metrics of each database that tables follow (`noria follow`), with the label `source`.
 FOLLOW_DESCRIPTIONS: dict[str, str] = {
     "following": "1 while a follower runs and the tables are a past moment of the source; 0 while they are loaded or "
                  "caught up, and when the follower has stopped or is lost",
@@ -135,8 +135,8 @@ def _of_node(d: Mapping[str, Any], name: str) -> float:
 
 def render(numbers: Mapping[str, Any], graph: Sequence[Mapping[str, Any]] = (),
            fronts: Sequence[Mapping[str, int]] = (), follows: Sequence[Mapping[str, Any]] = ()) -> bytes:
-    """`graph`: as of `dataflow/inspect/render.py`; fronts: of each front end that is a process of its own; follows:
-    of each database that is followed."""
+    """Return all metrics as text.  numbers: by metric name.  graph: nodes in the form of `dataflow/inspect/render.py`.
+    fronts, follows: the numbers of each front end and of each followed database."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Numbers(numbers, graph, fronts, follows))
     return bytes(generate_latest(registry))

@@ -1,9 +1,9 @@
-"""Values for the `?` of a statement in JSON: numbers, texts, true, false and null as they are, others by their type.
+"""Encodes the parameters of a statement in JSON.  Numbers, texts, true, false and null are JSON values, others objects:
 
     {"base64": "AP8="}   {"decimal": "1.50"}   {"date": "2024-02-03"}   {"datetime": "2024-02-03 04:05:06"}
     {"time": "-30:00:00"}
 
-Keeps true: a value that was encoded and decoded is the same to a statement.
+Keeps true: for a statement, a decoded value is equal to the value that was encoded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from noria.core.expressions.coerce import parse_time, show_time
 
 
 def encoded(number: int, value: Any) -> Any:
-    """A parameter as JSON has it; number: its place, from 1."""
+    """Return a parameter as a JSON value.  number: its position from 1, for the error.  Raises SqlError 1210."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -32,7 +32,7 @@ def encoded(number: int, value: Any) -> Any:
     if isinstance(value, date):
         return {"date": value.isoformat()}
     if isinstance(value, time):
-        return value.isoformat()  # a text without a session, too
+        return value.isoformat()  # a text: `parse_time` reads it as the same TIME
     if isinstance(value, timedelta):
         return {"time": show_time(value, 6)}
     raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {number} is a {type(value).__name__}; "
@@ -52,7 +52,7 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 
 
 def decoded(given: list[Any]) -> list[Any]:
-    """The parameters of a request."""
+    """Return the parameters of a request.  Raises SqlError 1210 or 1367."""
     return [_decoded(number, value) for number, value in enumerate(given, 1)]
 
 
@@ -68,7 +68,7 @@ def _decoded(number: int, value: Any) -> Any:
         raise SqlError(1367, "22007", f"Illegal double value found in parameter {number}: it is beyond the "
                                       "greatest DOUBLE")
     if isinstance(value, int) and not -2**63 <= value < 2**64:
-        return Decimal(value)  # as MySQL reads so large a number
+        return Decimal(value)  # MySQL reads such a large number as DECIMAL
     return value
 
 

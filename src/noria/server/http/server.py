@@ -49,7 +49,7 @@ class Bounds:
 
 
 class Door(H11Protocol):
-    """One connection.  `_timer`: the deadline of the current wait; `_stalled`: that of a client that does not read."""
+    """One connection.  `_timer`: the deadline of the current wait; `_stalled`: runs while the client does not read."""
 
     def __init__(self, certificates: Certificates | None, bounds: Bounds, **config: Any) -> None:
         super().__init__(**config)
@@ -106,15 +106,15 @@ class Door(H11Protocol):
             self._stalled.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no request, or has too large a head."""
+        """Reject bytes that are no request, or a head that is too large."""
         too_large = len(self.conn.trailing_data[0]) > limits.HTTP_HEAD_BYTES
         self._refuse(431 if too_large else 400, f"a request's head has at most {limits.HTTP_HEAD_BYTES} bytes"
                      if too_large else "this is no HTTP request")
 
     def _refuse(self, status: int, message: str) -> None:
-        """An answer without a handler, and the end."""
+        """Send an error without a handler, and close the connection."""
         if self.cycle is not None:
-            self.cycle.disconnected = True  # what a handler still says is not heard
+            self.cycle.disconnected = True  # the handler's answer is discarded
             self.cycle.message_event.set()
         body = json.dumps({"error": {"code": 1105, "sqlstate": "HY000", "message": message}}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
@@ -125,7 +125,8 @@ class Door(H11Protocol):
 
     # ------------------------------------------------------------ deadlines
     def _look(self, came: bool) -> None:
-        """What is waited for now?  came: bytes did, so a head has begun where there is no request."""
+        """Set the deadline for the client's next part: a head or a body.  came: bytes arrived, so a head has begun if
+        no request is running."""
         theirs = self.conn.their_state
         if theirs is h11.SEND_BODY:
             self._wait("refused" if self.conn.our_state is h11.DONE else "body")
@@ -149,12 +150,12 @@ class Door(H11Protocol):
         return {"head": self._bounds.head_s, "body": self._bounds.stall_s, "refused": self._bounds.linger_s}[what]
 
     def late(self) -> None:
-        """No head in time, or the rest of a body that nobody wants."""
+        """End a connection whose head, or whose rejected body, took too long."""
         log.info("an HTTP client ends: %s", f"the {self._waits_for} took too long" if self._waits_for else "idle")
         self.transport.abort() if self._waits_for == "head" else self.transport.close()
 
     def goes_on(self, received: int) -> None:
-        """Has the body gone on since then, as far as it is read from?"""
+        """Abort if the body grew by fewer than `stall_bytes` since the last call, unless reading is paused."""
         if self._received - received < self._bounds.stall_bytes and not self.flow.read_paused:
             log.info("an HTTP client ends: its body does not go on")
             self.transport.abort()
@@ -162,7 +163,7 @@ class Door(H11Protocol):
         self._timer = self.loop.call_later(self._bounds.stall_s, partial(self.goes_on, self._received))
 
     def reads(self) -> None:
-        """Has the client read of its answer since the last look?"""
+        """Abort if the client read fewer than `stall_bytes` of its answer since the last call."""
         left = self.transport.get_write_buffer_size()
         if self._unread - left < self._bounds.stall_bytes:
             log.info("an HTTP client ends: it does not read its answer")
@@ -175,14 +176,16 @@ class Door(H11Protocol):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The node handles signals."""
+        """Do not handle signals: the node does."""
         yield
 
 
 class HttpServer:
+    """A server for an application, on a socket that is bound already.  certificates: None without TLS."""
+
     def __init__(self, app: Starlette, certificates: Certificates | None = None, bounds: Bounds | None = None):
         bounds = bounds or Bounds()
-        # proxy_headers: a client's own word for its address and scheme is not taken.
+        # proxy_headers=False: a client must not choose the address and scheme that the server sees.
         self._server = _Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False,
             http=cast(Any, partial(Door, certificates, bounds)), timeout_graceful_shutdown=STOP_S,
@@ -195,7 +198,7 @@ class HttpServer:
         return self._server.server_state.connections
 
     async def start(self, bound: socket.socket) -> None:
-        """Serve on a listening socket; whoever connects from now on, or has connected, is answered."""
+        """Serve on a listening socket.  Clients that connected to it before are answered, too."""
         found, number = bound.getsockname()[:2]
         self.address = (str(found), int(number))
         self._task = asyncio.create_task(self._server.serve(sockets=[bound]))

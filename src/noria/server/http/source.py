@@ -1,6 +1,6 @@
 """The requests of Spark's source, over HTTP (`server/source/`).
 
-    POST /source/plan                 what there is to read, and its division among tasks
+    POST /source/plan                 the columns, and the division of the rows among tasks
     POST /source/rows                 a task's piece as an Arrow stream
     POST /source/held                 the path of the snapshot, which exists while the client listens
     POST /source/writes/NAME/parts      store rows of a write, in Parquet; returns the part's name
@@ -39,7 +39,7 @@ Lines = Callable[[AsyncIterator[dict[str, Any]]], Response]
 
 
 class Source(Protocol):
-    """What is asked (`server/source/`)."""
+    """The operations behind these paths (`server/source/`)."""
 
     async def plan(self, request: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 class SourceApi:
-    """lines: makes an answer of steps of progress."""
+    """The handlers of these paths.  lines: encodes steps of progress as an answer."""
 
     def __init__(self, source: Callable[[], Source], lines: Lines):
         self._source_of, self._lines = source, lines
@@ -110,8 +110,8 @@ class SourceApi:
 
 
 async def begun(pieces: AsyncIterator[bytes], kind: str) -> Response:
-    """A body that is made as it is sent.  Whatever fails before its first piece is an answer of its own; after that the
-    connection ends without the body's end, which the client notices."""
+    """Answer with a body whose pieces are produced while it is sent.  An error before the first piece is an ordinary
+    answer.  A later error closes the connection before the body's end, which the client notices."""
     first = await anext(pieces, b"")
 
     async def body() -> AsyncIterator[bytes]:

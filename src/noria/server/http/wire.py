@@ -1,7 +1,7 @@
-"""Bodies of the HTTP interface: JSON for people and scripts, Arrow streams for programs.
+"""Encodes the bodies of the HTTP interface: JSON for people and scripts, Arrow streams for programs.
 
-An Arrow answer to a statement has the result's columns; what is not rows (affected rows, the generated id,
-warnings) is JSON in the schema's metadata under `noria`.
+An Arrow answer to a statement has the result's columns.  The number of affected rows, the generated id and the warnings
+are JSON in the schema's metadata under `noria`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def to_stream(table: pa.Table) -> bytes:
 
 
 def from_stream(body: bytes, what: str) -> pa.Table:
-    """Every column is checked, texts for UTF-8 and times for years that there are, and has a type whose values MySQL
-    has too."""
+    """Decode a body.  Texts are checked for UTF-8 and times for their years, and each column gets a type that MySQL
+    has.  what: the name of the rows, for the error.  Raises SqlError."""
     try:
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
         table.validate(full=True)
         names = table.column_names
         return pa.Table.from_arrays([plain(c, n) for n, c in zip(names, table.columns, strict=True)], names=names)
-    except (pa.ArrowException, OSError, ValueError) as e:  # names of columns and zones may be no UTF-8 either
+    except (pa.ArrowException, OSError, ValueError) as e:  # also for names of columns or zones that are not UTF-8
         raise SqlError(1105, "HY000", f"the body is no Arrow stream of {what}: {str(e)[:500]}") from None
 
 
@@ -53,7 +53,7 @@ def json_outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def json_body(outcomes: Sequence[Outcome]) -> bytes:
-    """What a text's statements gave; rows in pieces, so that another thread waits for no more than one."""
+    """Encode the outcomes of a text.  Rows are encoded in pieces, so another thread waits for at most one piece."""
     results = [b"".join(_json_result(o)) for o in outcomes]
     return results[0] if len(results) == 1 else b'{"results":[' + b",".join(results) + b"]}"
 

@@ -1,7 +1,7 @@
-"""The MySQL protocol: clients connect, a backend answers (`server/outcomes.py` says how).
+"""The MySQL protocol: clients connect, and a backend answers them (`server/outcomes.py`).
 
-Layers, each knowing only those above it: `codec`, `rows` and `parameters` (bytes and messages), `auth`
-(passwords), `session` (one conversation as a state table), `connection` (sockets).
+Each layer uses only earlier ones.  They are `codec`, `rows` and `parameters` (bytes and messages), `auth` (passwords),
+`pieces` and `streaming` (large replies), `session` (one conversation as a state table), and `connection` (sockets).
 """
 
 from noria.server.mysql.auth import Account, account

@@ -3,8 +3,8 @@
 It implements `mysql_native_password` and `caching_sha2_password`, with the latter's fast path and full exchange.  In
 the full exchange the client sends the password: in the clear over TLS, otherwise encrypted with the server's RSA key.
 
-Keeps true: neither the clear password nor anything that could replace it is kept.  An unknown user gets the same
-message as one with a wrong password.  Digests are compared in constant time.
+Keeps true: the server keeps no clear password, only digests, with which nobody can log in.  An unknown user gets the
+same message as a user with a wrong password.  Digests are compared in constant time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from noria.server.mysql.codec import HandshakeResponse
 
 NATIVE = "mysql_native_password"
 SHA2 = "caching_sha2_password"
-ANONYMOUS = ""  # an account of this name lets in whoever has no account of his own name
+ANONYMOUS = ""  # the account of this name admits users without an account of their own
 NONCE_BYTES = 20
 _SALT_BYTES = 16
-_SALTED_ROUNDS = 20_000  # about 5 ms: felt by who guesses, not by a client that connects
+_SALTED_ROUNDS = 20_000  # about 5 ms: slows down guessing, but no client that connects
 _RSA_BITS = 2048
 _FAST_AUTH_SUCCESS, _FULL_AUTHENTICATION = b"\x03", b"\x04"
 _PUBLIC_KEY_REQUEST = b"\x02"
@@ -60,7 +60,7 @@ class Account:
 
 
 def account(password: str, strong: bool = False) -> Account:
-    """The account of a password ("" for none)."""
+    """Return the account of a password ("" for none).  strong: with a salted digest only."""
     if not password:
         return Account()
     clear = password.encode()
@@ -71,12 +71,12 @@ def account(password: str, strong: bool = False) -> Account:
 
 
 def nonce() -> bytes:
-    """Twenty random bytes of 7 bits, none of them 0, which would end them; clients expect that."""
+    """Return twenty random bytes from 1 to 127.  Clients expect 7 bits, and a 0 would end the string."""
     return bytes(1 + byte % 127 for byte in secrets.token_bytes(NONCE_BYTES))
 
 
 class ServerKey:
-    """The RSA key of full exchanges, made when it is first needed (`prepare` makes it ahead)."""
+    """The RSA key of full exchanges.  It is generated at its first use, or earlier by `prepare`."""
 
     @cached_property
     def _key(self) -> rsa.RSAPrivateKey:
@@ -91,6 +91,7 @@ class ServerKey:
         _ = self.public
 
     def decrypt(self, data: bytes) -> bytes | None:
+        """Return the clear bytes; None if they were not encrypted with this key."""
         oaep = padding.OAEP(mgf=padding.MGF1(algorithm=hashes.SHA1()), algorithm=hashes.SHA1(), label=None)
         try:
             return self._key.decrypt(data, oaep)
@@ -99,7 +100,7 @@ class ServerKey:
 
 
 class Directory:
-    """The accounts, and the digests that were learnt in full exchanges."""
+    """The accounts, and the SHA256 digests learnt in full exchanges, which make later exchanges fast."""
 
     def __init__(self, accounts: Mapping[str, Account], key: ServerKey) -> None:
         self.accounts, self.key = accounts, key
@@ -120,10 +121,10 @@ class Directory:
 
 @dataclass
 class Exchange:
-    """One client's proof, step by step: each step is given what the client sent and says what to send.
+    """One client's proof of its password.  Each step receives the client's bytes and returns the payloads to send.
 
-    `granted` is None until it is decided.  States: begun → (switched) → (asked for the full exchange →
-    (sent the key)) → decided.
+    granted: None until the exchange is decided.  States: begun → (switched) → (full exchange requested → (key sent)) →
+    decided.
     """
 
     directory: Directory
@@ -138,7 +139,7 @@ class Exchange:
     @classmethod
     def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse, secret: bool = False
               ) -> tuple[Exchange, list[bytes]]:
-        """The exchange and the payloads to answer the client's first packet with."""
+        """Return the exchange, and the payloads that answer the client's first packet."""
         exchange = cls(directory, nonce, response.user, response.plugin or NATIVE, secret)
         found = directory.find(response.user)
         wanted = SHA2 if found is not None and found.salted is not None else exchange.plugin
@@ -151,7 +152,7 @@ class Exchange:
         return exchange, exchange.step(response.token)
 
     def step(self, data: bytes) -> list[bytes]:
-        """The payloads to answer with; OK or the refusal, which `granted` decides, are the caller's."""
+        """Return the payloads that answer the client's bytes.  The caller adds OK or an error, as `granted` decides."""
         found = self.directory.find(self.user)
         if self._full:
             return self._full_step(found, data)

@@ -1,8 +1,8 @@
 """MySQL's packets: decodes clients' bytes into frozen messages, and encodes replies.  No I/O, no state.
 
-Keeps true: decoding returns a message or raises `ProtocolError`, whatever the bytes are.  It never reads past the
-packet, and never takes a part of a field for the whole.  Texts are UTF-8, whatever character set a client names at
-connect (as with MySQL's skip-character-set-client-handshake).
+Keeps true: for any bytes, decoding returns a message, raises `ProtocolError`, or raises error 1300 for a text that is
+not UTF-8.  It never reads past the packet and never accepts a truncated field.  Texts are UTF-8, whatever character set
+a client names at connect (as with MySQL's skip-character-set-client-handshake).
 
 A packet is a three-byte length, a sequence number and a payload.  A payload of 2**24 - 1 bytes or more is sent in
 several packets, the last one shorter than that.
@@ -29,7 +29,7 @@ MORE_RESULTS = 0x0008  # status: another outcome of the same text follows
 
 
 class Capability(IntFlag):
-    """What client and server tell each other at connect; only what changes our packets or answers."""
+    """The capabilities, announced at connect, that change packets or answers of this server."""
 
     LONG_PASSWORD = 1 << 0
     FOUND_ROWS = 1 << 1
@@ -49,12 +49,12 @@ class Capability(IntFlag):
     DEPRECATE_EOF = 1 << 24
 
 
-SERVER_CAPABILITIES = Capability(sum(Capability))  # SSL only where there is a certificate
-SSL_REQUEST_BYTES = 32  # the client's capabilities, packet limit, character set and filler, and nothing else
+SERVER_CAPABILITIES = Capability(sum(Capability))  # SSL only with a certificate
+SSL_REQUEST_BYTES = 32  # exactly the client's capabilities, packet limit, character set and filler
 
 
 class ProtocolError(SqlError):
-    """The client broke the protocol: it is told so, and hung up on."""
+    """The client broke the protocol.  It receives the error, and its connection is closed."""
 
 
 def malformed(detail: str) -> ProtocolError:
@@ -74,7 +74,7 @@ def too_large() -> SqlError:
 
 
 def frame(payload: bytes, seq: int) -> bytes:
-    """One payload as packets, numbered from `seq`.
+    """Encode one payload as packets, numbered from `seq`.
 
     >>> frame(b"abc", 1)
     b'\\x03\\x00\\x00\\x01abc'
@@ -98,7 +98,7 @@ def frame_all(payloads: Iterable[bytes], seq: int) -> bytes:
 
 
 def renumber(packets: bytes, seq: int) -> bytes:
-    """The same packets, numbered from `seq`: cached replies are kept numbered from 1."""
+    """Return the same packets, numbered from `seq`.  Kept replies are numbered from 1."""
     out, position = bytearray(packets), 0
     while position < len(out):
         out[position + 3] = seq & 255
@@ -117,27 +117,27 @@ def count_packets(packets: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A whole payload and where it stood: its first sequence number and the one that follows."""
+    """A complete payload, its first sequence number, and the sequence number that follows."""
 
     first: int
     following: int
     payload: bytes
-    oversized: bool = False  # more than the limit: the payload was thrown away
+    oversized: bool = False  # the payload was larger than the limit and is discarded
 
 
 class Unframer:
-    """Whole payloads out of a stream that comes in pieces of any size.
+    """Assembles payloads from a stream of bytes (`feed`, then `next`).
 
-    Keeps true: it holds at most `limit` bytes of one payload plus what was fed and not asked for.  A larger
-    payload is thrown away while it arrives and reported once, in order.
+    Keeps true: it holds at most `limit` bytes of one payload, and the bytes that were fed after it.  A larger payload
+    is discarded while it arrives, and reported once, in order.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._buffer = bytearray()
         self._parts: list[bytes] = []
-        self._size = 0  # bytes of the payload as far as headers announced them
-        self._missing = -1  # bytes of the packet's body not taken yet; -1: a header comes next
+        self._size = 0  # bytes of the payload announced by headers so far
+        self._missing = -1  # bytes of the packet's body that are missing; -1: a header is next
         self._last = False
         self._first = self._seq = -1  # -1: between payloads
 
@@ -147,20 +147,20 @@ class Unframer:
 
     @property
     def clean(self) -> bool:
-        """Is there nothing of a payload here?"""
+        """True if no part of a payload is held."""
         return not self._buffer and self._first < 0
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
     def take_all(self) -> bytes:
-        """What was fed and not asked for; it is no part of this stream any more."""
+        """Remove and return the bytes that no payload has consumed."""
         taken = bytes(self._buffer)
         self._buffer.clear()
         return taken
 
     def next(self) -> Packet | None:
-        """The next whole payload, if it is here.  ProtocolError when its packets are misnumbered."""
+        """Return the next payload, or None if it is not complete.  Raises ProtocolError for wrong packet numbers."""
         while True:
             if self._missing < 0:
                 if len(self._buffer) < 4:
@@ -187,7 +187,7 @@ class Unframer:
             self._parts.clear()
 
     def _take(self) -> bool:
-        """Take (or throw away) the packet's body as far as it is here; was that all of it?"""
+        """Consume (or discard) the received part of the packet's body.  True if the body is complete."""
         if self._size > self.limit:
             gone = min(self._missing, len(self._buffer))
             del self._buffer[:gone]
@@ -207,7 +207,8 @@ class Unframer:
 
 
 def lenenc_int(value: int) -> bytes:
-    """
+    """Encode a length-encoded integer.
+
     >>> lenenc_int(250), lenenc_int(251)
     (b'\\xfa', b'\\xfc\\xfb\\x00')
     """
@@ -224,12 +225,12 @@ SHORT = tuple(bytes([n]) for n in range(251))  # lengths of one byte
 
 
 def lenenc(data: bytes) -> bytes:
-    """A length-encoded string."""
+    """Encode a length-encoded string."""
     return (SHORT[len(data)] if len(data) < 251 else lenenc_int(len(data))) + data
 
 
 class Reader:
-    """Fields of one payload in order; ProtocolError where the payload ends too early."""
+    """Reads the fields of one payload in order.  Raises ProtocolError if the payload ends too early."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data, self.position = data, position
@@ -270,7 +271,7 @@ class Reader:
 
 
 def text(data: bytes) -> str:
-    """What a client sent as text.  Error 1300 when it is not UTF-8."""
+    """Decode a client's text.  Raises SqlError 1300 if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -283,8 +284,8 @@ _ROWS = re.compile(rb"\s*(?:INSERT|REPLACE)\b", re.IGNORECASE)
 
 
 def statement(data: bytes) -> str:
-    """A statement.  What an INSERT or REPLACE has in quotes may be no UTF-8, as dumps write bytes: text columns do not
-    take it.  Elsewhere it comes from a client of another character set: error 1300.
+    """Decode a statement.  In an INSERT or REPLACE, a quoted string that is not UTF-8 becomes a hexadecimal literal,
+    because dumps write bytes this way; text columns reject it.  Elsewhere such bytes are error 1300.
 
     >>> statement(b"INSERT INTO t VALUES ('a', 'b\\xff')")
     "INSERT INTO t VALUES ('a', X'62ff')"
@@ -293,7 +294,7 @@ def statement(data: bytes) -> str:
 
 
 def has_bytes(data: bytes) -> bool:
-    """Is it an INSERT or REPLACE that is no UTF-8?  What it has in quotes takes a microsecond each to read."""
+    """True for an INSERT or REPLACE that is not UTF-8.  `statement` takes about 1 µs for each of its quoted strings."""
     return _ROWS.match(data) is not None and not _is_utf8(data)
 
 
@@ -316,7 +317,7 @@ def _as_hex(part: re.Match[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class HandshakeResponse:
-    """Who the client says it is.  `plugin` is "" when it does not know plugins."""
+    """The client's login.  plugin: "" if the client does not support plugins."""
 
     capabilities: Capability
     user: str
@@ -327,7 +328,7 @@ class HandshakeResponse:
 
 
 def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status: int, tls: bool = False) -> bytes:
-    """Handshake V10; the nonce has 20 bytes and none of them is 0."""
+    """Return the payload of Handshake V10.  nonce: 20 bytes without a 0."""
     capabilities = SERVER_CAPABILITIES if tls else SERVER_CAPABILITIES & ~Capability.SSL
     low, high = capabilities & 0xFFFF, capabilities >> 16
     return b"".join((
@@ -337,7 +338,7 @@ def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status
 
 
 def asks_for_tls(payload: bytes) -> bool:
-    """Is the client's first packet the request to go on in TLS?"""
+    """True if the client's first packet requests TLS."""
     return bool(Capability.SSL & Reader(payload).integer(4))
 
 
@@ -365,7 +366,7 @@ def decode_handshake(payload: bytes) -> HandshakeResponse:
 
 
 def decode_change_user(payload: bytes, capabilities: Capability) -> HandshakeResponse:
-    """COM_CHANGE_USER: like a handshake response, in another order."""
+    """Decode COM_CHANGE_USER, which has the fields of a handshake response in another order."""
     reader = Reader(payload, 1)
     user = text(reader.until_nul())
     token = reader.take(reader.integer(1)) if Capability.SECURE_CONNECTION & capabilities else reader.until_nul()
@@ -401,7 +402,7 @@ def auth_more(data: bytes) -> bytes:
 
 def ok(affected: int, last_insert_id: int, status: int, warnings: int, info: str = "",
        header: int = 0) -> bytes:
-    """An OK packet; with header 0xfe it ends rows for clients that deprecate EOF."""
+    """Return the payload of an OK packet.  With header 0xfe it ends the rows for clients with DEPRECATE_EOF."""
     return b"".join((bytes((header,)), lenenc_int(affected), lenenc_int(last_insert_id % 2**64),
                      struct.pack("<HH", status, min(warnings, 0xFFFF)), lenenc(info.encode()) if info else b""))
 
@@ -415,7 +416,7 @@ def end_of_rows(status: int, warnings: int, deprecate_eof: bool) -> bytes:
 
 
 def with_more_results(packets: bytes, deprecate_eof: bool) -> bytes:
-    """A complete reply with rows, its last packet saying that another outcome follows."""
+    """Return a complete reply with rows, whose last packet now announces another outcome."""
     at = len(packets) - (4 if deprecate_eof else 2)
     return packets[:at] + bytes((packets[at] | MORE_RESULTS,)) + packets[at + 1:]
 

@@ -1,16 +1,17 @@
 """The MySQL protocol on sockets: one `Connection` per client, on any asyncio loop (uvloop in production).
 
-A command that the backend answers at once is read, answered and written in one call of `data_received`: no task, no
-queue, one write.  While a command waits for its answer, the client's next commands stay unparsed bytes; they are
-answered in order.
+A command that the backend answers at once is read, answered and written in one call of `data_received`, without a task
+or a queue.  While a command waits for its answer, the client's next commands remain unparsed bytes.  They are answered
+in order.
 
 Keeps true:
 
-* Nothing more is read from a client that reads slowly.  The bytes held for a client are bounded
+* The server stops reading from a client that does not read its replies.  The bytes held for a client are bounded
   (`limits.MAX_PACKET_BYTES` and a read-ahead).
-* A client that breaks the protocol, falls silent, stops within a packet or no longer reads loses its own connection.
+* A client that breaks the protocol, falls silent, stops within a packet or no longer reads loses only its own
+  connection.
 * After a request for TLS all bytes are TLS.
-* A bug in answering is that command's error, and is logged.
+* A bug during a command is that command's error, and is logged.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from noria.server.tls import Certificates, TlsTransport
 
 log = logging.getLogger(__name__)
 
-MOST_BUGS = 100  # after so many the connection is closed
+MOST_BUGS = 100  # after so many internal errors the connection is closed
 _WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces of about this size
 
 
@@ -53,7 +54,7 @@ class Bounds:
 
 
 class MysqlServer:
-    """A listening server and its connections.  certificates: None where there is no TLS."""
+    """A listening server and its connections.  certificates: None without TLS."""
 
     def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds,
                  certificates: Certificates | None = None, tls_required: bool = False,
@@ -77,32 +78,32 @@ class MysqlServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
+        """The host and port of the listening socket."""
         assert self._server is not None
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     def close(self) -> None:
-        """Take no more clients, hang up on idle ones, and on the others once they have their answer."""
+        """Accept no more clients.  Disconnect idle clients now, and the others once they have their answer."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
             connection.finish()
 
     def abort(self) -> None:
-        """Drop the clients that are still there, answered or not."""
+        """Disconnect all clients at once, answered or not."""
         for connection in tuple(self.connections):
             connection.abort()
 
     def hang_up(self, number: int) -> bool:
-        """Close the connection of this number; False if there is none."""
+        """Close the connection with this number.  Return False if none has it."""
         found = next((c for c in self.connections if c.number == number), None)
         if found is not None:
             found.kill()
         return found is not None
 
     async def wait_closed(self) -> None:
-        """Until the last client is gone."""
+        """Wait until the last client has disconnected."""
         await self._empty.wait()
         if self._server is not None:
             await self._server.wait_closed()
@@ -122,8 +123,9 @@ async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Acc
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> MysqlServer:
     """Serve the backend to MySQL clients of a listening socket.
 
-    users: name -> `auth.account(password)`; the name "" is for users without an account of their own.  ids: the numbers
-    of connections, by default from 1.  guard: guards the logins of several servers together.
+    users: name -> `auth.account(password)`.  The name "" admits users without an account of their own.
+
+    ids: the numbers of connections, by default from 1.  guard: may be shared by several servers.
     """
     server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids, guard)
     if any(a.salted is not None for a in users.values()):
@@ -138,22 +140,22 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _conversation: Conversation
     _loop: asyncio.AbstractEventLoop
-    _waiting: Waiting  # whose answer `_pending` is
+    _waiting: Waiting  # the reply that needs the result of `_pending`
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
         self._unframer = codec.Unframer(min(limits.MYSQL_HANDSHAKE_BYTES, server.bounds.packet_bytes))
         self._pending: asyncio.Future[Any] | None = None
-        self._full = False  # the client does not read what it was sent
-        self._heard = True  # since the timer last looked
+        self._full = False  # the client does not read its replies
+        self._heard = True  # the client sent bytes since the last `look`
         self._finishing = self._admitted = False
         self._bugs = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # runs while a packet has begun and is not whole
+        self._stalled: asyncio.TimerHandle | None = None  # runs while a packet is incomplete
         self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
-        self._received = 0  # bytes that came in pieces
-        self._stream: Stream | None = None  # the reply under way, of which pieces are to come
-        self._pulls = False  # is the next one on its way?
+        self._received = 0  # bytes received, without commands that arrived in one piece
+        self._stream: Stream | None = None  # the large reply that is being sent
+        self._pulls = False  # its next piece is requested
 
     # --- Events of the loop ----------------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class Connection(asyncio.Protocol):
         self._set_timer(server.bounds.handshake_s, self.look)
 
     def _refusal(self) -> SqlError | None:
-        """Why this connection is not greeted."""
+        """Return why this connection is refused, or None."""
         if len(self._server.connections) >= self._server.bounds.connections:
             return SqlError(1040, "08004", "Too many connections; close some, or wait for others to")
         try:
@@ -192,7 +194,7 @@ class Connection(asyncio.Protocol):
         if (self._pending is None and conversation.ready and self._unframer.clean
                 and not self._full and len(data) > 4
                 and int.from_bytes(data[:4], "little") == len(data) - 4 < codec.MAX_PAYLOAD):
-            # One whole command, numbered 0 (the header's fourth byte): what nearly every read brings.
+            # Nearly every read is one complete command, numbered 0 (the header's fourth byte).
             self._heard = True
             try:
                 reply = conversation.command(data[4:])
@@ -214,7 +216,7 @@ class Connection(asyncio.Protocol):
             self._stalled = self._loop.call_later(self._server.bounds.stall_s, self.goes_on, self._received)
 
     def eof_received(self) -> None:
-        """The client will send nothing more; the transport closes itself."""
+        """Do nothing: the client will send nothing more, and the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._timer, self._stalled, self._unread):
@@ -244,7 +246,7 @@ class Connection(asyncio.Protocol):
     # --- Commands in order -----------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Answer the whole packets that are here, until one has to wait; one write for many small replies."""
+        """Answer the complete packets, until one must wait.  Many small replies are sent with one write."""
         out: list[bytes] = []
         size, waiting, conversation = 0, None, self._conversation
         secret = conversation.secrecy is Secrecy.TLS
@@ -279,7 +281,7 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _next_reply(self) -> Reply | None:
-        """The reply to the next whole packet, None when there is none to be answered now."""
+        """Return the reply to the next complete packet; None if no packet is complete or a command waits."""
         if self._pending is not None:
             return None
         try:
@@ -289,7 +291,8 @@ class Connection(asyncio.Protocol):
         return None if packet is None else self._conversation.receive(packet)
 
     def _secure(self) -> None:
-        """The client asked for TLS: whatever came with that, and all that comes, is TLS."""
+        """Decrypt all bytes from now on, because the client requested TLS.  Bytes received with the request are TLS,
+        too."""
         certificates = self._server.certificates
         assert certificates is not None
         secured = TlsTransport(self._transport, self, certificates.context)
@@ -297,14 +300,14 @@ class Connection(asyncio.Protocol):
         secured.data_received(self._unframer.take_all())
 
     def _admit(self) -> None:
-        """The client has proved his password: other bounds hold from now on."""
+        """Apply the bounds of a logged-in client: packet size and idle time."""
         self._admitted = True
         self._server.guard.connected(self._conversation.address)
         self._unframer.limit = self._server.bounds.packet_bytes
         self._set_timer(self._server.bounds.idle_s, self.look)
 
     def _begin(self, reply: Reply) -> None:
-        """A reply that is not there at once."""
+        """Wait for a reply that is not known yet, or begin to send a large one."""
         if isinstance(reply, Waiting):
             self._wait(reply)
         elif not isinstance(reply, bytes):
@@ -337,7 +340,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(reply)
         if self._conversation.ready and not self._admitted:
             self._admit()
-        if self._unread is not None and self._full:  # there is more to read now than at the last look
+        if self._unread is not None and self._full:  # this reply added unread bytes: measure from now on
             self._unread.cancel()
             self._watch_reader()
         if self._finishing or self._conversation.closed:
@@ -348,12 +351,12 @@ class Connection(asyncio.Protocol):
     # --- Large replies ---------------------------------------------------------------------------------------
 
     def _send(self, stream: Stream) -> None:
-        """A reply in pieces; what the client asks meanwhile waits for its end."""
+        """Send a reply in pieces.  The client's next commands wait for its end."""
         self._stream, self._pending = stream, self._loop.create_future()
         self._pull_soon()
 
     def _pull_soon(self) -> None:
-        """Have the next piece made, once the client has read enough."""
+        """Request the next piece, if the client has read enough."""
         if self._stream is not None and not self._pulls and not self._full:
             self._pulls = True
             self._server.turns.add(self._pull)
@@ -364,12 +367,12 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._stream.pull(self._sent)
-        except Exception:  # in the midst of rows there is no way to say so
+        except Exception:  # the protocol has no error packet between rows for this
             log.exception("connection %d: a large reply could not be made and is cut off", self.number)
             self.abort()
 
     def _sent(self, piece: bytes | None) -> None:
-        """The next piece is there; None: the reply is whole."""
+        """Write the next piece; None: the reply is complete."""
         self._pulls = False
         if self._stream is None or self._transport.is_closing():
             return
@@ -385,7 +388,7 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _regulate(self) -> None:
-        """Read on, unless the client does not read itself or is far ahead of its answers."""
+        """Read from the client, unless it does not read its replies or is far ahead of its answers."""
         ahead = self._pending is not None and self._unframer.buffered > limits.MYSQL_READ_AHEAD_BYTES
         if self._transport.is_closing():
             return
@@ -401,13 +404,13 @@ class Connection(asyncio.Protocol):
         return self._conversation.connection_id
 
     def finish(self) -> None:
-        """The server closes: hang up once the running command has its answer."""
+        """Hang up once the running command has its answer, because the server closes."""
         self._finishing = True
         if self._pending is None:
             self._hang_up()
 
     def kill(self) -> None:
-        """Somebody ends the connection: a large reply is cut off, any other one leaves first."""
+        """End the connection (KILL).  A large reply is cut off; any other reply is sent first."""
         if self._stream is not None:
             self.abort()
         else:
@@ -422,8 +425,8 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _bug(self, bug: BaseException) -> None:
-        """Not the client's fault: log it under a number and tell the client that; whoever has not logged in yet is
-        hung up on."""
+        """Log an internal error under a number and send the client an error with this number.  A client that has not
+        logged in is disconnected."""
         bugs = next(self._bugs)
         number = f"M{self.number}.{bugs}"
         log.error("internal error %s: a command could not be answered", number, exc_info=bug)
@@ -439,8 +442,8 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, then)
 
     def look(self) -> None:
-        """Drop a client that has not logged in in time, or was silent since the last look; it is not one
-        that would read a farewell."""
+        """Abort a client that has not logged in in time, or sent nothing since the last call.  It gets no error, which
+        it would not read."""
         if not self._admitted or not (self._heard or self._pending):
             log.info("connection %d: %s", self._conversation.connection_id,
                      "silent for too long" if self._admitted else "no login in time")
@@ -451,7 +454,7 @@ class Connection(asyncio.Protocol):
 
 
     def goes_on(self, received: int) -> None:
-        """Does the packet that had begun go on?  What has to wait for an answer, or for the client to read, may."""
+        """Abort a client whose incomplete packet does not grow.  It may wait for an answer, or for its own reading."""
         self._stalled = None
         if self._unframer.clean:
             return
@@ -467,7 +470,7 @@ class Connection(asyncio.Protocol):
                                              self._transport.get_write_buffer_size())
 
     def reads(self, unread: int) -> None:
-        """Has the client read of its replies since the last look?"""
+        """Abort a client that has read less than `stall_bytes` of its replies since the last call."""
         left = self._transport.get_write_buffer_size()
         if unread - left < self._server.bounds.stall_bytes:
             log.info("connection %d: its client does not read its replies", self._conversation.connection_id)

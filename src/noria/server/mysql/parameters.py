@@ -1,7 +1,7 @@
-"""The parameters of COM_STMT_EXECUTE: NULL bitmap, types and values into Python values.
+"""Decodes the parameters of COM_STMT_EXECUTE (NULL bitmap, types and values) to Python values.
 
-Keeps true: the same value gives the same Python value whatever width a client sends it in.  Dates that no
-calendar has become text, so that converting them to a column reports MySQL's error with the row.
+Keeps true: a value decodes to the same Python value in any width in which a client sends it.  An impossible date
+becomes text, so that its conversion to a column reports MySQL's error with the row.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ _UNSIGNED = 0x80
 
 @dataclass(slots=True)
 class Statement:
-    """A prepared statement: what is remembered of its executions."""
+    """A prepared statement of a connection, with the types of its last execution.  long_data: the pieces of
+    COM_STMT_SEND_LONG_DATA so far, by parameter."""
 
     prepared: Prepared
     count: int
     types: bytes | None = None
     long_data: dict[int, bytearray] = field(default_factory=dict)
-    failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: told at the execution
+    failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: the next execution raises it
 
 
 def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, bytes]:
-    """What follows COM_STMT_EXECUTE's fixed part, made self-contained, and its types.
+    """Return the bytes after COM_STMT_EXECUTE's fixed part in self-contained form, and the parameters' types.
 
-    A client sends the types with the first execution and may leave them out later; `types` are those of
-    the last execution.  Self-contained bytes always hold them: NULL bitmap, a byte 1, types, values.
+    A client sends the types with the first execution and may omit them later.  types: those of the last execution.
+    Self-contained bytes always have them: NULL bitmap, a byte 1, types, values.
     """
     bitmap = (count + 7) // 8
     if len(data) <= bitmap:
@@ -61,7 +62,7 @@ def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, byte
 
 
 def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[object]:
-    """Values of self-contained parameters.  `long_data`: those that were sent in pieces before."""
+    """Return the values of self-contained parameters.  long_data: values that were sent in pieces before, by number."""
     bitmap = (count + 7) // 8
     start = bitmap + 1 + 2 * count
     fixed = _fixed(data[bitmap + 1:start])
@@ -85,7 +86,7 @@ def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[
 
 @lru_cache(maxsize=1024)
 def _fixed(types: bytes) -> struct.Struct | None:
-    """The layout of values of these types, if all are numbers of a fixed width."""
+    """Return the layout of values of these types if all are numbers of a fixed width, else None."""
     kinds = types[::2]
     if not all(kind in _LETTERS for kind in kinds):
         return None
@@ -123,7 +124,8 @@ def _value(reader: Reader, kind: int, unsigned: bool) -> object:
 
 
 def _string(data: bytes) -> str | bytes:
-    """Some clients send bytes as they send texts: what is no UTF-8 is for a binary column, and others tell so."""
+    """Return a text, or bytes if it is not UTF-8.  Some clients send bytes as texts; other columns than binary ones
+    reject them."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -134,7 +136,7 @@ _DIGITS = re.compile(r"[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,
 
 
 def _decimal(digits: str) -> object:
-    """A number; what is none, or one that no type holds, stays a text, of which the column tells."""
+    """Return a number.  A text that is none, or is too long for any type, is returned for the column to reject."""
     return Decimal(digits) if _DIGITS.fullmatch(digits) else digits
 
 
@@ -156,7 +158,7 @@ def _date(reader: Reader, day_only: bool) -> object:
 
 
 def _time(reader: Reader) -> str:
-    """A TIME, as text: the first version has no such type, and a text column shows it so."""
+    """Return a TIME as text, such as "-26:03:04.000500"."""
     if reader.left not in (0, 8, 12):
         raise malformed(f"a time of {reader.left} bytes")
     if not reader.left:

@@ -1,6 +1,6 @@
-"""The packets of large answers, made a piece at a time.
+"""Encodes large answers in pieces.
 
-Keeps true: together the pieces are what a reply made at once would be, numbered through.
+Keeps true: the pieces together equal the reply encoded at once, with the same packet numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from noria.server.rows import LargeRows
 
 
 def is_large(outcome: Outcome) -> bool:
-    """Is it to leave in pieces?"""
+    """True if the outcome must be sent in pieces."""
     if not isinstance(outcome, ResultSet):
         return False
     return len(outcome.rows) > OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
@@ -27,8 +27,8 @@ def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, st
               sending: AbstractContextManager[Stopped] = NEVER) -> Iterator[bytes]:
     """Yield the packets of an answer, numbered from `seq`.
 
-    sending: entered until the last piece is made or nobody wants more; an error that it yields ends the rows
-    (`outcomes.Session.sending`).
+    sending: entered until the last piece is encoded or the iterator is closed.  If its `Stopped` returns an error, that
+    ends the rows (`outcomes.Session.sending`).
     """
     with sending as stopped:
         for i, outcome in enumerate(outcomes):
@@ -55,7 +55,7 @@ def _packets_of(outcome: Outcome, deprecate_eof: bool, status: int, more: int, s
 
 
 class Renumbered:
-    """A stream whose packets are numbered from another number than 1."""
+    """A stream whose packets are renumbered from `seq`."""
 
     def __init__(self, stream: Stream, seq: int):
         self._stream, self._seq = stream, seq
@@ -74,5 +74,5 @@ class Renumbered:
 
 @lru_cache(maxsize=1024)
 def ok_packet(affected: int, last_insert_id: int, status: int, warnings: int, info: str, seq: int) -> bytes:
-    """The reply to a statement without rows."""
+    """Return the reply to a statement without rows."""
     return codec.frame(codec.ok(affected, last_insert_id, status, warnings, info), seq)

@@ -1,7 +1,7 @@
-"""Result sets as packets: column definitions, text rows and binary rows of every type of `core/types`.
+"""Encodes result sets as packets: column definitions, text rows and binary rows for every type of `core/types`.
 
-Keeps true: a value is written as its column's type says, whatever Python type carries it, and reads as
-MySQL would print it ('1e15', '0.10', '2024-01-02 03:04:05.000600').
+Keeps true: the column's type decides how a value is encoded, not its Python type.  A text row has the text that MySQL
+would print ('1e15', '0.10', '2024-01-02 03:04:05.000600').
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST = 2**32 - 1
 _LENGTHS = {"tinytext": 255, "tinyblob": 255, "mediumtext": 16_777_215, "mediumblob": 16_777_215,
             "longtext": _LONGEST, "longblob": _LONGEST, "json": _LONGEST}
 
-PIECE_ROWS = 500  # of rows that are Python values already, encoded at once
+PIECE_ROWS = 500  # rows of one piece, if they are Python values already
 
 Encoder = Callable[[Sequence[Any]], list[bytes]]
 """Values of one column, none of them NULL, as they stand in rows."""
@@ -42,11 +42,10 @@ _INTEGERS = {8: (TINY, 4, "b"), 16: (SHORT, 6, "h"), 24: (INT24, 9, "i"), 32: (L
 
 def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
                   status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1) -> bytes:
-    """A complete reply with rows, numbered from `first`.
+    """Encode a complete reply with rows, numbered from `first`.
 
-    binary: the reply to COM_STMT_EXECUTE, else to COM_QUERY.  The bytes can be kept and sent again to any
-    session of the same `deprecate_eof` and `status` (`answering.replies`).  Quickest where
-    `fields` is the same tuple each time.
+    binary: the reply to COM_STMT_EXECUTE, else to COM_QUERY.  The bytes can be kept and sent again to any session with
+    the same `deprecate_eof` and `status` (`answering.replies`).  It is fastest if `fields` is the same tuple each time.
     """
     form = _form(fields)
     out, seq = _begun(form, deprecate_eof, status, warnings, first)
@@ -59,9 +58,9 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
 def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
                   status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1, stopped: Stopped = never
                   ) -> Generator[bytes, None, int]:
-    """Yield `encode_result` of many rows in pieces; return the number of the next packet.
+    """Yield the bytes of `encode_result` in pieces.  Return the number of the next packet.
 
-    stopped: if it returns an error, that ends the rows, and 0 is returned.
+    stopped: if it returns an error, this ends the rows with the error and returns 0.
     """
     form = _form(fields)
     out, seq = _begun(form, deprecate_eof, status, warnings, first)
@@ -79,7 +78,7 @@ def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
 
 
 def _begun(form: _Form, deprecate_eof: bool, status: int, warnings: int, first: int) -> tuple[list[bytes], int]:
-    """The packets before the rows, and the number of the next one."""
+    """Return the packets before the rows, and the number of the next packet."""
     seq = first + form.packets
     out = [form.header if first == 1 else codec.renumber(form.header, first)]
     if not deprecate_eof:
@@ -89,7 +88,7 @@ def _begun(form: _Form, deprecate_eof: bool, status: int, warnings: int, first: 
 
 
 def _add(out: list[bytes], form: _Form, rows: Sequence[Sequence[object]], binary: bool, seq: int) -> int:
-    """Append the packets of rows, numbered from `seq`; the number of the next one."""
+    """Append the packets of rows, numbered from `seq`.  Return the number of the next packet."""
     payloads = form.binary_rows(rows) if binary else form.text_rows(rows)
     for payload in payloads:
         if len(payload) < codec.MAX_PAYLOAD:
@@ -105,14 +104,14 @@ _end = lru_cache(maxsize=256)(codec.end_of_rows)
 
 
 class _Form:
-    """What all results with the same columns share: their definitions and the encoders of their columns."""
+    """The column definitions and encoders that all results with the same columns share."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         payloads = [codec.lenenc_int(len(fields)), *(column_definition(f) for f in fields)]
         self.header, self.packets = codec.frame_all(payloads, 1), len(payloads)
         self._text = tuple(_text_encoder(f.type) for f in fields)
         self._binary = tuple(_binary_encoder(f.type) for f in fields)
-        self._no_nulls = bytes(1 + (len(fields) + 9) // 8)  # the header byte and a NULL bitmap that says none
+        self._no_nulls = bytes(1 + (len(fields) + 9) // 8)  # the header byte and a NULL bitmap without a bit
 
     def text_rows(self, rows: Sequence[Sequence[object]]) -> Iterator[bytes]:
         columns = zip(self._text, zip(*rows, strict=True), strict=True)
@@ -140,7 +139,7 @@ def _column(encode: Encoder, values: Sequence[object], null: bytes) -> list[byte
     return [null if value is None else next(encoded) for value in values]
 
 
-_recent: dict[int, tuple[Sequence[Field], _Form]] = {}  # by identity: comparing fields takes longer than a row
+_recent: dict[int, tuple[Sequence[Field], _Form]] = {}  # by identity: a comparison of fields costs more than a row
 _RECENT = 4096
 
 
@@ -163,7 +162,8 @@ _form_of = lru_cache(maxsize=1024)(_Form)
 
 
 def column_definition(column: Field, table: str = "") -> bytes:
-    """Of a name as long as an alias may be: that of a column without one is its text, which may have megabytes."""
+    """Encode a column definition.  The name is cut to MAX_ALIAS_CHARS: without an alias it is the expression's text,
+    which may have megabytes."""
     wire, charset, length, flags, decimals = _wire_type(column.type)
     if not column.nullable:
         flags |= _NOT_NULL
@@ -174,13 +174,13 @@ def column_definition(column: Field, table: str = "") -> bytes:
 
 
 def parameter_definition() -> bytes:
-    """What a `?` looks like before its value is known."""
+    """Return the definition of a parameter `?`, whose type is unknown."""
     return b"\x03def\0\0\0\x01?\0\x0c" + struct.pack("<HIBHBH", codec.BINARY, 0, VAR_STRING, _BINARY, 0, 0)
 
 
 @lru_cache(maxsize=1024)
 def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
-    """Wire type, character set, display length, flags, decimals."""
+    """Return (wire type, character set, display length, flags, decimals)."""
     unsigned = _UNSIGNED if kind.unsigned else 0
     if kind.declared == "year":
         return YEAR, codec.BINARY, 4, _BINARY | _UNSIGNED | _ZEROFILL, 0
@@ -209,7 +209,7 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
 
 
 def _wire_text(kind: SqlType) -> tuple[int, int, int, int, int]:
-    """Texts and bytes; JSON says it is binary, as MySQL's does."""
+    """As `_wire_type`, for texts and bytes.  JSON is declared as binary, as in MySQL."""
     charset = codec.BINARY if kind.is_bytes else codec.UTF8MB4 if kind.folds else codec.UTF8MB4_BIN
     flags = _BINARY if kind.is_bytes else 0
     if kind.is_json:

@@ -5,17 +5,17 @@
        └── known at once ────┼──► READY        ▼
                              └────────────── PROVING
 
-Keeps true: replies leave in the order of the commands, each numbered from its own command's packets; in a
-state where a packet has no meaning the client is told and hung up on, never guessed at; a statement
-that fails leaves the conversation as it was.
+Keeps true: replies leave in the order of the commands, and each continues the numbers of its command's packets.  A
+packet that has no meaning in the current state ends the conversation with an error.  A statement that fails leaves the
+conversation as it was.
 
-What statements mean is the session's business (`server/outcomes.py`).  One that answers at once gets its reply
-encoded at once, and kept where it stands on a view's entry; one that answers later makes `receive` return `Waiting`,
-and nothing else may be received until that is settled.
+The session runs the statements (`server/outcomes.py`).  If it answers at once, the reply is encoded at once, and kept
+if the result stands on a view's entry.  Otherwise `receive` returns `Waiting`, and the caller must settle that before
+it passes another packet.
 
-A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status: all three
-belong to the key under which it is kept, `(text, form)` or `(statement, parameters, form)`; its packets are numbered
-from 1.
+A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status.  So all
+three are part of a kept reply's key: `(text, form)` or `(statement, parameters, form)`.  Kept packets are numbered from
+1.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A reply that is not known yet: once what is awaited is done, `settle` makes it; if that raises SqlError,
-    `refuse` does."""
+    """A reply that is not known yet.  Once `awaitable` is done, `settle` encodes the reply.  If that raises SqlError,
+    `refuse` encodes the error."""
 
     awaitable: Awaitable[Any]
     settle: Callable[[Future[Any]], bytes | Stream]
@@ -84,7 +84,7 @@ Reply = bytes | Waiting | Stream
 
 
 class Secrecy(Enum):
-    """What of a connection is hidden from who listens to the line."""
+    """The state of TLS on a connection."""
 
     NONE = "there is no certificate"
     OFFERED = "the client may ask for TLS"
@@ -93,7 +93,7 @@ class Secrecy(Enum):
 
 
 class Conversation:
-    """See the module's docstring.  `state` is public; only `receive` and `command` change it."""
+    """One client's conversation (see the module).  Others may read `state`."""
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
                  nonce: bytes, guard: LoginGuard, secrecy: Secrecy = Secrecy.NONE) -> None:
@@ -110,7 +110,7 @@ class Conversation:
         self._response: HandshakeResponse | None = None
         self._expected = 1  # the next packet's number while connecting
         self._seq = 1  # the number of the first packet of the reply
-        self._statements: dict[bytes, Statement] = {}  # by the four bytes of the id, as they come
+        self._statements: dict[bytes, Statement] = {}  # by the four bytes of the id in a packet
         self._ids = itertools.count(1)
         self._long_bytes = 0  # of all statements' long_data
 
@@ -129,7 +129,7 @@ class Conversation:
                                           AUTOCOMMIT, self.secrecy is not Secrecy.NONE), 0)
 
     def receive(self, packet: Packet) -> Reply:
-        """The reply to one whole payload."""
+        """Return the reply to one payload.  An error becomes its reply."""
         try:
             if packet.first != (0 if self.state is State.READY else self._expected):
                 raise codec.out_of_order()
@@ -143,7 +143,7 @@ class Conversation:
             return self.refuse(failure)
 
     def command(self, payload: bytes) -> Reply:
-        """`receive` for what nearly every command is: one packet, numbered 0, in state READY."""
+        """As `receive`, for nearly all commands: one packet, numbered 0, in state READY."""
         self._seq = 1
         try:
             return self._dispatch(payload)
@@ -151,14 +151,14 @@ class Conversation:
             return self.refuse(failure)
 
     def refuse(self, failure: SqlError) -> bytes:
-        """The error as a reply.  Whoever breaks the protocol, or is not connected yet, is hung up on."""
+        """Return the error as a reply.  A client that broke the protocol or is not logged in yet is disconnected."""
         if isinstance(failure, codec.ProtocolError) or self.state is not State.READY:
             self.judged = self.judged or not isinstance(failure, codec.ProtocolError)
             self.state = State.CLOSED
         return codec.frame(codec.error(failure), self._seq)
 
     def close(self) -> None:
-        """The client is gone."""
+        """End the conversation and its session, because the client is gone."""
         self.state = State.CLOSED
         session, self._session = self._session, None
         if session is not None:
@@ -179,7 +179,8 @@ class Conversation:
         return self._in_turn(partial(self._exchange.step, payload))
 
     def _goes_secret(self, payload: bytes) -> bool:
-        """Does the client ask for TLS?  Then nothing but TLS may follow, which is the socket's business."""
+        """True if the client requests TLS.  The connection then decrypts all that follows.  Raises SqlError 3159 if
+        TLS is required and not requested."""
         asked = self.secrecy is not Secrecy.NONE and codec.asks_for_tls(payload)
         if asked:
             if len(payload) != codec.SSL_REQUEST_BYTES:
@@ -201,7 +202,7 @@ class Conversation:
         return self._in_turn(begun)
 
     def _in_turn(self, step: Callable[[], list[bytes]]) -> Reply:
-        """A step of the exchange, which wrong passwords before it may hold up."""
+        """Run a step of the exchange.  Earlier wrong passwords may delay it (`LoginGuard`)."""
         assert self._response is not None
         attempt = self._guard.attempt(self.address, self._response.user)
         if not attempt.wait_s:
@@ -258,7 +259,7 @@ class Conversation:
         return kept or self._when(session.query(codec.statement(sql), self._multi, self._form), key, binary=False)
 
     async def _read_beside(self, session: Session, sql: bytes) -> Answer:
-        """Of a long INSERT with bytes, as dumps have them."""
+        """Run a long INSERT with bytes, as dumps have them.  Its text is decoded in a thread."""
         answer = session.query(await to_thread(codec.statement, sql), self._multi, self._form)
         if isinstance(answer, Later):
             await wait((answer.future,))
@@ -266,7 +267,7 @@ class Conversation:
         return await answer if inspect.isawaitable(answer) else answer
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
-        """What was sent to whoever asked the same, if it is still true."""
+        """Return the kept reply to the same request, if it is still valid."""
         reply = self._replies.get(key, session.unseen) if session.keepable else None
         if reply is not None:
             session.warnings = ()
@@ -368,7 +369,7 @@ class Conversation:
         return self._when(session.execute(handle, values, self._binary_form), key, binary=True)
 
     def _send_long_data(self, session: Session, payload: bytes) -> bytes:
-        """A piece of a value.  There is no reply; what is wrong is told by the execution."""
+        """Store a piece of a value.  This command has no reply; the next execution reports an error."""
         statement = self._statements.get(payload[1:5])
         if statement is None:
             return b""
@@ -412,13 +413,13 @@ class Conversation:
     # --- Replies ---------------------------------------------------------------------------------------------
 
     def _then(self, answer: T | Later[T], encode: Callable[[T], bytes]) -> Reply:
-        """The reply made of what the session tells, now or later."""
+        """Return the reply encoded from the session's answer, now or later."""
         if isinstance(answer, Later):
             return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
         return encode(answer)
 
     def _when(self, answer: Answer | Awaitable[Answer] | Later[Answer], key: Hashable, binary: bool) -> Reply:
-        """The reply, now or when the answer is there.  key: what one that is there now may be kept under."""
+        """Return the reply to a statement, now or later.  key: an immediate reply may be kept under it."""
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)
             if answer.stands is not None and key is not None and self._seq == 1 and isinstance(reply, bytes):

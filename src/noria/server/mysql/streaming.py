@@ -1,7 +1,7 @@
-"""Sends large replies in pieces: the next one is made once the client has read what it was sent.
+"""Sends large replies in pieces.  The next piece is encoded once the client has read enough of the earlier ones.
 
-Keeps true: each turn of the event loop makes one piece of one connection, however many wait for pieces.  A connection
-whose client does not read holds one piece.
+Keeps true: each turn of the event loop encodes one piece of one connection, however many connections wait.  A
+connection whose client does not read holds one piece.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Ready = Callable[[bytes | None], None]
 
 
 class Turns:
-    """Whose piece is made next: one in each turn of the loop."""
+    """A queue of connections that wait for a piece.  Each turn of the loop serves one."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -35,7 +35,7 @@ class Turns:
 
 
 class Pieces:
-    """A stream (`outcomes.Stream`) whose pieces are made in this process."""
+    """A stream (`outcomes.Stream`) whose pieces are encoded in this process."""
 
     def __init__(self, pieces: Iterator[bytes]):
         self._pieces: Iterator[bytes] = pieces

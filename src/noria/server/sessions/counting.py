@@ -1,4 +1,4 @@
-"""Affected rows, and the line of words beside them, as MySQL counts them: with CLIENT_FOUND_ROWS and without.
+"""Counts affected rows and words the info line of an OK packet as MySQL does, with and without CLIENT_FOUND_ROWS.
 
                                    without        with the flag
     UPDATE                         rows changed   rows found
@@ -11,7 +11,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 
 
 def counted(command: Insert | Update | Delete, result: WriteResult, found_rows: bool) -> tuple[int, str]:
-    """The affected rows, and the line of the OK packet."""
+    """Return the number of affected rows, and the info line of the OK packet ("" for none)."""
     if isinstance(command, Update):
         info = f"Rows matched: {result.matched}  Changed: {result.affected}  Warnings: 0"
         return result.matched if found_rows else result.affected, info

@@ -1,7 +1,7 @@
-"""EXPLAIN, EXPLAIN ANALYZE and SHOW NORIA: what the running graph is and does, as result sets.
+"""EXPLAIN, EXPLAIN ANALYZE and SHOW NORIA: the running graph and its numbers as result sets.
 
-Everything here is drawn from one rendering of the graph (`dataflow/inspect/render.py`), asked of the worker at the
-moment.
+Each statement requests the graph from the worker when it runs, and all use one rendering of it
+(`dataflow/inspect/render.py`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,18 @@ Graph = list[dict[str, Any]]
 
 
 class Explainer:
+    """Answers EXPLAIN and SHOW NORIA for all sessions."""
+
     def __init__(self, executor: Executor):
         self._executor = executor
 
     # ------------------------------------------------------------ EXPLAIN
     async def explain(self, command: sql.Explain, tell: Tell) -> ResultSet:
-        """How a statement is answered: what is there is described, and what would come of it is foreseen.  Nothing is
-        made, but by EXPLAIN ANALYZE, which runs the statement."""
+        """Describe how a SELECT is answered: by existing views, or by a predicted view, one-shot or Spark job.
+
+        EXPLAIN creates nothing; EXPLAIN ANALYZE runs the statement, and may create a view.  Raises SqlError 1235 for
+        statements other than SELECT.
+        """
         select = command.command
         if not isinstance(select, sql.Select):
             raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
@@ -63,7 +68,7 @@ class Explainer:
         return await self._foreseen(select, view)
 
     async def _foreseen(self, select: sql.Select, view: ViewDef) -> list[str]:
-        """Of a SELECT that no view answers yet."""
+        """Describe how a SELECT would be answered that no view answers yet."""
         verdict = self._executor.program.expected(view)
         once, too_much = (None, "") if verdict is Verdict.VIEW else await self._once(select, view)
         try:
@@ -85,7 +90,7 @@ class Explainer:
         return [*lines, *_then(select), *map(_planned, made.nodes), *filling]
 
     async def _once(self, select: sql.Select, view: ViewDef) -> tuple[str | None, str]:
-        """How a one-shot answers now, found out by running it; or None, and why it does not."""
+        """Return how a one-shot would answer now: the worker tries it.  Or return None and why it would not."""
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
@@ -100,7 +105,7 @@ class Explainer:
         return None, f"too much for a one-shot, which reads {ONE_SHOT_ROWS:,} rows at most; "
 
     async def _now(self, select: sql.Select, view: ViewDef, reader: ViewDef) -> str:
-        """How a SELECT is answered whose view is there, and may not be filled."""
+        """Describe how a SELECT is answered by an existing view, which may not have its first state yet."""
         by = _answered_by(reader)
         if not self._executor.program.first_states.wait_for(reader):
             return by
@@ -109,7 +114,7 @@ class Explainer:
                 f"{by}, as soon as that is filled: until then {too_much.rstrip('; ')}")
 
     def _filling(self, rows: int, awaited: bool) -> list[str]:
-        """How long a view takes to be filled from so many rows; awaited: no one-shot answers meanwhile."""
+        """Estimate how long a view is filled from so many rows.  awaited: the SELECT waits for it; else return []."""
         if rows < FILL_ROWS_S / 10 or not awaited:
             return []
         patience = self._executor.program.patience_of(rows)
@@ -123,7 +128,7 @@ class Explainer:
         if view is not None and not known and program.expected(view) is not Verdict.VIEW:
             start = time.perf_counter()
             result = await self._executor.select_bound(select, tell)
-            if program.expected(view) is not Verdict.VIEW:  # else it was too much for a one-shot
+            if program.expected(view) is not Verdict.VIEW:  # else a one-shot would have read too much
                 return ["answered by a one-shot, of which nothing is kept", *_then(select),
                         f"ran in {_ms(start)} ms: {_count(len(result.rows), 'row')}", show(view.plan)]
         reader, reason = await self._reader(select)
@@ -133,7 +138,7 @@ class Explainer:
                 *await self._analyzed(reader, select), *await self._nodes(reader)]
 
     async def _reader(self, select: sql.Select) -> tuple[ViewDef | None, str]:
-        """The view that answers; or None and why there is none."""
+        """Return the view that answers, which may be made now; or None and the reason."""
         if select.view is None:
             return None, "" if select.batch is None else select.batch.reason
         try:
@@ -144,7 +149,7 @@ class Explainer:
             return None, e.message
 
     async def _nodes(self, reader: ViewDef) -> list[str]:
-        """The view's nodes and, behind each, the size of its state and how often it had what was asked."""
+        """Describe the view's nodes, each with its state's size and its rate of hits."""
         lines, nodes = [], render.of_view(await self._graph(), reader.name)
         leaf = nodes[-1]["id"] if nodes else None
         for d in nodes:
@@ -158,7 +163,7 @@ class Explainer:
         return lines
 
     def _read_through(self, reader: ViewDef, nbytes: int) -> list[str]:
-        """The views that are read in this one's reader, and what readers of their own would keep of as many keys."""
+        """Describe the other views that this view's reader answers, and the memory that they save."""
         names, parts = [], 0.0
         for view in self._executor.program.read_through(reader):
             through = reading(reader, view)
@@ -178,7 +183,7 @@ class Explainer:
 
     # ------------------------------------------------------------ EXPLAIN ANALYZE
     async def _analyzed(self, reader: ViewDef, select: sql.Select) -> list[str]:
-        """The lookup, run once: from shared memory, or by an upquery that is watched node by node."""
+        """Run the lookup once, from shared memory or by an upquery, and describe the work of each node."""
         read = _read_of(reader, select)
         if read is None:
             return ["ran without a lookup: no value lies in the range"]
@@ -201,7 +206,7 @@ class Explainer:
 
     # ------------------------------------------------------------ SHOW NORIA
     async def show(self, command: sql.Show) -> ResultSet:
-        """VIEWS, STATUS, GRAPH, MIGRATIONS, HISTORY, PROGRAM or FOLLOWING."""
+        """Answer SHOW NORIA VIEWS, STATUS, GRAPH, MIGRATIONS, HISTORY, PROGRAM or FOLLOWING."""
         what = command.what.removeprefix("noria ")
         tables = {"views": self._views, "status": self._status, "graph": self._nodes_table,
                   "migrations": self._migrations, "history": self._history, "program": self._program,
@@ -210,7 +215,8 @@ class Explainer:
         return inspection.narrowed(command, inspection.texts(names, rows))
 
     async def _views(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """Every reader, and what it and the nodes above it that it alone uses keep; views that have none, and why."""
+        """Return a row for each view, with the memory of its reader and of the nodes that no other view uses.  A view
+        without a reader has a row with the reason."""
         graph = await self._graph()
         rows: list[tuple[Any, ...]] = []
         program = self._executor.program
@@ -220,7 +226,7 @@ class Explainer:
                 key = ", ".join(f.name for f in view.key_fields)
                 rows.append((view.name, "view", key, "none", why, 0, 0, 0, 0, None, 0, 0))
             if not nodes:
-                continue  # an internal view: what it keeps is in those that read it
+                continue  # an internal view, or one without a reader: other views have its nodes
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
             hits, asked = _counts(self._executor, view.name)
             failed = next((d["failed"] for d in nodes if d["failed"]), "")
@@ -233,7 +239,7 @@ class Explainer:
                 "Hit_percent", "Misses", "Evictions"], rows
 
     async def _status(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """Counters and sizes; then each state that cannot be evicted, with the reason."""
+        """Return counters and sizes, then each state that cannot be evicted, with the reason."""
         executor = self._executor
         worker = await executor.ask(Ask(0, "stats"))
         numbers = {**executor.stats(), **{f"worker_{k}": v for k, v in worker.items() if isinstance(v, int | float)}}
@@ -243,26 +249,26 @@ class Explainer:
         return ["Variable_name", "Value"], rows
 
     async def _migrations(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """What is built in the background.  Who changes the program stands in SHOW PROCESSLIST, and KILL ends it; what
-        a first read began goes on without it."""
+        """Return the builds that run in the background.  SHOW PROCESSLIST has the change that began them, and KILL ends
+        that; a build that a first read began continues without the read."""
         builds = await self._executor.builds()
         rows = [(b["what"], ", ".join(b["views"]), b["state"], b["rows"], b["of"],
                  f"{100 * b['rows'] / b['of']:.1f}" if b["of"] else None, b["why"]) for b in builds]
         return ["Builds", "Views", "State", "Rows", "Of", "Percent", "Why"], rows
 
     async def _history(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """The last changes of the program, the latest first; times are UTC."""
+        """Return the last changes of the program, the latest first.  Times are UTC."""
         changes = await self._executor.program.history()
         return ["Version", "Time", "Who", "Statement"], [
             (c.version, str(EPOCH + timedelta(microseconds=c.note.at)), c.note.who, c.note.text)
             for c in reversed(changes)]
 
     async def _following(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """The databases that tables follow, and how far behind they are."""
+        """Return the databases that tables follow, and how far the tables lag."""
         return followed.COLUMNS, self._executor.locks.followed.shown()
 
     async def _program(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """The statements that make the program."""
+        """Return the statements that define the program."""
         text = await self._executor.program.exported()
         return ["Statement"], [(f"{s.text};",) for s in statements(text)]
 
@@ -282,7 +288,7 @@ class Explainer:
 
 
 def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
-    """What running a bound SELECT asks of its view; None where nothing can be found."""
+    """Return the read that a bound SELECT needs from its view; None if no row can match."""
     asked = select.lookups[0] if select.lookups else None
     if not isinstance(asked, Range):
         assert select.view is not None
@@ -303,19 +309,19 @@ def _answered_by(reader: ViewDef) -> str:
 
 
 def _planned(n: NodePlan) -> str:
-    """A node of a view that is not made."""
+    """Describe a node of a predicted view."""
     kept = f" | {state_of(n)}" if n.state in ("partial", "full") else ""
     return f"{n.does} | {'new' if n.new else 'there'}{kept}"
 
 
 def _found_there(reader: ViewDef, select: sql.Select) -> list[str]:
-    """What is taken of the rows of a view that has more than is asked for."""
+    """Describe the rows and columns that the SELECT uses of a view that has more."""
     through = None if select.view is None else reading(reader, select.view)
     return [] if through is None else [f"of its rows: {through.show(reader)}"]
 
 
 def _then(select: sql.Select) -> list[str]:
-    """What is done to the rows that the lookup finds."""
+    """Describe the operations on the rows of the lookup: the plan `after`, order, limit."""
     view = select.view
     assert view is not None
     steps = [f"order by {', '.join(view.result.fields[c].name + ' desc' * down for c, down in view.order)}"
@@ -338,7 +344,7 @@ def _ms(start: float) -> str:
 
 
 def _counts(executor: Executor, view: str) -> tuple[int, int]:
-    """(lookups answered from shared memory or by a kept reply, all lookups) of a view."""
+    """Return (lookups answered from shared memory or by a kept reply, all lookups) of a view."""
     kept = executor.replies.hits_of()[view]
     hits, asked = executor.reads.counts(view)
     return hits + kept, asked + kept

@@ -1,6 +1,6 @@
-"""The rows of information_schema: what the program has, as it is at the moment.
+"""The rows of information_schema, from the program as it is when the query runs.
 
-Keeps true: columns are those of `sql/statements/information.py`; what Noria does not know of a table is NULL.
+Keeps true: the columns are those of `sql/statements/information.py`.  A property that Noria does not have is NULL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLLATION = "utf8mb4_0900_ai_ci"
 
 
 async def answer(command: Information, program: Catalog, user: str) -> ResultSet:
-    """Beside the loop: some 20 µs for each row that it looks at.  user: the one that there is, whose all views are."""
+    """Answer in a thread, since the query takes some 20 µs for each row.  user: shown as the definer of all views."""
     return await asyncio.to_thread(_answered, command, program.now(), user)
 
 
@@ -35,7 +35,7 @@ def _answered(command: Information, program: Relations, user: str) -> ResultSet:
 
 
 def _named(program: Relations) -> Iterator[tuple[Values, str, str]]:
-    """What can be selected from: the columns that name it, its name and its kind."""
+    """Yield each table and view: the columns that identify it, its name and its kind."""
     for name, kind in inspection.relations(program):
         yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": name}, name, kind
 
@@ -58,7 +58,7 @@ def _columns(program: Relations) -> Iterator[Values]:
     for names, name, _ in _named(program):
         as_text = program.text_view(name)
         if as_text is not None and not as_text.fields:
-            continue  # it has columns when it is there
+            continue  # it reads a placeholder view, and has no columns until that is replaced
         for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
@@ -94,7 +94,7 @@ def _of_type(field: Field) -> Values:
 
 
 def _longest(type: SqlType) -> int:
-    """In characters; in bytes of BYTES, and of what has no length of its own."""
+    """Return the maximum length in characters; in bytes for BYTES and for types without a length, such as TEXT."""
     if type.kind is Kind.ENUM:
         return max(map(len, type.members))
     if type.kind is Kind.SET:
@@ -155,7 +155,7 @@ def _engines(program: Relations) -> Iterator[Values]:
 
 
 def _none(program: Relations) -> Iterator[Values]:
-    """There are no foreign keys and no CHECK, and nothing that a server would run by itself."""
+    """Yield no rows: Noria has no foreign keys, CHECK constraints, triggers, routines or events."""
     return iter(())
 
 

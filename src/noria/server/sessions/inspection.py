@@ -1,7 +1,7 @@
-"""What clients ask that is not about rows: SHOW, DESCRIBE, variables, SELECT without FROM.
+"""Answers statements that read no table: SHOW, DESCRIBE, variables, SELECT without FROM.
 
-Keeps true: answers have the columns that MySQL 8.0 gives them, since clients read them by name or position; what
-is not known is refused, not made up.
+Keeps true: answers have the columns of MySQL 8.0, since clients read them by name or position.  An unknown statement,
+function or variable is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENGINE = "NORIA"
 
 
 class About(Protocol):
-    """What answers need to know of the session."""
+    """The parts of a session that answers read."""
 
     database: str
     user: str
@@ -47,7 +47,7 @@ class About(Protocol):
 
 
 def texts(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet:
-    """A result whose columns are numbers where every value is one, else text."""
+    """Return a result.  A column in which all values are integers is BIGINT, every other one is TEXT."""
     kept = [tuple(r) for r in rows]
     fields = [Field(n, BIGINT if kept and all(type(r[i]) is int for r in kept) else TEXT)
               for i, n in enumerate(names)]
@@ -63,7 +63,7 @@ def select_items(command: SelectItems, about: About) -> ResultSet:
 
 
 def _fitting(field: Field, value: Any) -> Field:
-    """A variable's type is its value's: the parser cannot know it."""
+    """Return the field with the type of a variable's value, which the parser cannot know."""
     if isinstance(value, str) and not field.type.is_text:
         return Field(field.name, TEXT)
     if isinstance(value, int) and field.type.kind is not Kind.INT:
@@ -122,7 +122,7 @@ def show(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def narrowed(command: Show, found: ResultSet) -> ResultSet:
-    """The rows that LIKE (of the first column), WHERE and LIMIT leave."""
+    """Return the rows that satisfy LIKE (on the first column), WHERE and LIMIT."""
     rows = found.rows
     if command.like is not None:
         matches = like(command.like)
@@ -136,14 +136,14 @@ def narrowed(command: Show, found: ResultSet) -> ResultSet:
 
 
 def like(pattern: str) -> Callable[[str], bool]:
-    """MySQL's LIKE, ignoring case, for names."""
+    """Return a test whether a name matches a LIKE pattern, ignoring case."""
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     regex = "".join({"%": ".*", "_": "."}.get(p, re.escape(p[-1])) for p in parts)
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
 
 
 def relations(program: Relations) -> list[tuple[str, str]]:
-    """Names and kinds of what is to be selected from: feeds are not."""
+    """Return the sorted names and kinds of the tables and views.  Feeds are not among them: no SELECT can name them."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
     found += [(name, "VIEW") for name in (*(v.name for v in program.views() if not v.feed), *_as_text(program))]
     return sorted(found)
@@ -164,7 +164,7 @@ def _views(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None, TableDef | None]]:
-    """The columns of a table or view; of a table with their definitions."""
+    """Return the columns of a table or view; for a table, with their definitions.  Raises SqlError 1146."""
     table = program.table(name)
     if table is not None:
         return [(c.field, c, table) for c in (table.columns[i] for i in table.shown)]
@@ -204,7 +204,7 @@ def default_of(column: Column) -> str | None:
 
 
 def key_of(at: int, table: TableDef | None) -> str:
-    """PRI, UNI or MUL: of the column that is shown there."""
+    """Return PRI, UNI, MUL or "" for the visible column at this position."""
     if table is None:
         return ""
     column = table.shown[at]
@@ -221,7 +221,7 @@ def create_table(table: TableDef, next_number: int) -> ResultSet:
 
 
 def _create_database(command: Show, program: Program, about: About) -> ResultSet:
-    """full: IF NOT EXISTS was asked for, as dumps do."""
+    """Answer SHOW CREATE DATABASE.  command.full: with IF NOT EXISTS, as dumps request it."""
     exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
     return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {exists}{quoted(DATABASE)}")])
 
@@ -251,7 +251,7 @@ def _index(command: Show, program: Program, about: About) -> ResultSet:
 
 
 def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
-    """The names of its keys and indexes, whether they are unique, and their columns; the primary one first."""
+    """Return (name, unique, columns) of the table's keys and indexes; the primary key is first."""
     keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
     return keys + [(i.name, i.unique, i.columns) for i in table.indexes]
 
@@ -299,7 +299,7 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
     "columns": _columns,
     "fields": _columns,
     "create database": _create_database,
-    "create table": _create_view,  # a table's needs its counter
+    "create table": _create_view,  # for a view; `Session._show` answers for a table, whose counter it must request
     "create view": _create_view,
     "index": _index,
     "indexes": _index,
@@ -329,13 +329,13 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
 
 
 def list_fields(table: str, pattern: str, program: Program) -> list[Field]:
-    """COM_FIELD_LIST."""
+    """Return the columns whose names match the LIKE pattern ("": all), for COM_FIELD_LIST."""
     matches = like(pattern or "%")
     return [f for f, _, _ in columns_of(table, program) if matches(f.name)]
 
 
 def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
-    """A view as /views shows it."""
+    """Describe a view for /views."""
     kinds = ("feed", view.feed), ("internal", view.internal), ("ad-hoc", view.adhoc), ("view", True)
     return {"name": view.name, "kind": next(kind for kind, is_one in kinds if is_one),
             "key": [f.name for f in view.key_fields], "columns": [f.name for f in view.fields], "text": view.text,
@@ -343,7 +343,7 @@ def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
 
 
 def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
-    """What a client must know to look up in a view, also by itself in shared memory: in what `reader` keeps there."""
+    """Describe a view for a client that looks keys up, perhaps by itself in the shared memory of `reader`."""
     empty = None if view.empty_row is None else [jsonable(v) for v in view.empty_row]
     key = [f.name for f in view.key_fields] if view.asks is None else list(view.asks.names)
     return {"name": view.name, "columns": [f.name for f in view.fields], "key": key, "plain": view.asks is None,
@@ -355,7 +355,7 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
 
 
 def about_table(table: TableDef) -> dict[str, Any]:
-    """What a client must know to write to a table."""
+    """Describe a table for a client that writes to it."""
     columns = [table.columns[i] for i in table.shown]
     return {"name": table.name, "columns": [c.name for c in columns],
             "types": [c.type.sql() for c in columns],

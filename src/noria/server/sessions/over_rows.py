@@ -1,7 +1,7 @@
-"""A plan over few rows that are at hand: those of information_schema.
+"""Runs a plan over rows in memory: those of information_schema.
 
-Keeps true: the rows are those that Spark would give for the plan; what it does not know of is refused.  It is for
-some thousands of rows, and looks at each.
+Keeps true: it returns the rows that Spark would return for the plan, and rejects operators that it does not implement.
+It visits each row, so it is for some thousands of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Rows = Callable[[str], Sequence[Sequence[Any]]]
 
 
 def run(plan: Mir, rows: Rows) -> list[tuple[Any, ...]]:
-    """The plan's rows, in its order.  rows: of a table by name, as Python values."""
+    """Return the plan's rows, in its order.  rows: returns the rows of a table, by its name, as Python values.  Raises
+    SqlError 1235 for an operator that is not implemented here, and 3024 if a join has too many rows."""
     runner = _Run(rows)
     return [tuple(decode(c, f.type, runner.symbols) for c, f in zip(row, plan.fields, strict=True))
             for row in runner.run(plan)]
@@ -115,7 +116,7 @@ class _Run:
         return rows
 
     def _rank(self, code: int, field: Field) -> tuple[bool, int | bytes]:
-        """NULL comes first, and texts by their collation."""
+        """Return a sort key: NULL is first, and texts are in the order of their collation."""
         if code == NULL_CODE:
             return False, 0
         if not field.type.is_text:
@@ -126,7 +127,7 @@ class _Run:
         return int(self.symbols.fold_table[code]) if field.type.folds and code != NULL_CODE else code
 
     def _keys(self, rows: list[Row], fields: Sequence[Field], columns: Sequence[int]) -> list[Row]:
-        """What is equal where SQL calls the values equal."""
+        """Return a key for each row.  Two keys are equal if SQL calls the values equal."""
         folds: Codes = self.symbols.fold_table
         out = []
         for c in columns:

@@ -1,7 +1,8 @@
-"""What every session is running, for how long, and where: SHOW PROCESSLIST, KILL, and the limits of statements' time.
+"""The running statement of each session, for SHOW PROCESSLIST, KILL and time limits.
 
-Keeps true: a SELECT ends within its session's `max_execution_time` (or the hint's) with error 3024.  KILL, a time limit
-and a client's disconnect stop what runs, also on the worker and on Spark.  An immediate answer passes unchanged.
+Keeps true: a SELECT that runs longer than its session's `max_execution_time`, or its hint, ends with error 3024.  KILL,
+a time limit and a client's disconnect stop the statement, also on the worker and on Spark.  An immediate answer is not
+affected.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from noria.server.outcomes import Stopped
 T = TypeVar("T")
 _HINT = re.compile(r"\A[\s(]*SELECT\s*/\*\+(.*?)\*/", re.IGNORECASE | re.DOTALL)
 _TIME = re.compile(r"\bMAX_EXECUTION_TIME\s*\(\s*(\d+)\s*\)", re.IGNORECASE)
-HOW_FAR_S = 0.5  # so much longer may a statement take that is over, to be told why
+HOW_FAR_S = 0.5  # a statement over its limit may take so much longer, so that its error shows the view's progress
 HTTP_NUMBERS = 2**30  # sessions of HTTP requests and embedded calls are numbered from here, connections below
 
 
 def hinted_ms(text: str) -> int | None:
-    """The bound that the optimizer hint MAX_EXECUTION_TIME(ms) of a SELECT gives.
+    """Return the limit of a SELECT's optimizer hint MAX_EXECUTION_TIME(ms), or None.
 
     >>> hinted_ms("SELECT /*+ MAX_EXECUTION_TIME(50) */ 1")
     50
@@ -38,13 +39,14 @@ def hinted_ms(text: str) -> int | None:
 
 
 class Running:
-    """The statement that one session is at.  give_up: asks that a write be given up, whose future tells the outcome."""
+    """The running statement of one session.  give_up: cancels a write unless it is committed; its future has the
+    outcome."""
 
     def __init__(self, give_up: Callable[[asyncio.Future[Any]], None]) -> None:
         self._give_up = give_up
         self.text, self.state, self.command = "", "", "Sleep"
         self.since = time.monotonic()
-        self._last = ""  # the statement before
+        self._last = ""  # the previous statement
         self._sending: object | None = None
         self._task: asyncio.Task[Any] | None = None
         self._write: asyncio.Future[Any] | None = None
@@ -52,7 +54,7 @@ class Running:
         self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, state: str) -> None:
-        """What the statement waits for, as the list of processes shows it."""
+        """Set the statement's state in SHOW PROCESSLIST: what it waits for."""
         self.state = state
 
     def begin(self, text: str) -> None:
@@ -78,7 +80,7 @@ class Running:
                 self.end()
 
     async def bounded(self, answer: Awaitable[T], text: str) -> T:
-        """The answer, unless it is stopped before: then the reason as an error."""
+        """Return the answer.  If the statement is stopped first (`stop`), raise the reason."""
         self.begin(text)
         task = self._task = asyncio.current_task()
         assert task is not None
@@ -94,9 +96,9 @@ class Running:
 
     def limit(self, limit_ms: int, down: Callable[[], str] = str,
               how_far: Callable[[str], Awaitable[str]] | None = None) -> None:
-        """Within `bounded`: what is under way ends in so many milliseconds (0: the longest time there is), unless
-        `unlimited` comes first.  The first limit of a statement counts, however often it is planned again.  down: what
-        is away, for the error's text; how_far: the first rows of a view are that it waits for, likewise."""
+        """Within `bounded`: stop the statement after so many milliseconds, unless `unlimited` is called first.  0
+        stands for LONGEST_EXECUTION_MS.  If the statement is planned again, its first limit counts.  For the error's
+        text, `down` describes workers that are away, and `how_far` the progress of the view for which it waits."""
         if self._timer is None:
             limit = min(limit_ms or LONGEST_EXECUTION_MS, LONGEST_EXECUTION_MS)
             self._timer = asyncio.get_running_loop().call_later(limit / 1000, self._late, limit, down, how_far)
@@ -105,7 +107,7 @@ class Running:
         task, view = self._task, awaited(self.state)
 
         def stop(told: str = "") -> None:
-            if self._task is task:  # else it has its answer
+            if self._task is task:  # else the statement has ended
                 self.stop(took_too_long(limit_ms, ", ".join(t for t in (told, down()) if t)))
 
         if how_far is None or not view:
@@ -120,13 +122,13 @@ class Running:
             self._timer = None
 
     def write(self, future: asyncio.Future[Any], text: str) -> None:
-        """A write is under way by itself."""
+        """Register a write that needs no task.  It ends with its future."""
         self.begin(text)
         self._write = future
         future.add_done_callback(self.end)
 
     async def written(self, future: asyncio.Future[Any]) -> None:
-        """Within `bounded`: until a write is done; one that is stopped tells what became of it."""
+        """Within `bounded`: wait until a write is done.  If it is stopped, try to cancel it; wait for the outcome."""
         try:
             await asyncio.wait((future,))
         except asyncio.CancelledError:
@@ -138,7 +140,7 @@ class Running:
             await asyncio.wait((future,))
 
     def stop(self, why: SqlError) -> None:
-        """End the statement under way with this error; a write only as long as it has not been committed."""
+        """End the running statement with this error.  A write that is committed continues."""
         if self._write is not None:
             self._give_up(self._write)
         elif self._task is not None and self._why is None:
@@ -148,13 +150,13 @@ class Running:
             self._why = self._why or why
 
     def leave(self) -> None:
-        """The client is gone: nobody reads an answer any more; a write that was sent goes its way."""
+        """Stop the statement, because the client is gone.  A write that was sent continues."""
         if self._write is None:
             self.stop(interrupted())
 
 
 class About(Protocol):
-    """A session, as others see it."""
+    """A session, as `Processes` shows it to others."""
 
     connection_id: int
     user: str
@@ -164,7 +166,7 @@ class About(Protocol):
 
 
 class Processes:
-    """The sessions of a server.  hang_up: closes the connection of a number, False if there is none."""
+    """The sessions of a server.  hang_up: closes the connection with a number; returns False if none has it."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, About] = {}
@@ -172,7 +174,7 @@ class Processes:
         self.hang_up: Callable[[int], bool] = lambda number: False
 
     def number(self) -> int:
-        """For a session without a connection."""
+        """Return a new number for a session without a connection."""
         return next(self._numbers)
 
     def add(self, session: About) -> None:
@@ -183,7 +185,8 @@ class Processes:
             del self._sessions[session.connection_id]
 
     def kill(self, number: int, connection: bool) -> None:
-        """Stop the session's statement, and close its connection too if that is asked for."""
+        """Stop the session's statement; connection: close its connection, too.  Raises SqlError 1094 for an unknown
+        number."""
         session = self._sessions.get(number)
         if session is None:
             raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
@@ -192,7 +195,7 @@ class Processes:
             self.hang_up(number)
 
     def rows(self, full: bool) -> list[tuple[Any, ...]]:
-        """Id, User, Host, db, Command, Time (s), State, Info of each session."""
+        """Return Id, User, Host, db, Command, Time (s), State, Info of each session.  full: do not cut statements."""
         now = time.monotonic()
         return [(number, s.user, s.address, s.database or None, s.running.command, int(now - s.running.since),
                  s.running.state, _shown(s.running.text, full)) for number, s in sorted(self._sessions.items())]

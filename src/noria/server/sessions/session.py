@@ -1,7 +1,7 @@
 """A client's session: its variables, warnings, last generated id and transaction state; runs its statements.
 
     text ──shape known──► compiled ─┐
-      └──parsed──► command ─────────┴─► rows at once │ a write's future │ what takes its time, and can be stopped
+      └──parsed──► command ─────────┴─► rows at once │ a write's future │ a slower answer, which can be stopped
 
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
@@ -77,7 +77,7 @@ class Session:
             check_database(client.database)
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
-        self._said = ""  # the last statement
+        self._said = ""  # the text of the last statement, for the program's history
         self.reset()
         processes.add(self)
 
@@ -90,8 +90,8 @@ class Session:
         self.last_insert_id = 0
         self.row_count = -1
         self._transaction = Transaction()
-        self.offset = timedelta()  # of the session's clock from UTC
-        self.unseen: Own = {}  # its writes that some worker may not know of yet
+        self.offset = timedelta()  # how far the session's clock is ahead of UTC
+        self.unseen: Own = {}  # its writes whose effects some worker may lack
         self._executor.locks.unlock(self)
         self._set_status()
 
@@ -101,16 +101,16 @@ class Session:
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
-        """Those that all sessions share."""
+        """The variables that all sessions share."""
         return self._guard.variables()
 
     @property
     def keepable(self) -> bool:
-        """What is kept is in UTC."""
+        """True without an offset: kept replies show TIMESTAMPs in UTC."""
         return not self.offset
 
     def close(self) -> None:
-        """The client is gone: so are its locks and what it asked, but for a write that has been sent on."""
+        """Release the locks and stop the statement, because the client is gone.  A write that was sent continues."""
         self.running.leave()
         self._executor.locks.unlock(self)
         self._processes.remove(self)
@@ -142,7 +142,7 @@ class Session:
         return self.running.sending()
 
     def close_statement(self, handle: Any) -> None:
-        """Statements are shared by text and forgotten by age."""
+        """Do nothing: sessions share statements by text, and the cache drops the oldest ones."""
 
     def execute(self, handle: Any, values: Sequence[object], form: Form | None = None
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
@@ -153,7 +153,8 @@ class Session:
 
     def _begun(self, compiled: Compiled, values: Sequence[Any], text: str
                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
-        """At once where the rows are at hand; else as `Later`, or as what can be stopped."""
+        """Run a compiled statement.  Return rows at once if they are in shared memory, `Later` for a write, else an
+        awaitable that can be stopped."""
         first: Awaitable[Outcome]
         self._said = text
         try:
@@ -188,7 +189,7 @@ class Session:
             raise self._noted(e) from e.__cause__
 
     async def _each(self, text: str, multi: bool) -> Answer:
-        """The statements of a text, one after the other, up to one that fails."""
+        """Run the statements of a text one after the other.  Stop after the first that fails."""
         long = len(text) > OFF_LOOP_CHARACTERS
         statements = (await asyncio.to_thread(split, text) if long else split(text)) or [text]
         if len(statements) > 1 and not multi:
@@ -213,9 +214,9 @@ class Session:
         return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """The outcome; planned again if its view was dropped or redefined meanwhile.
+        """Return the outcome.  If the view was dropped or redefined meanwhile, plan the statement again (`again`).
 
-        So an error names the table, or the rows come from the view as it is now.
+        So an error names the table, or the rows are from the view's current definition.
         """
         outcome: Outcome | None = None
         try:
@@ -237,7 +238,7 @@ class Session:
         return outcome
 
     def _noted(self, error: SqlError) -> SqlError:
-        """The error, which SHOW WARNINGS tells from now on."""
+        """Return the error, and record it for SHOW WARNINGS."""
         self.warnings = (("Error", error.code, error.message),)
         return error
 
@@ -275,7 +276,7 @@ class Session:
         return Ok(warnings=self._session_command(command))
 
     def _now(self, command: sql.Timed) -> sql.Command:
-        """A SELECT that asks for the time, at this one."""
+        """Return the SELECT with the current time in place of its clock functions."""
         return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
 
     async def _show(self, command: sql.Show) -> ResultSet:
@@ -317,13 +318,13 @@ class Session:
         return how_far(view, await self._executor.builds())
 
     async def _seen_select(self, compiled: Compiled, values: Sequence[Any], view: str, worker: int | None) -> ResultSet:
-        """A SELECT by a session that has just written."""
+        """Run a SELECT after the view's worker has this session's own writes."""
         await self.see_own(view, worker)
         answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
         return answer if isinstance(answer, ResultSet) else await answer
 
     async def see_own(self, view: str = "", worker: int | None = None) -> None:
-        """Returns when whoever may be asked has what this session wrote."""
+        """Wait until the view on this worker has this session's writes.  Default: all views on all workers."""
         unseen = self.unseen
         if not unseen:
             return
@@ -372,9 +373,9 @@ class Session:
         self.row_count = affected
         return Ok(affected, result.insert_id, (), info)
 
-    # ------------------------------------------------------------ what is the session's own
+    # ------------------------------------------------------------ the session's state
     def _session_command(self, command: sql.Command) -> Sequence[Warning_]:
-        """The warnings that it earns."""
+        """Run a command that changes only this session, and return its warnings."""
         if isinstance(command, sql.SetVariable):
             return [warning for a in command.assignments for warning in self._assigned(a)]
         if isinstance(command, sql.Transaction):

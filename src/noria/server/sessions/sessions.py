@@ -1,6 +1,7 @@
 """The sessions of a server.
 
-A MySQL client has one while it is connected; an HTTP request or a call of the embedded database has one of its own.
+A MySQL client has one session while it is connected.  An HTTP request, or a call of the embedded database, has its own
+session, which ends with it (`Sessions.run`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta
 
 
 class Sessions:
-    """Implements `outcomes.Backend`.  guard: of this process's logins."""
+    """Implements `outcomes.Backend`.  guard: guards the logins of this process."""
 
     def __init__(self, executor: Executor):
         self._executor = executor
@@ -39,23 +40,24 @@ class Sessions:
         return Session(self._executor, self.processes, self._explainer, client, self.guard)
 
     async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
-        """The statements of a text in a session of their own; raises the first error.  found_rows: as in `Client`."""
+        """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the
+        first statement that fails.  found_rows: as in `Client`."""
         session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
-            await session.see_own()  # nobody would wait for it in the next one
+            await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:
             session.close()
 
     def views(self) -> list[dict[str, Any]]:
-        """Every view as /views shows it."""
+        """Describe every named and ad-hoc view for /views."""
         program = self._executor.program
         return [inspection.view_about(v, program) for v in (*program.views(), *program.adhoc())]
 
 
 async def complete(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:
-    """What a text gives, whether it does so at once or later; raises the first error."""
+    """Run a text and wait for all its outcomes.  Raises the first error."""
     _check(text, parameters)
     if parameters:
         prepared = session.prepare(text)
@@ -78,7 +80,7 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
 
 
 def _check(text: str, parameters: Sequence[Any]) -> None:
-    """Are they values that a statement can have, and texts that there are?"""
+    """Raise SqlError 1210 for a value that a statement cannot have, and 1300 for a text that is not valid Unicode."""
     for i, value in enumerate(parameters, 1):
         if not isinstance(value, _PARAMETERS):
             raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "

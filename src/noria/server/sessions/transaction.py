@@ -1,7 +1,8 @@
-"""BEGIN … COMMIT, while every statement commits by itself.
+"""BEGIN … COMMIT in a server where each statement commits by itself.
 
-Keeps true: the server never claims to undo what it cannot.  BEGIN returns a warning.  ROLLBACK after a write inside it
-(or under autocommit=0) is error 1235, because the write is committed; so is ROLLBACK TO a savepoint before a write.
+Keeps true: the server never claims to have undone a write.  BEGIN returns a warning.  ROLLBACK is error 1235 after a
+write in the transaction (or under autocommit=0), because the write is committed.  ROLLBACK TO is, too, if a write
+followed the savepoint.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ NOT_ATOMIC: Warning_ = ("Warning", 1235, "every statement commits by itself: thi
 
 
 class Transaction:
-    """Of one session.  open: between BEGIN and its end.  next_read_only: what SET TRANSACTION said of the next one."""
+    """A session's transaction.  open: True after BEGIN.  next_read_only: as SET TRANSACTION set it for the next one."""
 
     def __init__(self) -> None:
         self.open = False
         self.next_read_only: bool | None = None
-        self._read_only: bool | None = None  # as BEGIN said; None: as the session's variable says
+        self._read_only: bool | None = None  # None: the session's variable decides
         self._written_rows = 0  # since BEGIN, or since COMMIT under autocommit=0
-        self._savepoints: dict[str, int] = {}  # and what was written when they were set
+        self._savepoints: dict[str, int] = {}  # by name: `_written_rows` when it was set
 
     def end(self) -> None:
         self.open, self._written_rows, self._savepoints, self._read_only = False, 0, {}, None
 
     def run(self, command: Command, autocommit: bool) -> Sequence[Warning_]:
-        """The warnings that the statement earns."""
+        """Run a statement about transactions and return its warnings.  Raises SqlError 1235 or 1305."""
         if command.what == "begin":
             return self._begin(command)
         if command.what == "commit":
@@ -46,11 +47,12 @@ class Transaction:
         return ()
 
     def check_write(self, read_only: bool) -> None:
-        """May it write?  read_only: what the session's variable says."""
+        """Raise SqlError 1792 in a read-only transaction.  read_only: the session's variable."""
         if read_only if self._read_only is None else self._read_only:
             raise SqlError(1792, "25006", "Cannot execute statement in a READ ONLY transaction.")
 
     def wrote(self, rows: int, autocommit: bool) -> None:
+        """Count written rows, unless the session is outside a transaction."""
         if self.open or not autocommit:
             self._written_rows += rows
 

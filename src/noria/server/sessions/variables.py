@@ -1,7 +1,7 @@
 """SET of a session's system variables.
 
-Keeps true: a value that would change the meaning of statements, and that Noria cannot implement, is rejected with the
-reason.  One that promises more than Noria does is accepted with a warning.  Nothing is ignored silently.
+Keeps true: a value is rejected with the reason if it would change the meaning of statements and Noria does not support
+that.  A value that promises more than Noria does, such as autocommit=0, is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from noria.core.errors import SqlError
 from noria.core.limits import LONGEST_EXECUTION_MS
 
 Value = Any  # int, str, bool or None
-Kept = tuple[Value, str]  # the value as it is kept, and what to warn the client of ("" for nothing)
+Kept = tuple[Value, str]  # the normalised value, and a warning for the client ("" for none)
 
 _COLLATIONS = "utf8mb4_0900_ai_ci and utf8mb4_bin"
-_CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary", "default")  # what UTF-8 serves as it is
+_CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary", "default")  # UTF-8 needs no conversion for these
 _REWRITING_MODES = ("ANSI", "ANSI_QUOTES", "PIPES_AS_CONCAT", "NO_BACKSLASH_ESCAPES", "HIGH_NOT_PRECEDENCE",
                     "IGNORE_SPACE", "REAL_AS_FLOAT", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH",
                     "TIME_TRUNCATE_FRACTIONAL")
@@ -59,11 +59,11 @@ VARIABLES: dict[str, Any] = {
 
 
 def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
-    """What `SET name = value` keeps under which names, and the warnings it earns.
+    """Check `SET name = value`.  Return the variables to change with their values, and the warnings.
 
-    `known`: the session's variables; one without a check here is read-only (error 1238), any other name is
-    unknown (1193).  SET NAMES and SET TRANSACTION come as the names `names` and `transaction`; the one
-    expression that clients use, CONCAT(@@sql_mode, ',…'), may come as its text.
+    known: the session's variables.  A known variable without a check in this module is read-only (error 1238), any
+    other name is unknown (1193).  For SET NAMES and SET TRANSACTION the names are `names` and `transaction`.  The value
+    of sql_mode may be the text of an expression CONCAT(@@sql_mode, ',…'), which clients use.
 
     >>> changes("autocommit", "ON", {})[0]
     {'autocommit': 1}
@@ -86,7 +86,7 @@ def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[s
 
 
 def most_errors(value: Value) -> tuple[int, list[str]]:
-    """SET GLOBAL max_connect_errors: the number, and the warnings that it earns.
+    """Check SET GLOBAL max_connect_errors.  Return the number and the warnings.
 
     >>> most_errors(0)
     (1, ["Truncated incorrect max_connect_errors value: '0'"])
@@ -98,7 +98,7 @@ def most_errors(value: Value) -> tuple[int, list[str]]:
 
 
 def _transaction(characteristics: str) -> tuple[dict[str, Value], list[str]]:
-    """SET TRANSACTION ISOLATION LEVEL …, READ ONLY."""
+    """Check the characteristics of SET TRANSACTION, such as `isolation level serializable, read only`."""
     kept: dict[str, Value] = {}
     warnings: list[str] = []
     for part in characteristics.lower().split(","):
@@ -146,7 +146,7 @@ def _autocommit(name: str, value: Value) -> Kept:
 
 def _charset(name: str, value: Value) -> Kept:
     if value is None and name == "character_set_results":
-        return None, ""  # "as it is stored", which is UTF-8
+        return None, ""  # NULL requests results as they are stored, in UTF-8
     if str(value).lower() not in _CHARSETS:
         raise SqlError(1115, "42000", f"Unknown character set: '{value}'; Noria speaks utf8mb4 (SET NAMES utf8mb4)")
     return "utf8mb4" if str(value).lower() == "default" else str(value).lower(), ""
@@ -173,7 +173,8 @@ def _sql_mode(name: str, value: Value) -> Kept:
 
 
 def _appended(value: str, before: Value) -> str:
-    """
+    """Return the value, or the result of the expression CONCAT(@@sql_mode, ',…').
+
     >>> _appended("CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')", "NO_ZERO_DATE")
     'NO_ZERO_DATE,STRICT_ALL_TABLES'
     """
@@ -182,7 +183,7 @@ def _appended(value: str, before: Value) -> str:
 
 
 def _time_zone(name: str, value: Value) -> Kept:
-    """UTC by any name, or an offset: what a zone's name means changes with the year."""
+    """Accept UTC under its names, and offsets.  Other zones are rejected, since their offset changes within a year."""
     found = _OFFSET.fullmatch(str(value))
     if str(value).upper() not in _UTC and (found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60):
         raise SqlError(1298, "HY000", f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "

@@ -1,1 +1,1 @@
-"""What the Spark source (`spark/source/`) asks of a server: reads of one snapshot, writes that are done once."""
+"""The server's part of the Spark source (`spark/source/`): reads of one snapshot, and writes that are applied once."""

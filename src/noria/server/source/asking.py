@@ -1,4 +1,4 @@
-"""What reads of Spark's source need of the server: what a query or a view is, and Spark to answer it."""
+"""Turns the table, view or query that a read names into a plan for Spark (`reads.Asks`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from noria.sql.parse import parse
 
 
 class Asking:
+    """Plans queries against the program, and lets Spark export them.  Raises SqlError for what cannot be read."""
     def __init__(self, executor: Executor, bulk: Bulk):
         self._executor, self._bulk = executor, bulk
 
@@ -23,7 +24,7 @@ class Asking:
         return self._of_view(text) if kind == "view" else self._of_text(text)
 
     def _of_view(self, name: str) -> BatchQuery:
-        """All rows of all keys, whatever is present of it."""
+        """Return the query for all rows of all keys of a view, present or not."""
         view = self._executor.program.view(name)
         if view is None:
             raise unknown_table(name)
@@ -47,7 +48,7 @@ class Asking:
         return as_batch(commands[0])
 
     def anything(self, text: str) -> tuple[BatchQuery, bool]:
-        """A table's, a view's or a query's rows; and whether there is one row where none goes into an aggregate."""
+        """Return the query for a table's, a view's or a query's rows, and True if it has a row for no input rows."""
         program = self._executor.program
         if program.table(text) is not None:
             quoted = text.replace("`", "``")

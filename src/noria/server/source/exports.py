@@ -1,7 +1,7 @@
 """Exports: Spark writes the rows of a table, view or query, as of one snapshot, to files in a directory.
 
-Keeps true: the directory has all of its files, or is as it was before.  Files are written beside it, under a name that
-begins with a dot, and renamed once they are whole.  Only the files of an earlier export are replaced.
+Keeps true: the directory has all files of the export, or is unchanged.  Spark writes to a directory beside it, whose
+name begins with a dot, and this module renames that when it is complete.  It replaces only files of an earlier export.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from noria.server.bulk.places import removed
 from noria.server.source.asking import Asking
 
 FORMATS = ("parquet", "csv", "json")
-_MARK, _PART = "_SUCCESS", "part-"  # what an export's directory holds
+_MARK, _PART = "_SUCCESS", "part-"  # the names of an export's files: one mark, and the parts
 
 
 class Exports:
+    """Runs exports."""
     def __init__(self, asks: Asking, bulk: Bulk):
         self._asks, self._bulk = asks, bulk
 
     async def run(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of progress, the last with `rows`, `files` and `multiline`.  request: checked by
-        `loading.LoadPermit`."""
+        """Export and yield steps of progress.  The last step has `rows`, `files` and `multiline`.  request: as
+        `LoadPermit.check_export` returns it."""
         form, target, overwrite = str(request.get("to")), str(request["directory"]), bool(request.get("overwrite"))
         if form not in FORMATS:
             raise SqlError(1105, "HY000", f"there is no format '{form}': give one of {', '.join(FORMATS)} (--to)")
@@ -54,7 +55,7 @@ class Exports:
 
 
 def check_target(target: str, overwrite: bool) -> None:
-    """Refuse a place that cannot be, or holds what is not to be replaced."""
+    """Raise SqlError if the directory's parent is missing, or the directory has files that must not be replaced."""
     head = os.path.dirname(target)
     if not os.path.isdir(head):
         raise SqlError(1105, "HY000", f"the directory '{head}' is not there: make it first")
@@ -71,7 +72,7 @@ def check_target(target: str, overwrite: bool) -> None:
 
 
 def _put(made: str, target: str, overwrite: bool) -> None:
-    """Give the files their place."""
+    """Mark the export as complete and rename its directory to the target.  If that fails, restore the old files."""
     with open(os.path.join(made, _MARK), "wb"):
         pass
     check_target(target, overwrite)

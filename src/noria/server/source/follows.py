@@ -1,14 +1,14 @@
 """Tables that follow another database (`noria follow`): their changes are applied in order, each once.
 
-A follower, a process of its own, has a *record* here (what it follows, from where, which tables) and tells changes of
-rows, net of some transactions of the source, with the *position* in the source's binlog behind them: a number that
-grows.  The position is remembered in the commit of the rows (`packets.Write.once`), so a follower that starts again
-goes on behind what was committed, and what comes again does nothing.  Record and position are in the store as names:
+A follower is a process of its own.  Its *record* here names the source, the start and the tables.  It sends the net
+changes of some transactions, and the *position* in the source's binlog behind them, a number that grows.  The commit of
+the rows also stores the position (`packets.Write.once`).  So a restarted follower continues behind the last commit, and
+a repeated request does nothing.  The store has the record and the position as names:
 
-    follow:NAME {record}        followed:NAME/POSITION
+    follow:{record}        followed:NAME/POSITION
 
-Keeps true: of one follower one request is done at a time, of the run that began last; its tables are written by it
-only, from before they are made until it is released.
+Keeps true: a follower has one request running at a time, and only its last run may send one.  Nobody else writes its
+tables, from before they are created until it is released.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
 from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
-OTHER_RUN = 1836  # the error of a follower that is not the last one that began
+OTHER_RUN = 1836  # the error of a run that is not the follower's last one
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 log = logging.getLogger("noria")
 
 
 @dataclass
 class _Follow:
-    """at: the position; passed: names of earlier ones that the store still has; unsure: a commit failed in a way that
-    leaves open whether it is done."""
+    """One follower.  kept: the record's name in the store.  at: the position.  unsure: the store may have a commit
+    that failed.  passed: the names of earlier positions."""
 
     record: dict[str, Any]
     kept: str
@@ -50,17 +50,19 @@ class _Follow:
     run: str = ""
     unsure: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    watch: asyncio.TimerHandle | None = None  # looks whether the follower is lost; None: it was reported as lost
+    watch: asyncio.TimerHandle | None = None  # checks whether the follower is lost; None: no check is due
 
 
 class Follows:
+    """The followers of this server (see the module).  run: runs a statement of SQL."""
+
     def __init__(self, executor: Executor, link: Link, writes: Writes, run: Run):
         self._executor, self._link, self._writes, self._run = executor, link, writes, run
         self._followed = executor.locks.followed
         self._follows: dict[str, _Follow] = {}
 
     async def recover(self) -> None:
-        """What is followed, as the store remembers it: before anybody else is served."""
+        """Read the followers from the store.  Call this before any client is served."""
         for record in await records(self._executor):
             self._follows[record["name"]] = _Follow(record, _kept(record))
         for name, follow in self._follows.items():
@@ -71,7 +73,7 @@ class Follows:
         return found
 
     async def _find(self, name: str, follow: _Follow) -> None:
-        """The position that the store remembers."""
+        """Read the follower's position from the store."""
         found = await self._names(f"{POSITION}{name}/")
         follow.at = max((_number(n) for n in found), default=0)
         follow.passed = [n for n in found if _number(n) != follow.at]
@@ -82,7 +84,8 @@ class Follows:
         return [{"record": f.record, "at": f.at} for f in self._follows.values()]
 
     async def begin(self, name: str, run: str, record: dict[str, Any] | None) -> dict[str, Any]:
-        """A follower's run begins, and any other one of this name is over.  record: where there is none."""
+        """Begin a follower's run, which ends any earlier run of this name.  Return its record and position.  record:
+        creates the follower if it does not exist; None: return no record then."""
         follow = self._follows.get(name)
         if follow is None:
             if record is None:
@@ -112,7 +115,7 @@ class Follows:
         return follow
 
     def _check_new(self, tables: Iterable[str]) -> None:
-        """SqlError if there is one of these tables that are to be followed."""
+        """Raise SqlError if one of these tables exists or is followed already."""
         program = self._executor.program
         for table in tables:
             if program.table(table) is not None or program.view(table) is not None:
@@ -121,7 +124,7 @@ class Follows:
                 raise SqlError(1050, "42S01", f"Table '{table}' follows another database already")
 
     async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
-        """Another record in the place of the one that there is."""
+        """Replace the follower's record."""
         follow = self._of(name, run)
         with self._heard(name):
             await self._noted(name, follow, record)
@@ -136,7 +139,7 @@ class Follows:
             self._followed.follow(name, record["source"], record["tables"])
 
     async def release(self, name: str) -> None:
-        """Its tables are ordinary ones from now on."""
+        """Forget the follower.  Its tables become ordinary ones."""
         follow = self._follows.get(name)
         if follow is None:
             raise SqlError(1105, "HY000", "nothing here follows that database; SHOW NORIA FOLLOWING has what does")
@@ -160,16 +163,16 @@ class Follows:
 
     # ------------------------------------------------------------ changes
     async def run(self, name: str, run: str, statement: str) -> None:
-        """A statement on a followed table (CREATE, TRUNCATE), as its follower."""
+        """Run a statement on a followed table (CREATE, TRUNCATE) as its follower."""
         follow = self._of(name, run)
         with self._heard(name), written_by(name):
             async with follow.turn:
                 await self._run(statement)
 
     async def apply(self, name: str, run: str, position: int, changes: Sequence[tuple[str, str, pa.Table]]) -> bool:
-        """Apply changes, (table, "delete" or "replace", rows) one after the other, and remember the position.
+        """Apply changes, (table, "delete" or "replace", rows) one after the other, and store the position.
 
-        Position 0: none yet, because the transaction continues.  Returns False if they had been applied before.
+        Position 0: the transaction continues in the next request.  Returns False if they were applied before.
         """
         follow = self._of(name, run)
         with self._heard(name):
@@ -184,7 +187,7 @@ class Follows:
             if position and position <= follow.at:
                 return False
             statements = [s for change in changes for s in self._statements(*change)]
-            once = f"{POSITION}{name}/{position}"  # also of 0: it is what makes the statements one
+            once = f"{POSITION}{name}/{position}"  # also for 0: a name makes the statements all or nothing
             await self._committed(follow, statements, once)
             if len(follow.passed) >= FOLLOW_FORGET:
                 await self._link.change(Write((), forget=tuple(follow.passed)))
@@ -218,12 +221,12 @@ class Follows:
             raise
         await self._executor.catch_up(self._executor.written(done))
 
-    # ------------------------------------------------------------ how far it is
+    # ------------------------------------------------------------ progress
     def tell(self, name: str, run: str, told: dict[str, Any]) -> int:
-        """Record a report for SHOW and /metrics; return how many rows of the first load have been read.
+        """Record a report for SHOW and /metrics.  Return the number of rows of the first load so far.
 
-        current_s: the age of the source's moment that the tables have; loaded: rows of the first load since the last
-        report.
+        `current_s`: the age in seconds of the source's state that the tables show.  `loaded`: the number of rows of the
+        first load since the last report.
         """
         self._of(name, run)
         with self._heard(name) as status:
@@ -240,7 +243,7 @@ class Follows:
 
     @contextmanager
     def _heard(self, name: str) -> Iterator[Status]:
-        """A request of the follower is under way."""
+        """Count a request of the follower as running within this context."""
         status, follow = self._followed.statuses[name], self._follows[name]
         status.requests += 1
         try:
@@ -252,7 +255,7 @@ class Follows:
                 follow.watch = asyncio.get_running_loop().call_later(FOLLOW_LOST_S, self._look, name, follow)
 
     def _look(self, name: str, follow: _Follow) -> None:
-        """Log a lost follower, once; else look again when it could be lost."""
+        """Log the follower if it is lost.  If it is not, check again at the earliest time at which it could be."""
         follow.watch = None
         status, now = self._followed.statuses.get(name), self._followed.now()
         if status is None or status.state in (WAITING, STOPPED):
@@ -271,7 +274,7 @@ class Follows:
 
 
 async def records(executor: Executor) -> list[dict[str, Any]]:
-    """Of all that is followed, as the store remembers it; their tables are nobody else's to write from now on."""
+    """Return the latest record of each follower in the store.  From now on, only the followers write their tables."""
     names: list[str] = await executor.ask(Ask(0, "once", RECORD))
     latest = {r["name"]: r for r in sorted(map(_record, names), key=lambda r: int(r["n"]))}
     for name, record in latest.items():

@@ -1,15 +1,15 @@
-"""Reads of Spark's source: what all tasks of one execution read is of one snapshot.
+"""Reads of Spark's source: all tasks of one execution read one snapshot.
 
-    plan    the columns, and how the table is divided among tasks: ranges of keys at each worker
-    rows    a task's piece as an Arrow stream, read by a process beside the loop
-    held    where the snapshot is, for a task on this host that may read the files itself
+    plan    the columns, and the division of the table among tasks: ranges of keys at each worker
+    rows    a task's piece as an Arrow stream, read by another process
+    held    the path of the snapshot, for a task on this host that may read the files itself
 
-A DataFrame is planned once and may be executed often.  Its tasks name the read by the DataFrame and the execution: the
-first one to come has the snapshot taken, as the tables are then; the others find it.  The pieces cover all keys, so
-that they are right for any snapshot.
+A DataFrame is planned once and may be executed often.  Its tasks name the read after the DataFrame and the execution.
+The first task makes the server take a snapshot; the others share it.  The pieces cover all possible keys, so they fit
+any snapshot.
 
-Keeps true: one name is one snapshot, ever: of a read that is over, and of one of an earlier life of the server, a
-task is told so, and never gets rows of another snapshot.  A snapshot goes SOURCE_IDLE_S after the last task asked.
+Keeps true: one name stands for one snapshot for ever.  A task gets error 1412 if its read has ended or belongs to an
+earlier life of the server, never rows of another snapshot.  A read ends SOURCE_IDLE_S after its last task.
 """
 
 from __future__ import annotations
@@ -45,22 +45,25 @@ from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
 from noria.storage.offline.snapshot import Range, read_tables, split
 from noria.storage.tables.shards import shards_of
 
-GONE = 1412  # of a read that is over
+GONE = 1412  # the error of a read that has ended
 
 
 class Asks(Protocol):
-    """What reads need of the server."""
+    """The parts of the server that reads call."""
 
     def table(self, name: str) -> TableDef | None: ...
 
     def query(self, kind: str, text: str) -> BatchQuery:
-        """What answers a query, or has all rows of a view."""
+        """Return the query for a SELECT (kind "query"), or for all rows of a view (kind "view")."""
 
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None: ...
 
 
 class _Read:
-    """tables: as the snapshot has them, by id.  users: tasks that are at it."""
+    """One open read.  users: the number of tasks that read now.  tables: those of the snapshot, by id.
+
+    place: the directory of a query's exported rows; None for a table.  stack: closes and removes all of it.
+    """
 
     def __init__(self) -> None:
         self.stack = AsyncExitStack()
@@ -73,11 +76,13 @@ class _Read:
 
 
 class Reads:
+    """The reads of Spark's source (see the module).  life: a random name for this life of the server."""
+
     def __init__(self, asks: Asks, snapshots: Snapshots, directory: Path):
         self._asks, self._snapshots, self._directory = asks, snapshots, directory
         self.life = secrets.token_hex(8)
         self._scanners = Scanners()
-        self._open: OrderedDict[str, _Read] = OrderedDict()  # the one that was asked last at the end
+        self._open: OrderedDict[str, _Read] = OrderedDict()  # by last use, the latest at the end
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def close(self) -> None:
@@ -87,7 +92,7 @@ class Reads:
 
     # ------------------------------------------------------------ planning
     async def plan(self, request: dict[str, Any]) -> dict[str, Any]:
-        """pieces: of how many tasks; 0: only the columns are wanted."""
+        """Return the columns and the pieces, one for each task.  `pieces`: the wanted number; 0: only the columns."""
         pieces = int(request.get("pieces", 0))
         found: dict[str, Any] = {"life": self.life, "version": __version__, "pieces": []}
         if "table" not in request:
@@ -107,12 +112,14 @@ class Reads:
 
     # ------------------------------------------------------------ tasks
     async def rows(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
+        """Yield the rows of a task's piece as an Arrow stream, in frames."""
         async with self._used(request) as read:
             async for frame in self._scanners.rows(self._wanted(read, request)):
                 yield frame
 
     async def held(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """What a task that reads the files itself needs; then a line now and then until it hangs up."""
+        """Yield the request with which a task reads the files itself, then a line each BACKUP_LINE_S until it hangs
+        up."""
         async with self._used(request) as read:
             yield self._wanted(read, request)
             while True:
@@ -120,7 +127,7 @@ class Reads:
                 yield {"held": True}
 
     def _wanted(self, read: _Read, request: dict[str, Any]) -> dict[str, Any]:
-        """What `storage/offline/scanning.py` is asked."""
+        """Return the request for `storage/offline/scanning.py`."""
         skip = int(request.get("skip", 0))
         if read.place is not None:
             return {"parquet": str(read.place / f"{int(request['file'])}.parquet"), "columns": request["columns"],
@@ -159,7 +166,7 @@ class Reads:
             yield read
         except BaseException:
             if read.ready.done() and (read.ready.cancelled() or read.ready.exception() is not None):
-                self._open.pop(name, None)  # another try may have more luck
+                self._open.pop(name, None)  # another attempt may succeed
             raise
         finally:
             read.users -= 1
@@ -215,7 +222,7 @@ def _shown(field: Field) -> dict[str, Any]:
 
 
 def _pieces(checkpoint: str, table: TableDef, pieces: int, bounds: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """Ranges of keys that cover the table, or what of it is within the bounds, at every worker, whatever the
+    """Return ranges of keys that cover the table at every worker, or its keys within the bounds.  They fit any
     snapshot."""
     shards = shards_of(checkpoint)
     held = {t.table_id: t for t in read_tables(shards[0]).values()}.get(table.table_id, table)
@@ -234,12 +241,12 @@ def _within(some: Range, least: bytes | None, end: bytes | None) -> Range:
 
 
 def _after(key: bytes) -> bytes:
-    """The least key that does not begin so."""
+    """Return the least key that follows all keys with this prefix."""
     return (int.from_bytes(key, "big") + 1).to_bytes(len(key) + 1, "big").removeprefix(b"\0")
 
 
 def _key(table: TableDef, text: str) -> bytes:
-    """How the keys of rows begin whose first key column has this value."""
+    """Return the prefix of the keys whose first key column has this value.  Raises SqlError for a text column."""
     column = table.columns[table.primary_key[0]]
     try:
         value = pa.array([text]).cast(arrow_type(column.type))

@@ -1,7 +1,7 @@
-"""The processes beside the loop that read snapshots (`storage/offline/scanning.py`): started when they are wanted,
-used again.
+"""Runs the processes that read snapshots for clients (`storage/offline/scanning.py`).
 
-Keeps true: at most SOURCE_STREAMS run; who asks beyond that waits; one whose reader went away in the midst is ended.
+A process is started when it is needed and used again.  Keeps true: at most SOURCE_STREAMS of them are in use, and
+further requests wait.  If a client disconnects within a stream, the process is ended.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ COMMAND = (sys.executable, "-m", "noria.storage.offline.scanning")
 
 
 class Scanners:
+    """The scanning processes.  most: how many are in use at once."""
     def __init__(self, most: int = SOURCE_STREAMS):
         self._free: list[Process] = []
         self._running: set[Process] = set()
         self._slots = asyncio.Semaphore(most)
 
     async def rows(self, request: dict[str, Any]) -> AsyncIterator[bytes]:
-        """The Arrow stream that answers the request, in frames."""
+        """Yield the Arrow stream that answers the request, in frames.  Raises SqlError 1105 if the process fails."""
         async with self._slots:
             process = await self._taken()
             whole = False
@@ -70,7 +71,7 @@ class Scanners:
 
 
 async def _frame(process: Process) -> bytes | None:
-    """The next one; None: there are no more."""
+    """Return the next frame of the process; None at the end of the stream."""
     assert process.stdout is not None
     (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
     if length == FAILED:

@@ -1,4 +1,4 @@
-"""All that Spark's source and followers ask of a server, in one place for the HTTP interface."""
+"""One object that serves all requests of Spark's source and of followers, for the HTTP interface."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from noria.server.source.writes import Run, Writes
 
 
 class SparkSource:
+    """Wires the modules of this room.  directory: for snapshots and staged rows; run: runs a statement of SQL."""
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
         asks = Asking(executor, bulk)
         self.reads = Reads(asks, bulk.snapshots, directory)

@@ -1,18 +1,17 @@
-"""Writes of Spark's source: tasks stage their rows here, the driver has them committed, once.
+"""Writes of Spark's source: tasks stage their rows here, and the driver requests one commit.
 
-    part      some rows of a task, in Parquet, kept in a file
-    commit    the parts that count, as statements or as one load
-    drop      what nobody wants any more
+    part      stage some rows of a task, as a Parquet file
+    commit    write the named parts, as statements or as one load
+    drop      remove the parts of a write
 
-A task that runs twice leaves parts that nobody names in `commit`.  A write has a scope and a number (of a stream the
-query and the batch).  What was done last of a scope is remembered in the commit of its rows (`packets.Write.once`),
-so that a commit that comes again, because its answer was lost or Spark began the batch anew, does nothing.
+If a task runs twice, `commit` names the parts of one run only.  A write has a scope and a number: those of a stream are
+its query and its batch.  The commit of the rows also stores the scope's last number (`packets.Write.once`).  So a
+commit does nothing if it is repeated, because its answer was lost or Spark began the batch again.
 
-Plain INSERTs are one commit: a statement, or of many rows a load.  What replaces, updates, ignores or deletes rows by
-their key is done in pieces, of which the last one is remembered: done again from the start they come to the same.
+Plain INSERTs are one commit: a statement or, for many rows, a load.  Writes that replace, update, ignore or delete rows
+by their key run in pieces, and the last piece stores the number.  Repeated from the start, they have the same result.
 
-Keeps true: of one scope one commit is under way; it goes on when its asker hangs up, and the next one to ask for it
-waits. """
+Keeps true: at most one commit of a scope runs.  It continues if its client disconnects, and the next one waits."""
 
 from __future__ import annotations
 
@@ -46,13 +45,13 @@ ONCE = "once:"
 FOLLOW = "follow"
 ON = ("error", "ignore", "replace", "update", "delete")
 _ID = re.compile(r"[0-9a-f]{32}")
-_UNNAMED = "load.cli-"  # of a load that only its own command asks for: forgotten when that was told
+_UNNAMED = "load.cli-"  # the scope of a load named by its own command: forgotten after the reply
 _SCOPE = re.compile(r"[\w.-]{1,100}")
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
 
 class _Staged:
-    """The parts of one write, and when it is given up."""
+    """The directory of one write's parts, and the timer that removes them."""
 
     def __init__(self, place: Path):
         self.place = place
@@ -60,16 +59,18 @@ class _Staged:
 
 
 class Writes:
+    """The writes of Spark's source, and loads with a name (see the module).  run: runs a statement of SQL."""
+
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
         self._executor, self._bulk, self._link, self._run = executor, bulk, link, run
         self._directory = directory
         self._staged: dict[str, _Staged] = {}
-        self._loading = set[str]()  # scopes of loads that are under way
-        self._commits: dict[str, asyncio.Task[dict[str, Any]]] = {}  # under way, by scope
+        self._loading = set[str]()  # scopes of running loads
+        self._commits: dict[str, asyncio.Task[dict[str, Any]]] = {}  # running ones, by scope
 
     # ------------------------------------------------------------ parts
     async def part(self, write: str, body: bytes) -> dict[str, Any]:
-        """Keep some rows; the name under which `commit` takes them."""
+        """Store some rows and return the name of the part for `commit`.  body: Parquet."""
         staged = self._of(write)
         name = secrets.token_hex(16)
         await asyncio.to_thread(_kept, staged.place / f"{name}.parquet", body)
@@ -99,7 +100,7 @@ class Writes:
             asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, staged.place, True)
 
     async def close(self) -> None:
-        """The server stops: what waited to be committed is written again by whoever asks the next one."""
+        """Remove all parts, because the server stops.  Clients must write them again to its successor."""
         for staged in self._staged.values():
             if staged.timer is not None:
                 staged.timer.cancel()
@@ -107,7 +108,7 @@ class Writes:
         self._staged.clear()
 
     async def drop(self, write: str) -> dict[str, Any]:
-        """The write is over: its parts go, and that it was done is forgotten (of a scope of its own)."""
+        """End a write: remove its parts and, if it is its own scope, forget that it was committed."""
         self._give_up(write)
         done = await self._done(write)
         if done:
@@ -116,7 +117,7 @@ class Writes:
 
     # ------------------------------------------------------------ commit
     async def commit(self, write: str, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Lines while it is under way, the last with `rows` and `rejected`; `again`: it had been done before."""
+        """Commit parts and yield steps.  The last has `rows`, `rejected` and `again`: it was committed before."""
         scope = str(request.get("scope") or write)
         if not _SCOPE.fullmatch(scope):
             raise SqlError(1105, "HY000", f"'{scope[:50]}' is no scope of a write: up to 100 letters, digits, _ . "
@@ -187,7 +188,7 @@ class Writes:
         return {"rows": last["rows"], "rejected": last["rejected"], "examples": list(last["examples"])}
 
     def statement(self, table: TableDef, rows: pa.RecordBatch, on: str) -> Insert | Delete:
-        """What these rows are to do: `ON`."""
+        """Return the statement that writes these rows.  on: one of `ON`."""
         if on == "delete":
             return self._delete(table, rows)
         columns = tuple(_position(table, n) for n in rows.schema.names)
@@ -210,7 +211,7 @@ class Writes:
         each = [_padded(list(dict.fromkeys(column))) for column in zip(*keys, strict=True)]
         terms = [f"{_quoted(n)} IN ({', '.join('?' * len(v))})" for n, v in zip(names, each, strict=True)]
         values = [v for column in each for v in column]
-        if len(names) > 1:  # rows are found by what each column may be, and these are the ones that are meant
+        if len(names) > 1:  # the IN lists allow all combinations, of which only these keys are meant
             one = " AND ".join(f"{_quoted(n)} = ?" for n in names)
             keys = _padded(keys)
             terms.append("(" + " OR ".join([f"({one})"] * len(keys)) + ")")
@@ -221,7 +222,7 @@ class Writes:
         return command
 
     async def _write(self, statement: Insert | Delete, once: str) -> int:
-        """How many rows it affected."""
+        """Run a statement and return the number of affected rows."""
         self._executor.locks.check(None, statement.table)
         done = self._executor.submit(statement, once=once)
         await asyncio.wait((done,))
@@ -231,7 +232,7 @@ class Writes:
 
     # ------------------------------------------------------------ loads
     async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Steps of `Bulk.load`.  A load that has a name (`once`) and was done under it is not done again."""
+        """Run `Bulk.load` and yield its steps.  A load with a name (`once`) runs only if none of this name was done."""
         scope = f"load.{request['once']}" if request.get("once") else ""
         if scope and not _SCOPE.fullmatch(scope):
             raise SqlError(1105, "HY000", f"'{scope[5:55]}' is no name of a load: up to 95 letters, digits, _ . and -")
@@ -251,19 +252,20 @@ class Writes:
             self._loading.discard(scope)
 
     async def loaded(self, name: str) -> str:
-        """What became of a load of this name, for who does not know: "under way", "done" or "nothing"."""
+        """Return the state of the load of this name: "under way", "done" or "nothing"."""
         scope = f"load.{name}"
         if scope in self._loading:
             return "under way"
         return "done" if _SCOPE.fullmatch(scope) and await self._done(scope) else "nothing"
 
-    # ------------------------------------------------------------ what was done
+    # ------------------------------------------------------------ committed writes
     async def _done(self, scope: str) -> list[str]:
+        """Return the names of the scope's committed writes (`once:SCOPE/NUMBER`)."""
         found: list[str] = await self._executor.ask(Ask(0, "once", f"{ONCE}{scope}/"))
         return found
 
     async def _forget(self, done: list[str]) -> None:
-        """What was done before of this scope; and if there are too many scopes, one of them."""
+        """Forget these names and, if more than ONCE_KEPT names are stored, one more."""
         every: list[str] = await self._executor.ask(Ask(0, "once", ONCE))
         much = [n for n in every if n not in done][:1] if len(every) > ONCE_KEPT else []
         if done or much:
@@ -271,7 +273,7 @@ class Writes:
 
 
 def follower_of(scope: str) -> str:
-    """The follower whose first rows a write has: `follow.NAME.TABLE`; "" of any other write.
+    """Return NAME of a scope `follow.NAME.TABLE`, which a follower's first load has; "" for any other scope.
 
     >>> follower_of("follow.2c1f.votes"), follower_of("nightly")
     ('2c1f', '')
@@ -281,7 +283,7 @@ def follower_of(scope: str) -> str:
 
 
 def _kept(path: Path, body: bytes) -> None:
-    """A part on disk, if it is Parquet."""
+    """Write a part to disk.  Raises SqlError 1105 if it is not Parquet."""
     try:
         pq.read_schema(pa.BufferReader(body))
     except (pa.ArrowException, OSError) as e:
@@ -299,7 +301,7 @@ def _rows(files: Sequence[str]) -> int:
 
 
 def _pieces(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
-    """The rows of all files, in the order of the files, so many at a time."""
+    """Yield the rows of all files, in the order of the files, in batches of at most `most` rows."""
     tables = [t for t in map(pq.read_table, files) if t.num_rows]
     if not tables:
         return iter(())
@@ -308,14 +310,15 @@ def _pieces(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
 
 
 def most_rows(table: TableDef, on: str) -> int:
-    """Of one statement: a key of several columns is looked for among all combinations of their values."""
+    """Return the maximum number of rows for one statement.  A DELETE by several key columns looks up all combinations
+    of their values, of which MAX_POINTS are allowed."""
     if on != "delete":
         return SOURCE_STATEMENT_ROWS
     return min(SOURCE_KEYS, 1 << int(log2(MAX_POINTS) / max(len(table.primary_key), 1)))
 
 
 def _padded(values: list[Any]) -> list[Any]:
-    """To a power of two, with the last one again: there are few texts then, which are parsed once."""
+    """Repeat the last value up to a power of two.  So there are few distinct statement texts to parse."""
     return values + values[-1:] * ((1 << (len(values) - 1).bit_length()) - len(values))
 
 
