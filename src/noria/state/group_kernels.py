@@ -381,8 +381,8 @@ def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, ou
 def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
     """Add a delta to its groups.
 
-    `keys`: the folded group keys of the rows.  `shown`: the number of key words in the output.  `always`: a group without
-    rows has an output row, because there is no GROUP BY.
+    `keys`: the folded group keys of the rows.  `shown`: the number of key words in the output.  `always`: a group
+    without rows has an output row, because there is no GROUP BY.
     Returns (output columns, output weights, keys of dirty groups, their old output rows, whether each had one,
     violations).  The output omits dirty groups: the caller derives them again and calls `replace`.
     """
