@@ -83,11 +83,8 @@ class _In:
 
 
 class Codec:
-    """Encodes and decodes messages of the root types.
-
-    narrowed: the precise type of a field whose annotation is general, because its class is in a lower layer.
-    alone: an `encoded_once` class whose objects this codec encodes.
-    """
+    """Encodes and decodes messages of the root types.  `narrowed`: the precise type of a field whose annotation is
+    general, because its class is in a lower layer.  `alone`: an `encoded_once` class that this codec encodes."""
 
     def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
@@ -138,10 +135,8 @@ class Codec:
 
     # ------------------------------------------------------------ bytes
     def encode(self, value: Any, buffers: Buffers | None = None) -> bytes:
-        """Encode a message.  Raises TypeError or ValueError for a value that is no message.
-
-        buffers: receives large columns, to which the message then refers.  None: the message contains them.
-        """
+        """Encode a message.  Raises TypeError or ValueError for a value that is no message.  `buffers`: receives large
+        columns, to which the message then refers.  None: the message contains them."""
         try:
             return self._encoded(value, buffers, careful=False)
         except (OverflowError, UnicodeEncodeError):  # rare: an integer beyond 64 bits, or half a surrogate pair

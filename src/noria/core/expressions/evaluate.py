@@ -174,11 +174,9 @@ _MADE: ContextVar[dict[int, Node] | None] = ContextVar("made", default=None)
 
 
 def _once(e: Call) -> Node:
-    """Return the node of a condition's value, which is compiled once and evaluated once for each batch.
-
-    Both masks of a condition use the values of its arguments several times.  Without this, the time for nested
-    conditions such as `a = (b = (c = …))` would multiply with each level.
-    """
+    """Return the node of a condition's value, which is compiled once and evaluated once for each batch.  Otherwise the
+    time for nested conditions such as `a = (b = (c = …))` would multiply with each level, because masks use their
+    arguments several times."""
     made = _MADE.get()
     if made is None:
         token = _MADE.set({})
