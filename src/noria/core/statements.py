@@ -61,9 +61,9 @@ class Clear(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The effect of a statement on one of several workers: gone are the keys of removed rows, came the added rows.
+    """The effect of a statement on one of several workers.
 
-    Both are packed as the store packs them.
+    gone: the keys of removed rows.  came: the added rows.  Both have the store's packed form.
     """
 
     table: str

@@ -212,7 +212,7 @@ class SymbolTable:
         used = int(self._starts[TOP]) + 16 * int(self._starts[COUNT]) + self._table.nbytes
         return used + _FRONT_BYTES * len(self._ids)
 
-    # -------------------------------------------------------------- what nobody holds
+    # -------------------------------------------------------------- strings that no state holds
     def wants_sweep(self) -> bool:
         """True if the table has grown enough since the last sweep."""
         return self.memory() > max(_LEAST_SWEEP, _GROWN * self._swept)

@@ -1,6 +1,6 @@
 """Aggregates over window frames, in one pass over rows that are sorted by group and by the window's order.
 
-Sums use the arithmetic of `group_kernels.py`: 128 bits for integers, double-doubles for doubles.  They begin anew in
+Sums use the arithmetic of `group_kernels.py`: 128 bits for integers, double-doubles for doubles.  They restart in
 each group, so that a group's results depend only on its own rows.
 """
 
