@@ -1,8 +1,8 @@
-"""Reads of a view straight from shared memory by a second process (DESIGN section 5).
+"""Reads of a view from shared memory by a second process (DESIGN section 5).
 
-A view like the paper's StoriesWithVC: story id, title, author, votes, looked up by id; every read is decoded to
-Python values (single) or to Arrow (batches), and leaves its stamp.  Beside it, in the same process: a plain
-dictionary of ready row tuples, the least that any lookup in Python costs.
+The view is like the paper's StoriesWithVC: story id, title, author and votes, looked up by id.  Each read decodes its
+rows to Python values (single keys) or to Arrow (batches), and stamps its key.  For comparison, the same process looks
+row tuples up in a dictionary: no lookup in Python costs less.
 
     python bench/attach.py [--keys 100000] [--reads 200000] [--writes]
 
@@ -35,7 +35,7 @@ FIELDS = [Field("id", BIGINT), Field("title", TEXT), Field("author", TEXT), Fiel
 
 
 def publish(path: str, keys: int) -> tuple[View, np.ndarray]:
-    """The view, with every key present, and its columns."""
+    """Make the view with all keys present.  Return it and its columns."""
     symbols = SymbolTable(path)
     view = ViewDirectory(path, symbols, 1).create("stories", FIELDS, (0,), len(FIELDS), False)
     columns = np.stack([
@@ -50,17 +50,17 @@ def publish(path: str, keys: int) -> tuple[View, np.ndarray]:
 
 
 def rate(what: str, run: Callable[[], int]) -> None:
-    """run: reads, and returns how many keys were answered."""
+    """Print the rate of a benchmark.  run: reads keys and returns their number."""
     start = time.perf_counter()
     answered = run()
     print(f"  {what:<44}{answered / (time.perf_counter() - start) / 1e3:>10,.0f} k/s", flush=True)
 
 
 def read(path: str, keys: int, reads: int) -> None:
-    """The second process."""
+    """Run the benchmarks in the second process."""
     view = attach(path).view("stories")
     asked = np.random.default_rng(SEED).integers(0, keys, reads).tolist()
-    rows = {key: view.lookup((key,)) for key in range(keys)}  # the dictionary, and warm kernels
+    rows = {key: view.lookup((key,)) for key in range(keys)}  # fills the dictionary and loads kernels
     view.lookup_many(pa.array(asked[:BATCH]))
     handle, _, _ = view.copy((asked[0],)) or (0, 0, None)
 
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def write(view: View, columns: np.ndarray, process: subprocess.Popen[bytes]) -> None:
-    """Count votes, 100 stories a tick, until the reader is done."""
+    """Update the votes of 100 stories in each tick, until the reader has ended."""
     random = np.random.default_rng(SEED)
     weights = np.repeat(np.array([-1, 1], np.int64), 100)
     ticks = 0

@@ -1,9 +1,9 @@
-"""A blog's pages, read for the first time: users, posts, comments and likes, beside MariaDB with proper indexes.
+"""First and later reads of a blog's pages: users, posts, comments and likes, compared with MariaDB with proper indexes.
 
-Each page is one query, no view is declared.  Of each: the first read after the rows came, the second, the first one of
-another page of the same kind, later reads (median of 20); the same after a restart, after a kill of Noria's worker
-(MariaDB goes on), and while other connections write 50 times a second.  Both servers do each read in turn; their rows
-must be equal.  Rows come by `INSERT` of 1,000, as an application's import has it.
+Each page is one query, and no view is declared.  For each page it measures the first read after the inserts, the second
+one, the first read of another page of the same kind, and later reads (median of 20).  It repeats this after a restart,
+after a kill of Noria's worker (MariaDB runs on), and while other connections write 50 times a second.  The servers take
+turns with each read, and their rows must be equal.  Rows are inserted 1,000 at a time.
 
     python bench/blog.py [--rows 100000]
 """
@@ -98,14 +98,14 @@ def insert(cursor: Any, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 class Reader:
-    """A connection, again after a restart."""
+    """A connection to a server."""
 
     def __init__(self, server: Server):
         self.server = server
         self.connection = connected(server)
 
     def __call__(self, text: str) -> tuple[float, Any]:
-        """Milliseconds, and the rows or the error."""
+        """Run a query.  Return its duration in ms, and the rows or the error."""
         start = time.perf_counter()
         try:
             with self.connection.cursor() as cursor:
@@ -149,7 +149,7 @@ def pages(title: str, readers: Sequence[Reader], rows: int) -> None:
 
 
 def kill_worker(server: NoriaServer) -> float:
-    """Seconds until another one serves."""
+    """Kill the worker.  Return the seconds until its successor serves."""
     health = f"http://{server.http.rpartition('@')[2]}/health"
 
     def serving() -> int:
@@ -168,7 +168,7 @@ def kill_worker(server: NoriaServer) -> float:
 
 @contextmanager
 def writing(servers: Sequence[Server], rows: int) -> Iterator[None]:
-    """Likes that come and go, on each server."""
+    """While the block runs, insert and delete likes on each server."""
     over = threading.Event()
 
     def write(server: Server) -> None:

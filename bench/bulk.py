@@ -1,9 +1,9 @@
-"""Bulk loads and exports: votes from Parquet and stories with texts from CSV, beside MariaDB's LOAD DATA in one run.
+"""Bulk loads and exports: votes from Parquet and stories with texts from CSV, compared with MariaDB's LOAD DATA.
 
-Each data set is loaded into two tables, one after the other: the first load of a server starts Spark's Python workers
-and compiles its plans.  Of each load: rows a second from the command to its end, and the most memory that the
-server's processes took meanwhile (their proportional share: what several of them map counts once).  MariaDB gets the
-same rows as tab-separated text, and syncs its log.
+Each data set is loaded into two tables, one after the other, because the first load of a server also starts Spark's
+Python workers and compiles its plans.  For each load it prints the rows a second, from the command to its end, and the
+most memory of the server's processes.  Shared memory counts once.  MariaDB loads the same rows as tab-separated text,
+and syncs its log.
 
     python bench/bulk.py [--votes 20000000] [--stories 5000000] [--options "--workers 2"]
 """
@@ -37,7 +37,7 @@ STORIES = "CREATE TABLE {} (id INT PRIMARY KEY, author INT NOT NULL, title VARCH
 
 @dataclass(frozen=True)
 class Set:
-    """Rows as the files of both servers: what is loaded, and the same as tab-separated text."""
+    """A data set.  file: for Noria.  tsv: the same rows for MariaDB."""
 
     name: str
     create: str
@@ -47,7 +47,7 @@ class Set:
 
 
 def votes(directory: Path, rows: int) -> Set:
-    """Spread over stories as by Zipf; vote i is of user i, in no order of the key."""
+    """Write the votes.  Stories have a Zipf distribution; vote i is of user i, so keys are not in order."""
     rng = np.random.default_rng(1)
     made = Set("votes", VOTES, rows, directory / "votes.parquet", directory / "votes.tsv")
     schema = pa.schema([("story_id", pa.int32()), ("user", pa.int64())])
@@ -78,7 +78,7 @@ TSV = pc.WriteOptions(include_header=False, delimiter="\t", quoting_style="none"
 
 
 class Memory(threading.Thread):
-    """The most memory that a process and its descendants take while the block runs, in MB."""
+    """Measures the most memory, in MB, of a process and its descendants while the block runs."""
 
     def __init__(self, pid: int):
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ def family(pid: int) -> Iterator[int]:
 
 
 def _share(pid: int) -> int:
-    """The proportional share of a process, in kB."""
+    """Return the memory of a process in kB; shared memory counts by its share."""
     with contextlib.suppress(OSError):
         for row in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if row.startswith("Pss:"):
@@ -115,7 +115,7 @@ def _share(pid: int) -> int:
 
 
 def timed(server: MariaDb | NoriaServer, work: object, *arguments: object) -> tuple[float, float]:
-    """Seconds, and the most memory."""
+    """Run `work`.  Return the seconds and the most memory of the server."""
     assert server._process is not None and callable(work)
     start = time.perf_counter()
     with Memory(server._process.pid) as memory:

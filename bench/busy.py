@@ -1,8 +1,8 @@
-"""Queries over thirty rows while other processes burn every processor: how long the slowest takes.
+"""The slowest query over thirty rows while other processes keep all processors busy.
 
-Four connections ask a join of two tables of thirty rows, 1,000 times in all: the same text, other values, and shapes
-that were never asked before (what a shape cost once must not send it to Spark).  Meanwhile there are twice as many
-processes that compute as the machine has processors.
+Four connections join two tables of thirty rows, 1,000 times in all.  They repeat texts, change values, and send new
+shapes: a slow first run of a shape must not send it to Spark.  Meanwhile, two processes for each processor of the
+machine compute.
 
     python bench/busy.py [--tries 1000]
 """

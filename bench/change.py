@@ -1,14 +1,14 @@
-"""Changes of the program while 8 connections read and write: how long each takes, and how long it holds anybody up.
+"""Changes of the program while 8 connections read and write: the duration of each, and the delays of other statements.
 
-Every connection does one statement after the other, at most 200 a second: half of them read a story with its count by a
-view (one in ten a key that was not read before), half vote.  Of each change: its time, the longest statement of any
-connection meanwhile, the 99.9th percentile of reads and of writes, and the worker's memory before and after.  The first
-line has the same of a time without changes.  MariaDB then does what it can do of them (ALL_SERVERS), under the
-same load.  A change that a server refuses is printed with its error.
+Each connection runs one statement at a time, at most 200 a second.  Half of them read a story with its count from a
+view, one in ten with a new key; the other half vote.  For each change it prints the duration, the longest statement of
+any connection meanwhile, the 99.9th percentile of reads and of writes, and the worker's memory before and after.  The
+first line is for a period without changes.  MariaDB then runs those changes that it has (ALL_SERVERS), under the same
+load.  A rejected change is printed with its error.
 
     python bench/change.py [--votes 2000000] [--stories 40000] [--only WORD] [--servers noria,mariadb] [--workers N]
 
-Needs no sysbench: a client that is late would not show how late the server is.
+It does not use sysbench, whose own delays would hide those of the server.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LATER = 10_000_000_000  # users who vote while a change is made
 
 @dataclass(frozen=True)
 class Change:
-    """A name and statements; `first` is done before, `undo` brings back what was: neither is timed."""
+    """A change and its statements.  first, undo: statements before and after it, which are not timed."""
 
     name: str
     statements: tuple[str, ...]
@@ -82,20 +82,20 @@ ALL_SERVERS = ("CREATE INDEX", "ADD COLUMN", "RENAME COLUMN", "MODIFY COLUMN", "
 # ---------------------------------------------------------------- the load
 @dataclass
 class Timed:
-    """Statements: when each began and how long it took, in seconds; kind 0 reads, 1 writes."""
+    """Statements: the begin and duration of each, in seconds.  kind: 0 for a read, 1 for a write."""
 
     began: np.ndarray
     took: np.ndarray
     kind: np.ndarray
 
     def within(self, start: float, end: float, kind: int | None = None) -> np.ndarray:
-        """Milliseconds of those under way in a time."""
+        """Return the durations, in ms, of the statements that ran in a period."""
         chosen = (self.began < end) & (self.began + self.took > start)
         return 1e3 * self.took[chosen if kind is None else chosen & (self.kind == kind)]
 
 
 def _client(number: int, port: int, read: str, stories: int, stop: Any, out: Connection) -> None:
-    """One process of the load."""
+    """Run the connections of one process of the load."""
     found: list[list[tuple[float, float, int]]] = [[] for _ in range(THREADS)]
     threads = [Thread(target=_statements, args=(number * THREADS + t, port, read, stories, stop, found[t]))
                for t in range(THREADS)]
@@ -115,7 +115,7 @@ def _statements(number: int, port: int, read: str, stories: int, stop: Any, foun
         while not stop.is_set():
             kind, story = rng.randrange(2), rng.randrange(stories // 2) + 1
             if rng.random() < 0.1:
-                story += stories // 2  # nobody read it when the load began
+                story += stories // 2  # was not read before the load
             start = time.time()
             if kind:
                 user += 1
@@ -130,7 +130,7 @@ def _statements(number: int, port: int, read: str, stories: int, stop: Any, foun
 
 @contextmanager
 def load(server: Any, read: str, stories: int) -> Iterator[list[Timed]]:
-    """The load runs; afterwards the list has what it measured."""
+    """Run the load during the block.  Afterwards the list has its measurements."""
     context = multiprocessing.get_context("spawn")
     stop, measured = context.Event(), []
     pipes, processes = [], []
@@ -162,7 +162,7 @@ class Made:
 
 
 def memory(server: Any) -> float:
-    """MB that the worker keeps; 0 for MariaDB."""
+    """Return the worker's memory in MB; 0 for MariaDB."""
     if not isinstance(server, NoriaServer):
         return 0.0
     with noria.connect(server.http) as db:
@@ -189,7 +189,7 @@ def run(server: Any, read: str, stories: int, changes: tuple[Change, ...]) -> No
         connection = pymysql.connect(host="127.0.0.1", port=server.port, user=USER, password=PASSWORD, database="noria",
                                      autocommit=True, read_timeout=3600)
         with connection, connection.cursor() as cursor:
-            time.sleep(2 * SETTLE_S)  # connections are made, caches are warm
+            time.sleep(2 * SETTLE_S)  # clients connect and caches fill
             made.append(Made("nothing", time.time() - SETTLE_S, time.time(), 0, 0))
             for change in changes:
                 made.append(make(server, cursor, change))

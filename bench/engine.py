@@ -1,9 +1,9 @@
-"""Updates per second of one worker's engine on the paper's figure 2, beside plain dicts and the floor.
+"""Updates per second of one worker's engine on the paper's figure 2, compared with plain dicts and a lower bound.
 
     python bench/engine.py [--stories N] [--seconds S]
 
-500,000 stories, every key present, no disk.  A batch of votes is one tick: count, join, project, view.  Beside it
-in the same run: the same pipeline in Python dicts, and numpy.bincount of the story ids (counting alone).
+There are 500,000 stories, all keys are present, and no disk is used.  A batch of votes is one tick: count, join,
+project, view.  The same run measures the same pipeline in Python dicts, and numpy.bincount of the story ids.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GOALS = {10: 150_000, 100: 600_000, 1_000: 1_000_000, 100_000: 2_000_000}
 
 
 def figure2(stories: int, *, text: bool, path: str | None) -> tuple[Engine, MemoryStore]:
-    """The program of figure 2 with `stories` stories; text: a filter and a title column besides."""
+    """Make the program of figure 2 with `stories` stories.  text: with a filter and a title column."""
     symbols = SymbolTable(path)
     store = MemoryStore(symbols)
     s = TableDef("stories", (Column("id", INT, False), Column("author", INT), Column("title", TEXT)), (0,), table_id=1)
@@ -69,7 +69,7 @@ def write(engine: Engine, store: MemoryStore, table: str, rows: Batch) -> None:
 
 
 def rate(update: Callable[[Batch], object], stories: int, size: int, seconds: float) -> tuple[float, float]:
-    """(rows per second, median seconds of a call) for batches of `size` votes on uniformly drawn stories."""
+    """Return (rows per second, median seconds of a call) for batches of `size` votes on uniformly drawn stories."""
     rng = np.random.default_rng(size)
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -82,7 +82,7 @@ def rate(update: Callable[[Batch], object], stories: int, size: int, seconds: fl
 
 
 def dicts(stories: int) -> Callable[[Batch], object]:
-    """Figure 2 in dicts and tuples: count, join, view."""
+    """Make figure 2 in dicts and tuples: count, join, view.  Return its function for a batch of votes."""
     count = dict.fromkeys(range(stories), 0)
     story = {i: (i, i % 1000) for i in range(stories)}
     view = {i: (*story[i], 0) for i in range(stories)}

@@ -1,14 +1,14 @@
-"""What clients that ask for large results, and read nothing of them, cost everybody else.
+"""The delay that clients cause to others if they request large results and do not read them.
 
-Two innocent clients run beside them: one inserts single rows, one reads keys that are in shared memory.  First they run
-beside one ordinary client, then beside K clients that each send SELECTs of new shapes with results of some 20 MB and do
-not read.  A line for each: statements, median, 99th percentile and maximum in ms; the ratio to the first lines; how
-often the worker was started; the memory of the server's processes at most.
+Two clients are measured: one inserts single rows, one reads keys in shared memory.  They run first beside one ordinary
+client.  Then they run beside K clients that send SELECTs of new shapes, with results of some 20 MB, and do not read.  A
+line has the number of statements, the median, 99th percentile and maximum in ms, and the ratio to the first lines.  It
+also prints how often the worker was lost, and the most memory of the server's processes.
 
     python bench/fairness.py [--clients 4,20,60] [--seconds 20] [--rows 100000] [--text 200] [--kind scan]
                              [--workers 1] [--front-ends 1]
 
-Kinds: `scan` reads one table, `sort` orders its rows, `join` reads two tables, `short` one of few and long rows.
+Kinds: `scan` reads one table, `sort` orders its rows, `join` reads two tables, `short` reads one of few and long rows.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ import pymysql
 import noria
 from mysql import PASSWORD, USER, NoriaServer
 
-GOAL = 3  # times what the innocent have beside one ordinary client
+GOAL = 3  # the 99th percentile may be so many times as long as beside one ordinary client
 FEW = 15_000  # rows of the table of long rows
 NUMBERS = itertools.count(1)
 
 
 @dataclass
 class Times:
-    """Milliseconds of each statement of one client, and its errors."""
+    """The duration, in ms, of each statement of one client, and its errors."""
 
     ms: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Times:
 
 @dataclass(frozen=True)
 class At:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ def connect(server: NoriaServer | At, **options: Any) -> pymysql.Connection:
 
 def measured(server: At, statement: Callable[[int], tuple[str, tuple[Any, ...]]], seconds: float,
              first: int) -> Times:
-    """One client's statements, one after the other."""
+    """Run one client's statements, one after the other, and measure them."""
     times, end = Times(), time.perf_counter() + seconds
     connection = connect(server)
     with connection, connection.cursor() as cursor:
@@ -101,7 +101,7 @@ def hit(n: int) -> tuple[str, tuple[Any, ...]]:
 
 
 def shape(kind: str, n: int) -> str:
-    """A SELECT of large results that nobody has asked before."""
+    """Return a SELECT of a new shape with a large result."""
     columns = ", ".join(f"{c} + {n}" if c in "abc" else c for c in "id a b c text".split()[: 5])
     if kind == "join":
         return (f"SELECT x.id, x.a + {n}, y.b, y.text FROM large x JOIN large y ON x.id = y.id "
@@ -115,7 +115,7 @@ def shape(kind: str, n: int) -> str:
 
 
 def deaf(server: NoriaServer, kind: str, number: int, told: Times, stop: threading.Event) -> None:
-    """Sends a SELECT, reads nothing, and begins anew when it is hung up on, or after some seconds."""
+    """Send a SELECT and read nothing.  Repeat this when the server disconnects, or after some seconds."""
     while not stop.is_set():
         try:
             connection = connect(server)
@@ -140,7 +140,7 @@ def ordinary(server: NoriaServer, stop: threading.Event) -> None:
 
 
 def memory(server: NoriaServer) -> float:
-    """Megabytes of all processes of the server but Java's."""
+    """Return the private memory, in MB, of the server's processes except Java's."""
     assert server._process is not None
     total, parents = 0.0, dict[int, int]()
     for path in Path("/proc").glob("[0-9]*"):
@@ -164,7 +164,7 @@ def memory(server: NoriaServer) -> float:
 
 def beside(server: NoriaServer, seconds: float, others: list[Callable[[threading.Event], None]], settle: float
            ) -> tuple[Times, Times, float]:
-    """The innocent clients' times beside the others, and the most memory that was seen."""
+    """Run both measured clients beside the others.  Return their times, and the most memory."""
     stop = threading.Event()
     threads = [threading.Thread(target=other, args=(stop,), daemon=True) for other in others]
     for thread in threads:
@@ -201,7 +201,7 @@ def run_until_killed(victim: pymysql.Connection, text: str, times: Times, ended:
 
 
 def cancelled(server: NoriaServer, tries: int = 12) -> Times:
-    """From KILL QUERY to the error of a statement that has just begun."""
+    """Measure the time from KILL QUERY to the error of a running statement."""
     times = Times()
     for n in range(tries):
         with connect(server) as victim, connect(server) as killer, killer.cursor() as cursor:

@@ -1,6 +1,5 @@
-"""Reads of keys of a worker that is on another host, as far as one machine tells: it finds no run directory of the
-server, and is reached by TCP over loopback.  Sessions ask in this process, prepared, each for its next key when it has
-the rows of the last one.
+"""Reads of keys of a worker on another host, simulated on one machine: the worker has no run directory of the server,
+and is reached by TCP over loopback.  Sessions in this process run a prepared statement, one key at a time.
 
     python bench/far_reads.py [--seconds 2] [--sessions 1,4,16,64] [--keys 2000] [--alone]
 """
@@ -28,7 +27,7 @@ from runtime.several import Several
 
 
 async def one(sessions: Any, keys: Any, until: float, took: list[float], number: int) -> None:
-    """A session's reads."""
+    """Run one session's reads."""
     session = sessions.connect(Client("root", "", number, "127.0.0.1", False))
     handle = session.prepare("SELECT n FROM sums WHERE k = ?").handle
     loop = asyncio.get_running_loop()
@@ -53,7 +52,7 @@ def processor_s(pid: int) -> float:
 
 
 def taken(several: Several) -> list[float]:
-    """Processor time of this process, and of the far worker."""
+    """Return the processor time, in seconds, of this process and of the far worker."""
     return [processor_s(os.getpid()), processor_s(several.alive[1].pid)]
 
 

@@ -1,8 +1,8 @@
-"""Feeds: how soon a change is told, and what a feed costs who writes.
+"""Feeds: the delay until a follower receives a change, and the cost of a feed for writes.
 
-A server, a view of counts over votes, one client that votes (one row a statement, synced), one that follows the view's
-feed over HTTP.  The peer is the same client in the same server without a feed, in turns; MariaDB's single inserts are
-in `bench/mysql.py`.
+A server has a view of counts over votes.  One client votes, one row with each statement, and each is synced.  Another
+one follows the view's feed over HTTP.  Runs with and without a feed alternate.  `bench/mysql.py` measures MariaDB's
+single inserts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = ("CREATE TABLE votes (story INT, who INT, PRIMARY KEY (story, who))",
 
 
 def told(db: Database, votes: int) -> list[float]:
-    """From before the statement to when its change was told, in ms."""
+    """Return the times, in ms, from the begin of each statement until the follower has its change."""
     at: dict[int, float] = {}
     ready, over = threading.Event(), threading.Event()
     sent: dict[int, float] = {}
@@ -53,7 +53,7 @@ def told(db: Database, votes: int) -> list[float]:
 
 
 def written(db: Database, first: int, votes: int) -> float:
-    """Statements a second."""
+    """Return statements a second."""
     begun = time.perf_counter()
     for i in range(votes):
         db.sql(f"INSERT INTO votes VALUES ({first + i % 1000}, {first + i})")

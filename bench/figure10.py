@@ -1,18 +1,20 @@
-"""Figure 10 of the paper: the vote program is given StoriesWithRatings while it is read and written (section 8.5).
+"""Figure 10 of the paper: the view StoriesWithRatings is added while clients read and write (section 8.5).
 
-Stories with their count of votes are read by id and votes are written; then the program gets a table of ratings and
+Clients read stories with their count of votes by id, and write votes.  Then the program gets a table of ratings and
 a view of each story's mean rating, in which an old vote counts as three stars.  From then on clients also read the
-new view and write ratings.  Five transitions, one after the other on one server, each taken back before the next:
+new view and write ratings.  There are five transitions, one after the other on one server; each is undone before the
+next:
 
-    reuse, partial                 the new view stands on the vote counts that there are; keys by Zipf 1.08, and uniform
+    reuse, partial                 the new view uses the existing vote counts; keys by Zipf 1.08, and uniform
     no reuse, partial              it counts the votes again
-    reuse, full; no reuse, full    its key is computed (id + 0), so that nothing of it can be partial
+    reuse, full; no reuse, full    its key is computed (id + 0), so that none of its states can be partial
 
-Every client is a connection of MySQL's protocol with one statement at a time, at most --pace a second.  With --pace 0
-it sends the next when it has the answer: all clients and the server share the machine, so a client more is less for
-the others.  Printed, for each transition: its time, the time to the new view's first answer, throughput before,
-meanwhile and after it, the longest statements, and how many reads of the new view needed no upquery.  At the end of
-each the new view's rows are compared with what was loaded and acknowledged.
+Each client is a connection of MySQL's protocol with one statement at a time, at most --pace a second.  With --pace 0
+it sends the next one after the answer; as all share the machine, more clients then slow each other down.
+
+For each transition it prints the duration, the time to the new view's first answer, and the longest statements.  It
+also prints the throughput before, during and after it, and the share of reads of the new view without an upquery.  At
+the end of each, it compares the new view's rows with the loaded and acknowledged rows.
 
     python bench/figure10.py [--scale 0.02] [--seconds 10] [--pace 200] [--only WORD] [--svg FILE]
 
@@ -44,11 +46,11 @@ from figure10_plot import plot
 from mysql import NORIA_READ, PASSWORD, SKEW, STORIES, USER, VIEWS, VOTES, Data, NoriaServer
 from server import loaded
 
-STARS = 3  # of an old vote
-USERS = 10_000_000_000  # of one client in one transition; loaded votes have smaller ones
+STARS = 3  # the rating of an old vote
+USERS = 10_000_000_000  # user ids of one client in one transition; loaded votes have smaller ids
 BATCH = 10  # rows of a write
-WARM_S = 1.0  # statements are parsed for the first time, processes begin
-SAMPLE_S = 0.25  # between two looks at the server's counters
+WARM_S = 1.0  # for processes to start and statements to be parsed
+SAMPLE_S = 0.25  # between two samples of the server's counters
 RATINGS = ("CREATE TABLE ratings (story_id INT NOT NULL, user BIGINT NOT NULL, stars INT NOT NULL, "
            "PRIMARY KEY (story_id, user))")
 COUNTED = f"SELECT story_id, {STARS} * vcount, vcount FROM VoteCount"
@@ -57,7 +59,7 @@ VIEW = ("CREATE VIEW StoriesWithRatings AS SELECT {key} AS k, author, title, url
         "FROM stories JOIN (SELECT story_id, SUM(stars) AS stars, SUM(n) AS n FROM (SELECT story_id, stars, 1 AS n "
         "FROM ratings UNION ALL {votes}) AS given GROUP BY story_id) AS rated ON rated.story_id = stories.id "
         "WHERE {key} = ?")
-# All columns, as the view has them: a SELECT of fewer is not answered by the view, but by one of its own.
+# All columns of the view: a SELECT of fewer columns would get a view of its own.
 RATING_READ = "SELECT k, author, title, url, stars, n, rating FROM StoriesWithRatings WHERE k = ?"
 UNDO = ("DROP VIEW StoriesWithRatings", "DROP TABLE ratings")
 
@@ -86,7 +88,8 @@ TRANSITIONS = (
 # ---------------------------------------------------------------- the clients
 @dataclass(frozen=True)
 class Role:
-    """read: what it asks for; table: else what it writes.  new: begins when the transition is over."""
+    """A kind of client.  read: its SELECT.  table: without one, the table that it writes.  new: it begins after the
+    transition."""
 
     name: str
     connections: int
@@ -102,7 +105,7 @@ ROLES = (Role("reads of StoriesWithVC", 2, read=NORIA_READ), Role("votes", 2, ta
 
 @dataclass(frozen=True)
 class Keys:
-    """How stories are drawn."""
+    """The distribution of stories in statements."""
 
     stories: int
     uniform: bool
@@ -121,13 +124,16 @@ class Work:
     role: Role
     keys: Keys
     port: int
-    first: int  # number of the first connection, among all of all transitions
+    first: int  # the number of the first connection, unique among all transitions
     pace: float
 
 
 @dataclass
 class Done:
-    """Statements of a role: when each began, how long it took (s), its rows; what was acknowledged of which story."""
+    """The statements of a role: the begin, duration (s) and rows of each.
+
+    count, stars: by story, the acknowledged rows and the sum of their stars.
+    """
 
     began: np.ndarray
     took: np.ndarray
@@ -144,12 +150,12 @@ class Done:
         return float(self.rows[(self.ended >= start) & (self.ended < end)].sum() / max(1e-9, end - start))
 
     def within(self, start: float, end: float) -> np.ndarray:
-        """Milliseconds of the statements that were under way in a time."""
+        """Return the durations, in ms, of the statements that ran in a period."""
         return 1e3 * self.took[(self.began < end) & (self.ended > start)]
 
 
 def process(work: Work, ready: Any, begin: Any, stop: Any, out: Connection) -> None:
-    """The connections of one role."""
+    """Run the connections of one role in a process."""
     found: list[tuple[float, float, int]] = []
     count, stars = (np.zeros(work.keys.stories + 1, np.int64) for _ in range(2))
     errors: list[str] = []
@@ -191,7 +197,7 @@ def client(work: Work, number: int, ready: Any, begin: Any, stop: Any, found: li
             except pymysql.Error as e:
                 errors.append(f"{start:.3f} {time.time() - start:.1f} s: {e}")
             if work.pace:
-                due = max(due + 1 / work.pace, time.time())  # what was missed is not made up for
+                due = max(due + 1 / work.pace, time.time())  # a late statement is not made up for
                 stop.wait(max(0.0, due - time.time()))
 
 
@@ -204,7 +210,7 @@ def insert(table: str, stories: list[int], user: int) -> str:
 
 @contextmanager
 def clients(keys: Keys, port: int, first: int, pace: float) -> Iterator[tuple[Any, dict[str, Done]]]:
-    """All roles are ready, the old ones run; the event begins the new; afterwards the dictionary has what each did."""
+    """Run all roles during the block.  The event starts the new ones.  Afterwards the dictionary has their results."""
     context = multiprocessing.get_context("spawn")
     now, later, stop, ready = context.Event(), context.Event(), context.Event(), context.Semaphore(0)
     done: dict[str, Done] = {}
@@ -232,7 +238,7 @@ def clients(keys: Keys, port: int, first: int, pace: float) -> Iterator[tuple[An
 
 # ---------------------------------------------------------------- the server
 class Counters:
-    """What the server says of itself, every SAMPLE_S seconds: time, upqueries, memory."""
+    """Samples the server's counters every SAMPLE_S seconds: time, upqueries, memory."""
 
     def __init__(self, server: NoriaServer):
         self._url, self._stop, self.samples = server.http, Event(), list[tuple[float, float, float]]()
@@ -275,7 +281,7 @@ def fill(server: NoriaServer, directory: Path, data: Data) -> None:
 # ---------------------------------------------------------------- one transition
 @dataclass(frozen=True)
 class Run:
-    """What happened; times as of time.time().  hits: (time, share of new reads without an upquery)."""
+    """The result of a transition.  Times are of time.time().  hits: (time, share of new reads without an upquery)."""
 
     transition: Transition
     begin: float
@@ -288,7 +294,7 @@ class Run:
 
     @property
     def first_answer(self) -> float:
-        """Seconds from the transition's start."""
+        """The time from the transition's start to the new view's first answer, in seconds."""
         ended = self.done[ROLES[2].name].ended
         return float(ended.min() - self.start) if len(ended) else float("inf")
 
@@ -323,7 +329,10 @@ def connected(server: NoriaServer) -> Iterator[Any]:
 
 
 def hits(samples: np.ndarray, reads: Done, start: float, end: float) -> np.ndarray:
-    """The old view is present as a whole: whatever is asked of the worker is the new one's."""
+    """Return (time, share of new reads without an upquery).
+
+    All keys of the old view are present, so all upqueries are for the new one.
+    """
     chosen = samples[(samples[:, 0] >= start) & (samples[:, 0] < end)]
     out = []
     for (t0, asked0, _), (t1, asked1, _) in pairwise(chosen):
@@ -333,7 +342,10 @@ def hits(samples: np.ndarray, reads: Done, start: float, end: float) -> np.ndarr
 
 
 def wrong(server: NoriaServer, r: Run, votes: np.ndarray) -> list[str]:
-    """Rows of the new view that are not what was loaded and acknowledged: of popular stories, and of others."""
+    """Compare rows of the new view with the loaded and acknowledged ones, for popular and for other stories.
+
+    Return a line for each difference.
+    """
     ratings = r.done["ratings"]
     if any(r.done[name].errors for name in ("votes", "ratings")):
         return ["a write failed: nothing is known"]

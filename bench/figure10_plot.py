@@ -1,6 +1,6 @@
-"""The plot of figure10.py: throughput over time, a panel for each transition, as in Figure 10 of the paper.
+"""Draws the plot of figure10.py: throughput over time, with a panel for each transition, as in Figure 10 of the paper.
 
-Gray lines delimit the transition; the green area is the share of reads of the new view that needed no upquery.
+Gray lines delimit the transition.  The green area is the share of reads of the new view that needed no upquery.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ COLOURS = ("#718096", "#c05621", "#2b6cb0", "#97266d")
 
 
 def plot(panels: Sequence[dict[str, Any]], title: str) -> str:
-    """Of each panel: name; from, start, end, to: times; lines: name -> (times, rows); hits: (time, share)."""
+    """Return the plot as SVG.
+
+    A panel has a name; the times from, start, end, to; lines: name -> (times, rows); hits: (time, share).
+    """
     height = TOP + len(panels) * (HEIGHT + GAP) + 10
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
              f'font-size="12"><rect width="{WIDTH}" height="{height}" fill="white"/>',

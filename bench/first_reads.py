@@ -1,13 +1,13 @@
-"""What the first read of a SELECT costs that no view answers: pages of a blog, each in many shapes, beside MariaDB.
+"""The cost of the first read of a SELECT that no view answers, compared with MariaDB: a blog's pages in many shapes.
 
-Users, posts, comments and likes; no view is declared.  Of five pages, each with other columns every time:
+There are users, posts, comments and likes, and no view is declared.  Each of five pages is read with changing columns:
 
 * first of all: the first read of each page after a start (wall time);
 * new shapes: the median of the others (wall time), and the processor time of Noria's front end and worker for each;
-* one shape: its first, second, third and fourth text, which differ in a literal (wall time; a view has the third);
-* embedded: processor time of one thread for a new shape, in this process.
+* one shape: four texts that differ in a literal (wall time); a view answers from the third one on;
+* embedded: the processor time of one thread for a new shape, in this process.
 
-Both servers do each read in turn; their rows must be equal.
+The servers take turns with each read, and their rows must be equal.
 
     python bench/first_reads.py [--rows 100000] [--shapes 80] [--only embedded|served]
 """
@@ -48,7 +48,7 @@ TEXTS = 4
 
 
 def shapes(count: int) -> list[tuple[str, str]]:
-    """So many of each page, with `{id}` where they have a key; the first five are one of each."""
+    """Return `count` shapes of each page, as (page, text) with `{id}` for the key.  The pages alternate."""
     chance, found = random.Random(3), list[list[tuple[str, str]]]()
     for page, (columns, text) in PAGES.items():
         lists: dict[tuple[str, ...], None] = {}
@@ -109,7 +109,7 @@ def served(rows: int, count: int) -> None:
 
 
 def embedded(rows: int, count: int) -> None:
-    """The database's loop runs in this thread, so that its processor time is the statement's."""
+    """Measure an embedded database.  Its loop runs in this thread, so that the thread's processor time is its own."""
     chance = random.Random(4)
     with tempfile.TemporaryDirectory() as place:
         db = noria.open(Path(place) / "d")

@@ -1,5 +1,5 @@
-"""Reads over the MySQL protocol by 1, 2, … front ends: statements a second, and what a statement takes of a front end's
-processor and memory.  The client, sysbench as in `mysql.py`, runs on the same cores.  "far": one front end without
+"""Reads over the MySQL protocol with 1, 2, … front ends: statements a second, and a front end's processor time for a
+statement and memory.  The client, sysbench as in `mysql.py`, runs on the same cores.  "far" is one front end without
 shared memory, as on another host (`noria front-end`), over TCP on loopback.
 
     python bench/front_ends.py [--seconds 3] [--front-ends 1,2,far] [--connections 1,8,32] [--stories 4000]
@@ -26,7 +26,7 @@ WANTED = ("prepared reads, to a stored count", "text reads, to a stored count", 
 
 
 def front_ends(server: NoriaServer) -> list[int]:
-    """Their processes."""
+    """Return the process ids of the server's front ends."""
     at = urlsplit(server.http)
     request = urllib.request.Request(f"http://{at.hostname}:{at.port}/health")
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 def far_front_end(server: NoriaServer, port: str) -> subprocess.Popen[str]:
-    """Clients of the server are its clients from now on."""
+    """Start a front end without shared memory, and direct the server's clients to it."""
     secret = server.directory / "data" / "workers.secret"
     process = subprocess.Popen(
         [sys.executable, "-m", "noria", "front-end", "--controller", f"127.0.0.1:{port}", "--secret-file", str(secret),

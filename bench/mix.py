@@ -1,14 +1,14 @@
 """The application's mix on the demo's data: 95/5 and 50/50 through real clients, misses under load, starts.
 
-    start     `noria serve` to its ready line: the first ever, again with nothing in it, again with all rows
-    load      `noria load` of the votes, Parquet
-    mix       reads and votes by popularity: Python clients, and sysbench where it is installed
-    misses    one more client reads stories that nobody has read since all was evicted, while the mix goes on
-    limits    the mix under memory limits: what of the state beyond strings may stay, hit rate, latencies
+    start     `noria serve` until its ready line: in a new directory, with no rows, and with all rows
+    load      `noria load` of stories and users (CSV) and votes (Parquet)
+    mix       reads and votes by popularity: Python clients, and sysbench if it is installed
+    misses    one more client reads evicted stories while the mix runs
+    limits    the mix under memory limits: hit rate and latencies, by the share of state that may stay beyond strings
 
     python bench/mix.py [--seconds 5] [--stories 40000] [--users 9200] [--votes 2000000] [--limits 1,0.8,0.6]
 
-The goal for a read that misses, under load: at most 5 ms at the median.
+The goal for a read that misses, under load, is a median of at most 5 ms.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from noria.demo.mix import Figures, Mix
 from noria.demo.report import State
 from noria.demo.server import Server
 
-# The clients' processes import what this one can, and mysql.py beside this file is not the library of that name.
+# Clients' processes inherit this path, and must not import mysql.py of this directory instead of the library mysql.
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
-MISSES = 500  # reads that miss, timed
+MISSES = 500  # timed reads that miss
 MISS_GOAL_MS = 5.0
 LOADED = (("stories", "csv"), ("users", "csv"), ("votes", "parquet"))
 
@@ -85,8 +85,8 @@ def mixes(server: Server, mix: Mix, size: Size, seconds: float, directory: Path)
 
 
 def misses(server: Server, mix: Mix, size: Size) -> None:
-    """Stories from the unpopular end: the mix, which reads the others, leaves them to us."""
-    server.set_limit(2**20)  # evicts all that there is; then there is room again
+    """Read stories that the mix does not read, after an eviction of all keys."""
+    server.set_limit(2**20)  # evicts all keys; then there is room again
     server.set_limit(2**30)
     own = size.rng(8).permutation(size.stories)[:MISSES] + 1
     others = np.setdiff1d(np.arange(1, size.stories + 1), own)

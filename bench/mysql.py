@@ -1,10 +1,9 @@
-"""Noria against Debian's MariaDB over the same protocol, driven by sysbench, in one run on one machine.
+"""Noria compared with Debian's MariaDB over the same protocol, driven by sysbench, in one run on one machine.
 
 Both servers hold the paper's application: stories, and votes spread over them by Zipf 1.08 (section 8.2).
-MariaDB runs with its own data directory and `innodb_flush_log_at_trx_commit=1`; Noria syncs its log before it
-acknowledges too.  Every line is one workload at one number of connections, both servers one after the other,
-in alternating order so that drift hits both.  Both start with what is read in memory: MariaDB's buffer pool holds
-all tables, Noria's view every story.
+MariaDB runs with its own data directory and `innodb_flush_log_at_trx_commit=1`.  Noria also syncs its log before it
+acknowledges.  Each line is one workload with one number of connections, on both servers in turn.  Their order
+alternates, so that drift affects both.  Both have all data in memory: MariaDB in its buffer pool, Noria in its view.
 
     python bench/mysql.py [--seconds 5] [--stories 40000] [--votes 2000000] [--connections 1,8,32] [--only WORD]
 
@@ -55,7 +54,7 @@ NATURAL_READ = (
 
 @dataclass(frozen=True)
 class Workload:
-    """goal: least ratio Noria / MariaDB by number of connections, where there is one."""
+    """A workload for both servers.  goal: the least ratio Noria / MariaDB, by number of connections."""
 
     name: str
     noria: tuple[str, ...]
@@ -87,7 +86,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Data:
-    """The stories and the votes; vote i is of user i, so no pair repeats."""
+    """The stories and votes.  Vote i is of user i, so no pair repeats."""
 
     stories: int
     votes: np.ndarray
@@ -97,12 +96,14 @@ class Data:
         rng = np.random.default_rng(SEED)
         weights = 1.0 / np.arange(1, stories + 1) ** SKEW
         drawn = rng.choice(stories, size=votes, p=weights / weights.sum()) + 1
-        drawn[:stories] = np.arange(1, stories + 1)[: len(drawn)]  # every story has a vote
+        drawn[:stories] = np.arange(1, stories + 1)[: len(drawn)]  # each story has a vote
         return Data(stories, drawn)
 
     def shares(self, votes: int = 100_000) -> list[list[int]]:
-        """All stories, in parts of so many votes, or of one story: what one lookup of a cold view can count.  A story
-        costs as much as some votes."""
+        """Return all stories in parts of about `votes` votes, or of one story, for single lookups of a cold view.
+
+        A story counts as five votes more, for its own cost.
+        """
         groups = np.cumsum(np.bincount(self.votes, minlength=self.stories + 1)[1:] + 5) // votes
         return [some.tolist() for some in np.split(np.arange(1, self.stories + 1), np.flatnonzero(np.diff(groups)) + 1)]
 
@@ -111,14 +112,14 @@ class Data:
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """Return a TCP port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 class Server:
-    """Where sysbench connects to."""
+    """A server for sysbench."""
 
     name: str
     host = "127.0.0.1"
@@ -126,7 +127,7 @@ class Server:
 
 
 class MariaDb(Server):
-    """Debian's mariadbd with its own directory, port and socket; stopped by its pid."""
+    """Debian's mariadbd with its own directory, port and socket."""
 
     name = "MariaDB"
 
@@ -191,7 +192,7 @@ class MariaDb(Server):
 
 
 class NoriaServer(Server):
-    """`noria serve` on free ports with a fresh data directory, or one that runs already."""
+    """`noria serve` on free ports with a new data directory, or the running server `at`."""
 
     name = "Noria"
 
@@ -251,7 +252,7 @@ _offset = 0
 
 
 def measure(server: Server, workload: tuple[str, ...], connections: int, seconds: float, data: Data) -> Figure:
-    """One sysbench run; every run votes as users of its own."""
+    """Run sysbench once.  Each run votes as other users."""
     global _offset
     _offset += 1
     command = [

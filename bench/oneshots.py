@@ -1,9 +1,9 @@
-"""Distinct SELECTs over ten small tables on one connection: what a shape that nobody asked before costs, and leaves.
+"""Distinct SELECTs over ten small tables on one connection: the cost of a new shape, and the memory that it leaves.
 
-Each SELECT is of another shape: columns, conditions, a join or none, groups or rows, an order, a limit.  Of each
-server: statements a second, the median and the 99th percentile in ms; of Noria besides the processor time of its front
-end and its worker for each, their memory before and after, and how many views there are.  MariaDB runs the same texts
-in the same run, in turns.
+Each SELECT has another shape: columns, conditions, a join or none, groups or rows, an order, a limit.  For each server
+it prints statements a second, and the median and 99th percentile in ms.  For Noria it adds the processor time of front
+end and worker for a SELECT, their memory before and after, and the number of views.  MariaDB runs the same texts, in
+turns.
 
     python bench/oneshots.py [--selects 20000] [--rows 200]
 """
@@ -31,7 +31,7 @@ TURN = 500
 
 
 def tables(rows: int) -> Iterator[tuple[str, str]]:
-    """CREATE TABLE and INSERT of each."""
+    """Yield CREATE TABLE and INSERT for each table."""
     chance = random.Random(1)
     for n in range(TABLES):
         columns = ", ".join([*(f"{c}{n} INT" for c in NUMBERS), *(f"{c}{n} VARCHAR(20)" for c in TEXTS)])
@@ -41,7 +41,7 @@ def tables(rows: int) -> Iterator[tuple[str, str]]:
 
 
 def selects(count: int) -> list[str]:
-    """Of as many different shapes."""
+    """Return SELECTs of `count` different shapes."""
     chance, shapes, texts = random.Random(2), set[str](), list[str]()
     while len(texts) < count:
         text = select(chance)
@@ -77,7 +77,7 @@ def condition(chance: random.Random, column: str) -> str:
 
 
 class Timed:
-    """A connection and how long its statements took, in ms."""
+    """A connection and the durations of its statements, in ms."""
 
     def __init__(self, server: MariaDb | NoriaServer):
         self.server, self.took = server, list[float]()
@@ -107,7 +107,7 @@ def connection(server: NoriaServer) -> Any:
 
 
 def processes(server: NoriaServer) -> dict[str, int]:
-    """The front end's process, and its worker's: the one below it that has the store open."""
+    """Return the process ids of the front end and of its worker: the descendant that has the store open."""
     assert server._process is not None
     found, parents = {"front end": server._process.pid}, dict[int, int]()
     for entry in Path("/proc").glob("[0-9]*"):
@@ -126,13 +126,13 @@ def processes(server: NoriaServer) -> dict[str, int]:
 
 
 def memory(server: NoriaServer) -> dict[str, float]:
-    """Resident megabytes of each process."""
+    """Return the resident anonymous memory of each process, in MB."""
     return {name: int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
             for name, pid in processes(server).items()}
 
 
 def processor_ms(server: NoriaServer) -> dict[str, float]:
-    """Processor time that each process has taken."""
+    """Return the processor time of each process, in ms."""
     def ticks(pid: int) -> int:
         user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return int(user) + int(system)
@@ -158,7 +158,7 @@ def main() -> None:
             answers = [run.run(texts[at : at + TURN]) for run in runs]
             differ += sum(a != b for a, b in itertools.pairwise(answers)) if len(runs) == 1 else sum(
                 a != b for a, b in zip(*answers, strict=True))
-            if n == 1:  # what is kept within bounds is nearly full
+            if n == 1:  # bounded caches are nearly full
                 before = [(memory(s), processor_ms(s)) for s in started if isinstance(s, NoriaServer)]
                 for run in runs:
                     run.took.clear()

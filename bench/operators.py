@@ -1,14 +1,13 @@
-"""Rows per second of each operator by itself, full and partial, beside numpy doing the same once.
+"""Rows per second of each operator by itself, full and partial, compared with numpy.
 
     python bench/operators.py [--rows N] [--seconds S] [--only WORD] [--profile]
 
-`--rows` rows are there and every key is present; a batch is inserted in one tick and deleted in the next, so that
-state keeps its size.  Only the operator's own part of a tick is timed.  The floor is what numpy needs for the work of
-that kind on the same batch, without keeping any state: no operator can be faster, and none should be far above it.
-What the planner does not maintain is said to be so.
+The table has `--rows` rows, and all keys are present.  A batch is inserted in one tick and deleted in the next, so that
+states keep their size.  Only the operator's own part of a tick is timed.  The floor is numpy's rate for similar work on
+the same batch without any state.  No operator can be faster, and none should be much slower.
 
-With --profile instead: calls of Python functions in one tick of the whole program, by size of its batch.  They must not
-grow with the rows.
+With --profile, it counts instead the calls of Python functions in two ticks of the program, by the size of the batch.
+They must not grow with the rows.
 """
 
 from __future__ import annotations
@@ -43,8 +42,10 @@ Floor = Callable[[Batch, np.ndarray], object]
 
 @dataclass(frozen=True)
 class Case:
-    """`text`: a SELECT whose `{key} = ?` makes it partial (k) or full (k + 0); `does`: how the operator's
-    description begins."""
+    """An operator to measure.
+
+    text: a SELECT whose `{key} = ?` makes it partial (k) or full (k + 0).  does: how the operator's description begins.
+    """
 
     name: str
     does: str
@@ -113,7 +114,7 @@ CASES = (
 
 
 class Bench:
-    """One case in one mode: a program with its rows, every key read once."""
+    """One case in one mode: a program with its rows, all keys of which were read once."""
 
     def __init__(self, case: Case, full: bool, rows: int):
         text = case.text.replace("{key}", "k + 0" if full else "k").replace("{t.key}", "t.k + 0" if full else "t.k")
@@ -148,7 +149,7 @@ class Bench:
         self.engine.tick({table: rows})
 
     def rate(self, size: int, seconds: float) -> float:
-        """Rows per second through the operator alone; the first batch, which may compile kernels, is not counted."""
+        """Return rows per second of the operator alone, without the first batch, which may compile kernels."""
         self._there_and_back(size, 10**6)
         done, start, before, first = 0, time.perf_counter(), self._spent(), 10**7
         while time.perf_counter() < start + seconds or done < 4 * size:
@@ -165,7 +166,7 @@ class Bench:
         return sum(n.stats.timed_ns for n in self.nodes)
 
     def calls(self, size: int) -> int:
-        """Calls of Python functions, builtin ones too, in a tick that inserts and one that deletes."""
+        """Count the calls of Python functions, including builtin ones, in a tick that inserts and one that deletes."""
         self._there_and_back(size, 10**6)
         rows, profile = self.batch(size, 10**7), cProfile.Profile()
         profile.runcall(lambda: (self.write("t", rows), self.write("t", Batch(rows.columns, -rows.weights))))

@@ -1,11 +1,11 @@
-"""A read of a present key in a view's own reader, and in another one's through which the view is read (§5.1).
+"""Reads of a present key in a view's own reader, compared with reads through the reader of another view (§5.1).
 
     python bench/read_through.py [--rounds 60]
 
-    narrow   two of ten columns by a key of 1, 5 and 50 rows, read in a view of all columns
-    cond     one column by a unique key and a condition, read in a view of all columns and rows
+    narrow   two of ten columns by a key of 1, 5 and 50 rows, read through a view of all columns
+    cond     one column by a unique key and a condition, read through a view of all columns and rows
 
-The executor's part of a read, with nothing kept of replies: no protocol.  In turns; the best round of each.
+It measures the executor's part of a read, without protocol and kept replies.  Rounds alternate, and the best counts.
 """
 
 from __future__ import annotations

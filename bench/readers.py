@@ -1,9 +1,9 @@
-"""Lobsters' program (its natural queries, as the paper runs it): what helper views keep that only other views use.
+"""The memory of helper views that only other views use, in Lobsters' program (its natural queries, as in the paper).
 
-Three ways to write the helpers: each with a reader from the start (MATERIALIZED, as every CREATE VIEW was before),
-plain, and INTERNAL.  Of each: full views, readers, full nodes of the graph, what they and all nodes take after each
-query was read with so many keys, and votes written a second by one client.  Votes of comments are those with a
-comment_id, where the original's views ask for `story_id IS NULL`, which no vote has.
+The helpers are written in three ways: MATERIALIZED, with a reader from the start; plain; and INTERNAL.  For each, it
+reads all queries with `--keys` keys.  Then it prints full views, readers, full nodes of the graph, the memory of those
+and of all nodes, and votes a second by one client.  Votes of comments have a comment_id here; the original's views
+select them by `story_id IS NULL`, which no vote has.
 
     python bench/readers.py [--stories 4000] [--votes 60000] [--keys 200]
 """
@@ -95,7 +95,7 @@ HELPERS = {
                      "ON x.reader = r.user_id AND x.story_id = r.story_id "
                      "WHERE x.user_id <> r.user_id AND x.created_at > r.updated_at GROUP BY r.user_id",
 }
-STORY, STORY_ID, USER, COMMENT, TAG = range(5)  # what a parameter is
+STORY, STORY_ID, USER, COMMENT, TAG = range(5)  # the meaning of a parameter
 QUERIES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("SELECT 1 AS one FROM users WHERE username = ?", (USER,)), ("SELECT * FROM users WHERE id = ?", (USER,)),
     ("SELECT n FROM notifications WHERE id = ?", (USER,)), ("SELECT * FROM keystores WHERE `key` = ?", (USER,)),
@@ -128,7 +128,7 @@ QUERIES: tuple[tuple[str, tuple[int, ...]], ...] = (
 
 
 def fill(db: Database, size: lobsters.Size, comments: int) -> None:
-    """Rows of all tables."""
+    """Insert the rows of all tables."""
     rng, users, stories = np.random.default_rng(1), size.users, size.stories
 
     def of_user(n: int) -> list[int]:
@@ -171,7 +171,7 @@ def key(rng: np.random.Generator, kind: int, size: lobsters.Size, comments: int)
 
 
 def run(helpers: str, size: lobsters.Size, comments: int, keys: int) -> str:
-    """One way: helpers are CREATE `helpers` VIEW."""
+    """Measure one way of writing the helpers: CREATE `helpers` VIEW.  Return its line."""
     rng = np.random.default_rng(2)
     with tempfile.TemporaryDirectory() as directory, noria.open(Path(directory) / "data") as db:
         for table in TABLES:

@@ -1,4 +1,4 @@
-"""`noria load` of many votes into one worker, then `noria reshard` of the same rows from one worker to two.
+"""Rates of `noria load` of many votes into one worker, and of `noria reshard` of these rows to several workers.
 
     python bench/reshard.py [--rows 10000000] [--workers 2] [--dir DIR]
 """
@@ -24,7 +24,7 @@ STORIES = 100_000
 
 
 def votes(path: Path, rows: int) -> None:
-    """Each user's votes for stories, in no order."""
+    """Write votes of users for stories, in random order, to eight files."""
     order = np.random.default_rng(1).permutation(rows)
     for n, some in enumerate(np.array_split(order, 8)):
         columns = [some % STORIES, some // STORIES, some & 1]

@@ -1,14 +1,14 @@
-"""What sharing beyond equality saves: whole programs, with and without it (§5.1).
+"""The savings of reuse beyond equal subplans: programs with and without it (§5.1).
 
     python bench/reuse.py [--rows 300] [--keys 100]
 
-Lobsters, TPC-W and HotCRP (`programs/`: written from their public schemas), and joins that begin alike, each view with
-a reader of its own, over the same generated rows; of each view the same keys are read.  Of each program: nodes, states,
-how many are full, and the bytes of states that are no readers, and of all; what a tick of one row of each table takes;
-then the time of a read that misses, by how many states it fills.  The median of all views' ratios says what reuse costs
-a read.
+The programs are Lobsters, TPC-W and HotCRP (`programs/`, written from their public schemas), and joins with a common
+begin.  Both ways have the same generated rows, and the same keys of each view are read.  For each program it prints the
+number of nodes, states, readers and full states, and the bytes of states without readers and of all.  It also prints
+the time of a tick of one row of each table.  For each view whose plan reuse changes, it prints the time of a read that
+misses, in both ways.
 
-With reuse, views that can be read through another one have no reader, and that one is asked for their keys.
+With reuse, views that can be read through another one have no reader; reads of them look up the other one.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Text:
-    """A program as parsed: its tables and views, the catalog that its statements are parsed against."""
+    """A parsed program: its tables and views, and the catalog against which its statements are parsed."""
 
     def __init__(self, text: str):
         self.tables: dict[str, TableDef] = {}
         self.views: dict[str, ViewDef] = {}
-        for c in (c for line in text.splitlines() for c in parse(line, self)):  # each builds on those before
+        for c in (c for line in text.splitlines() for c in parse(line, self)):  # each uses those before it
             if isinstance(c, commands.CreateTable):
                 self.tables[c.table.name.lower()] = replace(c.table, table_id=len(self.tables) + 1)
             elif isinstance(c, commands.CreateView):
@@ -71,7 +71,10 @@ class Text:
 
 
 def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
-    """Ids are drawn from as many as there are rows, other numbers from four; a third of what can be NULL by name is."""
+    """Yield random rows of a table.
+
+    Ids are drawn from `rows` numbers, other numbers from four.  Half of the optional ids, known by name, are NULL.
+    """
     chance = random.Random(table.name)
     for i in range(rows):
         row: list[object] = []
@@ -90,8 +93,10 @@ def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
 
 
 def lent(program: Text) -> dict[str, tuple[ViewDef, Through]]:
-    """Views that have no reader, and whose they are read in, as a program has them that makes them in this order and
-    reads none on the way."""
+    """Return the views without a reader, each with the view through which it is read.
+
+    They are those of a program that creates the views in this order and reads none meanwhile.
+    """
     held, found = ViewIndex(), dict[str, tuple[ViewDef, Through]]()
     views = {v.name: v for v in program.views.values() if not v.internal}
     for view in views.values():
@@ -104,7 +109,7 @@ def lent(program: Text) -> dict[str, tuple[ViewDef, Through]]:
             assert through is not None
             found[view.name] = lender, through
     last = {n: at[0].name for n, at in found.items()}
-    for name, (lender, _) in found.items():  # of one that was read through another later
+    for name, (lender, _) in found.items():  # the other view may itself be read through a third one
         while lender.name in last:
             lender = views[last[lender.name]]
         through = reading(lender, views[name])
@@ -114,7 +119,7 @@ def lent(program: Text) -> dict[str, tuple[ViewDef, Through]]:
 
 
 class Served:
-    """A program in an engine with rows, all of its views installed as one set."""
+    """A program in an engine with rows.  All its views are installed as one set."""
 
     def __init__(self, program: Text, rows: int, reuse: bool):
         self.symbols = SymbolTable(None)
@@ -140,7 +145,7 @@ class Served:
         self.engine.read(lender.name, np.ascontiguousarray(key[list(places)] if view.key else key))
 
     def keys(self, view: ViewDef, most: int) -> np.ndarray:
-        """Keys that have rows."""
+        """Return up to `most` keys of a view that have rows."""
         _, top, twins, _ = self.lowering.once(view)
         shot = OneShot(self.engine, twins, 10**7)
         rows = shot.everything(top)
@@ -148,7 +153,7 @@ class Served:
         return np.ascontiguousarray(keys[:, np.random.default_rng(1).permutation(keys.shape[1])[:most]])
 
     def forget(self) -> None:
-        """Evict every key of every state."""
+        """Evict all keys of all states."""
         for node in reversed(self.engine.graph.nodes):
             if node.op.stateful and node.state is not None and not node.full:
                 for cols in node.op.presence(node):
@@ -182,7 +187,7 @@ def figures(served: Served) -> Figures:
 
 
 def misses_us(served: Served, view: ViewDef, keys: np.ndarray) -> np.ndarray:
-    """One key at a time, every state empty before: of each, in µs."""
+    """Empty all states, and read one key after the other.  Return the time of each, in µs."""
     served.forget()
     took = np.empty(keys.shape[1])
     for i in range(keys.shape[1]):
@@ -194,7 +199,7 @@ def misses_us(served: Served, view: ViewDef, keys: np.ndarray) -> np.ndarray:
 
 
 def ticks_us(served: Served, tables: Sequence[str]) -> float:
-    """Of the last row of each table, taken away and put in again: the median tick, in µs; the sum of the tables'."""
+    """Remove and insert the last row of each table.  Return the sum of the tables' median ticks, in µs."""
     total = 0.0
     for name in tables:
         everything, _ = served.store.scan(name, None, 10**9)
@@ -210,7 +215,7 @@ def ticks_us(served: Served, tables: Sequence[str]) -> float:
 
 
 def compared_us(plain: Served, shared: Served, view: ViewDef, keys: np.ndarray) -> list[float]:
-    """In turns; of each key the best time, of all keys the median."""
+    """Measure misses without and with reuse, in turns.  Return the median over all keys of the best time of a key."""
     rounds = [[misses_us(s, view, keys) for s in (plain, shared)] for _ in range(ROUNDS)]
     return [statistics.median(np.minimum.reduce(times)) for times in zip(*rounds, strict=True)]
 

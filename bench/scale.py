@@ -1,16 +1,16 @@
 """One program over 1, 2 and 4 workers (figure 9 of the paper): throughput, delay, processor time and messages.
 
-    keyed      95 % reads of a row by its primary key, 5 % updates of it, uniform: each statement is one worker's
-    shuffled   95 % reads of a story's count of votes, 5 % votes: a vote is at the worker of its own key and is counted
-               at that of its story, so it crosses once
-    misses     every count once after all was evicted: what is asked of whom
+    keyed      95 % reads of a row by its primary key, 5 % updates of it, uniform: one worker handles a statement
+    shuffled   95 % reads of a story's count of votes, 5 % votes: the worker of a vote's key sends it to the worker of
+               its story, which counts it
+    misses     reads of all counts once after an eviction of all keys
 
-On a machine of few cores more workers cannot do more in a second.  What tells how it would go on with a core for each
-is the processor time of a statement: while that stays the same, N workers with a core each do N times as much of what
-workers do, until the front end has no more time itself; both are printed.
+On a machine with few cores, more workers do not raise the throughput.  Processor time predicts it for a core for each
+worker.  While the workers' time for a statement stays the same, N workers do N times as many, up to the front end's
+limit.  Both times are printed.
 
-With --each there are so many connections for each worker: N workers have N times as much to do, so that each still
-finds several statements for a commit and a tick.
+With --each, the number of connections is for each worker.  So N workers have N times as much to do, and each still has
+several statements for a commit and a tick.
 
     python bench/scale.py [--workers 1,2,4] [--stories 20000] [--seconds 15] [--connections 8] [--each]
 """
@@ -48,7 +48,7 @@ PROCESSES = 2
 
 
 def client(number: int, port: int, work: str, stories: int, connections: int, seconds: float, out: Any) -> None:
-    """Connections that take turns, each with one statement after the other."""
+    """Run statements on randomly chosen connections of one process, one after the other."""
     rng, (read, write) = random.Random(number), WORK[work]
     cursors = [pymysql.connect(host="127.0.0.1", port=port, user=USER, password=PASSWORD, autocommit=True).cursor()
                for _ in range(connections)]
@@ -100,7 +100,7 @@ def misses(server: NoriaServer, stories: int) -> dict[str, float]:
 
 
 def looked(server: NoriaServer) -> dict[str, float]:
-    """Processor seconds of the front end and of all workers, and messages among them."""
+    """Return the processor seconds of the front end and of all workers, and the messages among workers."""
     assert server._process is not None
     pids = json.loads(get(server, "/health"))["worker_pids"]
     sent = re.search(r"^noria_worker_messages_total (\S+)$", get(server, "/metrics"), re.MULTILINE)

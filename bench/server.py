@@ -1,8 +1,8 @@
-"""The whole server: start, bulk load, durable inserts from Python, and reads that miss while others read and write.
+"""A complete server: start, bulk load, durable inserts from Python, and reads that miss while others read and write.
 
     python bench/server.py [--votes 2000000] [--stories 40000] [--seconds 5]
 
-Peers in the same run: MariaDB's LOAD DATA for the bulk load.  MariaDB syncs its log at each commit.
+The bulk load is compared with MariaDB's LOAD DATA in the same run.  MariaDB syncs its log at each commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def started(directory: Path) -> tuple[NoriaServer, float]:
 
 
 def loaded(server: NoriaServer, table: str, path: Path, rows: int) -> float:
-    """Rows per second of `noria load`, from the command to its end."""
+    """Run `noria load`.  Return rows per second, from the command to its end."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-m", "noria", "load", table, str(path), "--url", server.http], check=True,
                    stdout=subprocess.DEVNULL)
@@ -57,7 +57,7 @@ def bulk(server: NoriaServer, maria: MariaDb, directory: Path, rows: int) -> Non
             pq.write_table(table, parquet)
             rows_of = zip(*table.to_pydict().values(), strict=True)
             tsv.write_text("".join("\t".join(map(str, r)) + "\n" for r in rows_of))
-            for attempt in ("first", "again"):  # the first load of a server pays for starting Spark's Python workers
+            for attempt in ("first", "again"):  # the first load of a server also starts Spark's Python workers
                 target = f"{name}_{attempt}"
                 db.sql(ddl.format(target))
                 cursor.execute(ddl.format(target))
@@ -83,7 +83,7 @@ def inserts(server: NoriaServer, seconds: float) -> None:
 
 
 def misses(server: NoriaServer, data: Data, seconds: float) -> None:
-    """Each cold key read once over MySQL, while sysbench reads and votes on 8 connections."""
+    """Read each cold key once over MySQL, while sysbench reads and votes on 8 connections."""
     with noria.connect(server.http) as db:
         for text in (TEXTS.format("stories"),
                      "CREATE TABLE votes (story_id INT NOT NULL, user BIGINT NOT NULL, PRIMARY KEY (story_id, user))",

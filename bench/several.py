@@ -1,9 +1,10 @@
-"""INSERTs of several rows, whose rows are at several workers: how many in a second, and how long each waits, with one
-worker and with more.  Each is whole at all of its workers or at none, so it takes three synced commits, one after the
-other, where one worker takes one; those of many clients go together (`runtime/transactions/group_commit.py`).
+"""The rate and duration of INSERTs whose rows belong to several workers, with one worker and with more.
 
-    plain     rows with keys that the client gives
-    unique    AUTO_INCREMENT and a UNIQUE name, of which all workers are asked first
+Such an INSERT is applied on all of its workers or on none.  So it needs three synced commits, one after the other,
+instead of one.  INSERTs of many clients share them (`runtime/transactions/group_commit.py`).
+
+    plain     rows with keys from the client
+    unique    AUTO_INCREMENT and a UNIQUE name, which all workers must check first
 
     python bench/several.py [--workers 1,2,3] [--connections 1,16,64] [--rows 4] [--seconds 5]
 """

@@ -1,9 +1,9 @@
-"""What a snapshot of the tables costs whoever writes meanwhile: with rows in memory that no file has yet.
+"""The delay that a snapshot of the tables causes to writes, with rows in memory that no file has yet.
 
-The load of change.py runs (8 connections, each at most 200 statements a second).  Before each snapshot rows are
-inserted that stay in memory, as far as the store's write buffers hold them; then it is taken as `noria backup`
-takes it, or as `noria verify` does, with all views as they are at that moment.  Of each: how long it took, the longest
-statement of any connection meanwhile, the 99.9th percentile of reads and of writes.
+The load of change.py runs: 8 connections, each with at most 200 statements a second.  Before each snapshot, rows are
+inserted that stay in the store's write buffers if they fit.  Then the snapshot is made as by `noria backup`, or as by
+`noria verify`, which includes all views.  For each it prints the duration, the longest statement of any connection
+meanwhile, and the 99.9th percentile of reads and of writes.
 
     python bench/snapshots.py [--workers N] [--rows 1000000] [--times 3] [--stories 40000] [--what backup,verify]
 """
@@ -28,7 +28,7 @@ CHUNK = 50_000  # rows of an INSERT
 
 
 def fill(server: NoriaServer, stories: int, first: int, rows: int) -> None:
-    """Votes of users that nobody else is."""
+    """Insert votes of new users."""
     rng = np.random.default_rng(first)
     with noria.connect(server.http) as db:
         for at in range(0, rows, CHUNK):
@@ -37,7 +37,7 @@ def fill(server: NoriaServer, stories: int, first: int, rows: int) -> None:
 
 
 def taken(server: NoriaServer, what: str) -> Made:
-    """Until the snapshot is there: of a backup until its path is told, of `verify` until it works on it."""
+    """Make a snapshot and measure its time: of a backup until its path is reported, of `verify` until it begins."""
     start = time.time()
     with closing(HttpTransport(server.http).lines(f"/{what}", {})) as lines:
         next(lines)

@@ -1,12 +1,12 @@
-"""Noria as Spark's source and sink, beside Spark's JDBC source against MariaDB and the same rows as Parquet.
+"""Noria as Spark's source and sink, compared with Spark's JDBC source for MariaDB and with Parquet.
 
-One Spark session of its own (two cores) does everything.  Reads sum a column of all rows, so every row travels; writes
-write rows that another DataFrame generates.  Streams: rows a second of a feed's whole content, and how late a change is
-that a client commits, from before the statement to the batch that has it; a stream into a table, batch by batch.
+All steps run in one Spark session with two cores.  Reads sum columns of all rows, so that each row is transferred.
+Writes have rows that another DataFrame generates.  For streams it measures the rows a second of a feed's full content.
+It also measures the delay of a change, from the begin of its statement to its batch, and a stream into a table.
 
     python bench/spark.py --jdbc /usr/share/java/mariadb-java-client.jar [--rows 2000000] [--options "--workers 2"]
 
-The driver of MariaDB is Debian's libmariadb-java; without --jdbc it is left out.
+MariaDB's driver is in Debian's package libmariadb-java.  Without --jdbc, MariaDB is left out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Bench:
         self.server.stop()
         self.maria.stop()
 
-    # ------------------------------------------------------------ the three places
+    # ------------------------------------------------------------ the three sources and sinks
     def made(self) -> DataFrame:
         return self.spark.range(0, self.rows, 1, 8).select(
             "id", (F.col("id") % 9200).cast("int").alias("author"),
@@ -68,7 +68,7 @@ class Bench:
         return {"format": "noria", "url": self.server.http, "table": table}
 
     def jdbc(self, table: str) -> Any:
-        # Spark quotes names by the scheme.
+        # Spark chooses how it quotes names by the scheme.
         url = f"jdbc:mysql://127.0.0.1:{self.maria.port}/noria?rewriteBatchedStatements=true"
         return {"format": "jdbc", "url": url, "dbtable": table, "user": USER, "password": PASSWORD,
                 "driver": "org.mariadb.jdbc.Driver"}
@@ -117,7 +117,7 @@ class Bench:
             db.sql(text)
 
     def streams(self, votes: int) -> None:
-        """A feed's whole content, then changes one by one."""
+        """Measure a feed's full content, then single changes, then a stream into a table."""
         self.server_sql("CREATE TABLE votes (story INT, who INT, PRIMARY KEY (story, who))")
         self.server_sql("CREATE VIEW counts AS SELECT story, COUNT(*) AS n FROM votes GROUP BY story")
         start = time.perf_counter()

@@ -1,5 +1,5 @@
-"""What Spark's own ways of running the data-flow cost, beside a barrier task: why Spark hosts the workers as it
-does (DESIGN section 2).  `python bench/spark_floor.py`, about a minute."""
+"""The cost of Spark's own ways to run the data-flow, compared with a barrier task: the reason why Spark hosts the
+workers as it does (DESIGN section 2).  `python bench/spark_floor.py` takes about a minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE_MESSAGES = 200  # of 1 MB
 
 
 def micro_batch(session: Any) -> float:
-    """Median seconds of a micro-batch with one row, by Spark's own account: rate source, no-op sink."""
+    """Return the median seconds of a micro-batch with one row, as Spark reports it: rate source, no-op sink."""
     with tempfile.TemporaryDirectory() as scratch:
         query = (session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
                  .writeStream.format("noop").option("checkpointLocation", scratch).start())
@@ -35,7 +35,7 @@ def micro_batch(session: Any) -> float:
 
 
 def arrow_job(session: Any) -> float:
-    """Median seconds of a job that passes one row through a Python `mapInArrow`."""
+    """Return the median seconds of a job that passes one row through a Python `mapInArrow`."""
     taken = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -50,7 +50,7 @@ def _same(batches: Iterable[Any]) -> Iterator[Any]:
 
 # ---------------------------------------------------------------- real-time mode
 def real_time_refusals(session: Any) -> dict[str, str]:
-    """What real-time mode says to a query that it can run, and to what we would have needed of it."""
+    """Return the results of real-time mode for a query that it can run, and for those that Noria would need."""
     session.dataSource.register(_python_source())
     supported = _low_latency_stream(session)
     joined = supported.alias("a").join(_low_latency_stream(session).alias("b"), "value").selectExpr("a.value")
@@ -63,7 +63,7 @@ def real_time_refusals(session: Any) -> dict[str, str]:
 
 
 def _low_latency_stream(session: Any) -> Any:
-    """A stream from the source that Spark tests this mode with."""
+    """Make a stream from the source that Spark's own tests of this mode use."""
     from pyspark.sql import DataFrame
 
     jvm = session._jvm
@@ -104,12 +104,12 @@ def _python_source() -> Any:
 
 
 def _real_time(frame: Any) -> str:
-    """Spark's error class and the class it names, or that it runs."""
+    """Start a query in real-time mode.  Return Spark's error class and the class that it names, or "runs"."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             query = (frame.writeStream.format("console").outputMode("update").option("checkpointLocation", scratch)
                      .trigger(realTime="5 seconds").start())
-            query.awaitTermination(3)  # a refusal comes at once
+            query.awaitTermination(3)  # Spark rejects a query at once
             said = str(query.exception()) if query.exception() else ""
             query.stop()
         except Exception as e:
@@ -127,7 +127,7 @@ def _own_words(said: str) -> str:
 
 # ---------------------------------------------------------------- the barrier task
 def barrier_task(session: Any) -> dict[str, float]:
-    """Seconds: start of the task until it has connected, and median round trips to it."""
+    """Return the seconds from the start of a task until it has connected, and of median round trips to it."""
     with tempfile.TemporaryDirectory() as scratch, socket.socket(socket.AF_UNIX) as listener:
         path = str(Path(scratch, "floor.sock"))
         listener.bind(path)
@@ -157,7 +157,7 @@ def _echo(paths: Iterable[str]) -> Iterator[int]:
 
 
 def _round_trip(line: socket.socket, nbytes: int, times: int) -> float:
-    """Median seconds until that many bytes are back; a thread reads while this one still writes."""
+    """Return the median seconds until a message of `nbytes` is back."""
     message, taken = b"x" * nbytes, []
     for _ in range(times):
         started = time.perf_counter()

@@ -1,10 +1,10 @@
-"""What a start costs: wall time to the ready line and processor time by process, beside a bare Spark session.
+"""The cost of a start: wall time to the ready line and processor time by process, compared with a bare Spark session.
 
-Each line: processor seconds, and memory in MB (what processes share is counted once), of the processes of one kind
-when the server is ready, and after it was left alone for SETTLED_S.  `bare Spark`: a local SparkSession in Python that
-runs one Python task and is left open.  `MariaDB`: until it answers a query, on an empty data directory that is there.
+Each line has the processor seconds and the memory in MB of the processes of one kind, when the server is ready and
+SETTLED_S later.  Shared memory counts once.  `bare Spark` is a local SparkSession in Python that runs one Python task
+and stays open.  `MariaDB` is the time until it answers a query, on an existing and empty data directory.
 
---save adds the medians to starts.csv, under the revision of the checkout, and draws docs/internals/starts.svg anew.
+--save adds the medians to starts.csv, under the revision of the checkout, and redraws docs/internals/starts.svg.
 
     python bench/start.py [--starts 3] [--options "--batch-spark at-start"] [--save]
 """
@@ -44,7 +44,7 @@ sys.stdin.read()
 
 
 class Sample:
-    """Processor seconds and resident bytes of a process group's sessions, by kind."""
+    """The processor seconds and resident MB, by kind, of the processes with a tag in their environment."""
 
     def __init__(self, tag: str):
         self.seconds: dict[str, float] = defaultdict(float)
@@ -67,7 +67,7 @@ class Sample:
 
 
 def started(command: list[str], ready: str) -> tuple[float, Sample, Sample]:
-    """Wall seconds until a line begins so; what there is then, and after SETTLED_S."""
+    """Run a command.  Return the seconds until a line begins with `ready`, and samples then and SETTLED_S later."""
     tag = f"NORIA_BENCH_{os.getpid()}_{time.monotonic_ns()}"
     begun = time.monotonic()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -105,7 +105,7 @@ def show(name: str, runs: Runs) -> None:
 
 
 def medians(ours: Runs, bare: Runs) -> dict[str, str]:
-    """A line of starts.csv."""
+    """Return a line of starts.csv."""
     def of(value: Callable[[tuple[float, Sample, Sample]], float], runs: Runs) -> str:
         return f"{statistics.median(map(value, runs)):.1f}"
 

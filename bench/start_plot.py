@@ -1,4 +1,4 @@
-"""The plot of starts.csv: what a start took in each version, beside a bare Spark session of the same runs.
+"""Draws the plot of starts.csv: the times of a start in each version, and of a bare Spark session in the same runs.
 
     python bench/start_plot.py          writes docs/internals/starts.svg
 """
@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 TOP = Path(__file__).parents[1]
 FIGURES, PLOT = TOP / "bench" / "starts.csv", TOP / "docs" / "internals" / "starts.svg"
 COLUMNS = ("version", "day", "wall_s", "processor_s", "settled_s", "bare_wall_s", "bare_processor_s")
-BARS = (  # column, what it is, colour
+BARS = (  # column, label, colour
     ("wall_s", "noria serve: wall time to ready", "#2b6cb0"), ("bare_wall_s", "bare Spark: wall time", "#a0aec0"),
     ("processor_s", "noria serve: processor time to ready", "#c05621"),
     ("bare_processor_s", "bare Spark: processor time", "#cbd5e0"),
@@ -29,7 +29,7 @@ def read(path: Path = FIGURES) -> list[Row]:
 
 
 def save(row: Row, path: Path = FIGURES) -> None:
-    """Of one version; what it had before goes."""
+    """Add the row of a version, and remove its earlier one."""
     rows = [r for r in read(path) if r["version"] != row["version"]] + [row]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

@@ -1,14 +1,13 @@
-"""What a change costs the worker at a time: processor time of its steps while the changes of change.py are made.
+"""The processor time of a worker's steps while it makes the changes of change.py.
 
-A worker does one thing after the other, so who asks it for something waits for the step that is under way.  Here it
-runs in this process, and processor time is measured: what others do on the machine does not count, unlike in
-change.py.  One client votes and reads by a view, another makes the changes.
+A worker runs one step at a time, so a request waits for the running step.  Here the worker runs in this process, and
+processor time is measured: unlike in change.py, other processes of the machine do not matter.  One client votes and
+reads from a view, another one makes the changes.
 
     python bench/steps.py [--votes 2000000] [--stories 40000] [--only WORD] [--workers N] [--profile]
 
---workers: the steps of all of these, which share this process.
-
---profile: the functions of the longest step of each change.
+--workers: the number of workers.  They share this process, and the steps of all count.
+--profile: print the functions of the longest step of each change.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ SHOWN = 25  # lines of a profile
 
 @dataclass
 class Steps:
-    """Processor time of each step (ms), and the profile of the longest."""
+    """The processor time of each step, in ms, and the profile of the longest."""
 
     profiled: bool
     took: list[float] = field(default_factory=list)
@@ -79,7 +78,7 @@ class Steps:
 
 
 def make(db: noria.Database, change: Change, steps: Steps, stories: int, rng: np.random.Generator, user: int) -> int:
-    """The change by a thread, statements of the load by this one; gives the next user."""
+    """Make a change in a thread, and run the load in this one.  Return the next user."""
     errors: list[str] = []
 
     def run() -> None:
@@ -133,7 +132,7 @@ def main() -> None:
         for at, change in enumerate(CHANGES):
             if wanted[at]:
                 user = make(db, change, steps, a.stories, rng, user)
-            elif any(wanted[at:]):  # later ones stand on it
+            elif any(wanted[at:]):  # later changes need it
                 for text in (*change.first, *change.statements, *change.undo):
                     db.sql(text)
 

@@ -1,8 +1,8 @@
-"""Base tables on disk: commits, rows, look-ups and scans a second, beside RocksDB's own puts.
+"""Base tables on disk: inserted rows, lookups and scanned rows a second, compared with RocksDB's own puts.
 
     python bench/storage.py [--seconds 2] [--dir DIR]
 
-Every write is synced.  Rows are (id, group, value, text) with ids in random order; `index` adds one on group.
+Each write is synced.  Rows are (id, group, value, text), with ids in random order.  `index` adds an index on group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ random = np.random.default_rng(SEED)
 
 
 def rate(seconds: float, step: Callable[[], int]) -> float:
-    """Calls step until the time is over; sums what it returns, per second."""
+    """Call `step` until the time is over.  Return the sum of its results per second."""
     step()
     done, start = 0, perf_counter()
     while (now := perf_counter()) < start + seconds:
@@ -42,7 +42,7 @@ def rate(seconds: float, step: Callable[[], int]) -> float:
 
 
 def floor(path: Path, rows: int, seconds: float) -> float:
-    """Puts of the same sizes in synced batches, nothing else."""
+    """Measure plain puts of the same sizes in synced batches, in rows per second."""
     db = Rdict(str(path), Options(raw_mode=True))
     synced, keys = WriteOptions(), count(1)
     synced.sync = True
@@ -60,7 +60,7 @@ def floor(path: Path, rows: int, seconds: float) -> float:
 
 
 class Bench:
-    """A store with one table, and numbers for its rows."""
+    """A store with one table, and the ids for its rows."""
 
     def __init__(self, path: Path, index: bool):
         self.symbols = SymbolTable()

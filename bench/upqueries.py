@@ -1,8 +1,9 @@
-"""Messages of one upquery through two shuffles, by how many workers there are, in the simulator of `tests/dataflow`.
+"""Messages of one upquery through two exchanges, by the number of workers, in the simulator of `tests/dataflow`.
 
-karma: votes of a user's stories.  The view is by author, its groups come from a join by story, whose votes lie by
-their own ids: so a missing author asks every worker for its stories, and each of them every worker for their votes.
-Beside the requests: the n + n² of a design in which every worker asks every other one at each shuffle.
+The view karma counts the votes of a user's stories.  Its key is the author, and it joins stories and votes by story.
+Stories and votes are sharded by their own ids.  So a miss requests the author's stories from all workers, and each of
+these requests their votes from all workers.  For comparison it prints n + n², the requests of a design in which each
+worker asks all others at each exchange.
 
     python bench/upqueries.py [--most 16]
 """
@@ -29,7 +30,7 @@ KARMA = ("CREATE VIEW karma AS SELECT s.author, COUNT(*) AS n FROM stories s JOI
 
 
 def messages(workers: int, stories: int) -> tuple[int, int]:
-    """Requests and answers of a first read, of an author with so many stories."""
+    """Return the numbers of requests and answers for the first read of an author with `stories` stories."""
     catalog = DictCatalog()
     for text in TABLES:
         catalog.run(text)

@@ -1,7 +1,7 @@
-"""What the MySQL front end can do at most: prepared and text point reads answered from a dictionary of replies.
+"""The upper bound of the MySQL front end: prepared and text point reads answered from a dictionary of replies.
 
-No view, no planner, no worker: what is left is reading, decoding, looking up and writing packets, on one core
-while sysbench uses the other.  `bench/mysql.py` measures the whole server against MariaDB.
+There is no view, planner or worker.  The front end only reads, decodes, looks up and writes packets, on one core, while
+sysbench uses the other.  `bench/mysql.py` compares a complete server with MariaDB.
 
     python bench/wire.py [--seconds 4] [--connections 1,8,32]
 """
@@ -29,11 +29,11 @@ SCRIPT = Path(__file__).parent / "sysbench" / "point.lua"
 QUERY = "SELECT id, title, votes FROM stories WHERE id = ?"
 FIELDS = [Field("id", BIGINT), Field("title", TEXT), Field("votes", BIGINT)]
 ROWS = 10_000
-NUMBER = 1  # of every prepared statement
+NUMBER = 1  # the number of all prepared statements
 
 
 class Canned:
-    """A backend whose every answer is kept."""
+    """A backend that has all replies ready."""
 
     def __init__(self) -> None:
         self.replies = CannedReplies()
@@ -43,7 +43,7 @@ class Canned:
 
 
 class CannedReplies:
-    """By the keys of `mysql.session`: (text, form) and (statement, parameters, form)."""
+    """The replies, by the keys of `mysql.session`: (text, form) and (statement, parameters, form)."""
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, tuple[int, bytes]] = {}
@@ -101,7 +101,7 @@ def serve(ready: Connection) -> None:
 
 
 def measure(port: int, connections: int, seconds: int, text: bool) -> tuple[float, float]:
-    """Reads per second and the 95th percentile of latency in milliseconds."""
+    """Run sysbench.  Return reads per second and the 95th percentile of their duration in ms."""
     done = subprocess.run(
         ["sysbench", str(SCRIPT), "--db-driver=mysql", "--mysql-host=127.0.0.1", f"--mysql-port={port}",
          "--mysql-user=root", f"--threads={connections}", f"--time={seconds}", f"--rows={ROWS}",

@@ -1,8 +1,8 @@
-"""A full-text index that a view's feed keeps fresh: python examples/search_index.py URL VIEW INDEX.db
+"""A full-text index that a view's feed keeps up to date: python examples/search_index.py URL VIEW INDEX.db
 
-The view's first column is the key of its rows; all others are what is searched.  The watermark is committed with the
-rows that it stands behind, so the index may be killed and started again at any moment: nothing is lost, nothing is
-there twice.  Search meanwhile, in any process:
+The view's first column is the key of its rows; the others are searched.  Each transaction commits rows and their
+watermark.  So the process may be killed and started again at any moment without losing or repeating a row.  Search
+meanwhile, in any process:
 
     sqlite3 INDEX.db "SELECT key FROM pages WHERE pages MATCH 'views'"
 """
@@ -20,7 +20,7 @@ import noria
 from noria.client.api import Changes, Database
 from noria.core.errors import SqlError
 
-TOO_OLD = 1236  # what came since our watermark is not kept any more
+TOO_OLD = 1236  # the feed does not have the changes since this watermark any more
 AGAIN_S = 0.5
 
 
@@ -37,7 +37,7 @@ def position(index: sqlite3.Connection) -> str:
 
 
 def apply(index: sqlite3.Connection, changes: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
-    """What they come to: a row may have come and gone.  Rows that have gone first: a row that changed does both."""
+    """Apply the net effect of changes.  Removals come first, because a changed row is a removal and an addition."""
     net: Counter[tuple[Any, ...]] = Counter()
     for sign, row in changes:
         net[row] += sign
@@ -49,14 +49,14 @@ def apply(index: sqlite3.Connection, changes: Iterable[tuple[int, tuple[Any, ...
 
 
 def follow(index: sqlite3.Connection, told: Iterable[Changes]) -> None:
-    """What there is up to a watermark is one transaction with it."""
+    """Apply changes without an end.  All changes up to a watermark are one transaction with it."""
     changes: list[tuple[int, tuple[Any, ...]]] = []
     for some in told:
         if not index.in_transaction:
             index.execute("BEGIN")
             if position(index) == "start":
                 index.execute("DELETE FROM pages")
-        if some.kind == "rows":  # all have come, none has gone
+        if some.kind == "rows":  # only additions
             apply(index, some)
         else:
             changes += some

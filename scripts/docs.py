@@ -1,7 +1,7 @@
 """Writes the generated pages of docs/reference from the program itself: `make docs`.
 
-What the SQL page says of an example is what the planner did with it just now, in a database of this process; the
-evaluator's table of operations is listed by name.  `tests/test_docs.py` fails while a page is stale.
+For the SQL page it runs each example in an embedded database, and prints how the planner answers it.  The page also
+lists the evaluator's operations by name.  `tests/test_docs.py` fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -204,15 +204,15 @@ STATEMENTS = (
 )
 
 
-# ---------------------------------------------------------------- what the planner says
+# ---------------------------------------------------------------- the planner's answers
 class Asked:
-    """A database of this process that is asked how it would answer."""
+    """Asks an embedded database how it answers queries and statements."""
 
     def __init__(self, db: Database):
         self._db = db
 
     def query(self, text: str) -> tuple[str, str]:
-        """(maintained, by Spark or refused, why)."""
+        """Return (how, why).  how: partial, full, by Spark or refused."""
         try:
             asked = [1] * text.count("?")
             lines = [r[0] for r in self._db.sql(f"EXPLAIN {text}", asked).rows]
@@ -238,7 +238,7 @@ class Asked:
 
 
 def _reason(message: str) -> str:
-    """An error's message without the place and without the text it is near to."""
+    """Return an error's message without the position and the text near it."""
     message = re.sub(r"(; )?near '.*", "", message.strip(), flags=re.DOTALL)
     message = message.removeprefix("Noria does not support ").replace("|", "\\|")
     return re.sub(r"\s*(\(Noria does not support )", " (", message).strip().rstrip(";")
@@ -289,7 +289,7 @@ def _cell(text: str) -> str:
 
 
 def _commands() -> list[tuple[str, Any]]:
-    """Each command of `noria` with what Typer makes of it."""
+    """Return each command of `noria` with Typer's object for it."""
     from noria.cli.main import app, register
 
     if not app.registered_commands:
@@ -298,7 +298,7 @@ def _commands() -> list[tuple[str, Any]]:
 
 
 def _options(command: Any) -> Iterator[tuple[str, str, str]]:
-    """Words, default and help of each argument and option."""
+    """Yield the spellings, default and help of each argument and option."""
     for p in command.params:
         if p.name == "help":
             continue
@@ -355,7 +355,7 @@ def limits_page() -> str:
 
 
 def _reasons(source: str) -> dict[str, str]:
-    """The comment behind each name of the module.
+    """Return the comment behind each name of a module.
 
     >>> _reasons("A_S = 3  # seconds | a wait\\n")
     {'A_S': 'seconds | a wait'}

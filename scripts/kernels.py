@@ -1,7 +1,9 @@
-"""Writes src/noria/kernels/signatures.txt: the kernels that the warm-up program (`runtime/worker/warm.py`) calls, and
-those that were listed beside these and still exist.
+"""Writes src/noria/kernels/signatures.txt.
 
-    python scripts/kernels.py [DIR]      also what was compiled into this directory, by tests for example
+The list has the kernels that the warm-up program (`runtime/worker/warm.py`) calls, and the kernels that are listed now
+and still exist.
+
+    python scripts/kernels.py [DIR]      also list the kernels that were compiled into DIR, for example by tests
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from noria.kernels import place, signatures
 from noria.kernels.jit import kernels_of
 
-WARM = ("from noria.kernels import place; place.set_whole(place.directory()); "  # what is called is compiled then
+WARM = ("from noria.kernels import place; place.set_whole(place.directory()); "  # each call then compiles its kernel
         "from noria.runtime import warm; warm.kernels()")
 
 

@@ -1,10 +1,10 @@
 """Finds sentences that are too long: `python scripts/prose.py [--docstrings] [--messages] [FILES…]`.
 
-Prints `file:line: words: sentence` for each sentence of more than 30 words and ends with status 1 if there is one.
-Without FILES it reads README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/.  In Markdown it skips code, HTML, headings
-and the lists and tables of generated pages; each cell of another table counts by itself.  `--docstrings` and
-`--messages` read Python files (by default all of src/): docstrings, and the texts of raised errors and of the log.  A
-span of code counts as one word.
+Prints `file:line: words: sentence` for each sentence of more than 30 words, and ends with status 1 if there is one.
+Without FILES it reads README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/.  In Markdown it skips code, HTML,
+headings, and the lists and tables of generated pages.  Each cell of another table counts by itself.  A span of code
+counts as one word.  With `--docstrings` it reads the docstrings of Python files, by default all of src/, and with
+`--messages` the texts of raised errors and of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class Text:
-    """Running prose and the line on which it begins; `lines` has the offset at which each further line begins."""
+    """Running prose and the line on which it begins.  lines: the offset at which each further line begins."""
 
     line: int
     text: str
@@ -53,7 +53,7 @@ class TooLong:
 
 # ---------------------------------------------------------------- sentences
 def sentences(text: Text) -> Iterator[tuple[int, str]]:
-    """Each sentence with its line.
+    """Yield each sentence with its line.
 
     >>> [s for _, s in sentences(Text(1, "It works, e.g. here. So does `a. B`! Yes", ()))]
     ['It works, e.g. here.', 'So does `a. B`!', 'Yes']
@@ -70,7 +70,7 @@ def sentences(text: Text) -> Iterator[tuple[int, str]]:
 
 
 def words(sentence: str) -> int:
-    """How many words a sentence has; a span of code is one, the address of a link is none.
+    """Count the words of a sentence.  A span of code is one word, the address of a link is none.
 
     >>> words("Read [the page](a.md) of `SELECT 1 FROM t` – twice.")
     6
@@ -96,11 +96,11 @@ def _joined(first: int, lines: list[str]) -> Text:
 
 # ---------------------------------------------------------------- Markdown
 def markdown(source: str) -> Iterator[Text]:
-    """Paragraphs, list items and cells of tables."""
+    """Yield the paragraphs, list items and cells of tables of a page."""
     generated = GENERATED in source
     lines: list[str] = []
     first = 0
-    skipped = fenced = commented = False  # a skipped list item goes on to the next blank line
+    skipped = fenced = commented = False  # a skipped list item ends at the next blank line
     for number, line in enumerate([*source.splitlines(), ""], 1):
         bare = line.strip()
         if bare.startswith("```"):
@@ -129,7 +129,7 @@ def markdown(source: str) -> Iterator[Text]:
 
 # ---------------------------------------------------------------- Python
 def docstrings(source: str) -> Iterator[Text]:
-    """Paragraphs of docstrings; what is indented in them (examples, lists of names) is skipped."""
+    """Yield the paragraphs of docstrings.  Indented lines in them, such as examples and lists, are skipped."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -141,7 +141,7 @@ def docstrings(source: str) -> Iterator[Text]:
 
 
 def messages(source: str) -> Iterator[Text]:
-    """Texts of what is raised and logged; a value put into a text counts as one word."""
+    """Yield the texts of raised errors and of log calls.  A value within a text counts as one word."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             call = node.exc
@@ -155,7 +155,7 @@ def messages(source: str) -> Iterator[Text]:
 
 
 def _carries_message(call: ast.Call) -> bool:
-    """Does the call make an error, or write to the log?"""
+    """True if the call makes an error or writes to the log."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr in LOG_CALLS or call.func.attr.endswith("Error")
     return isinstance(call.func, ast.Name) and call.func.id.endswith("Error")

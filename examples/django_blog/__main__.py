@@ -1,7 +1,7 @@
 """A blog through Django's ORM, on Noria or any MySQL: python examples/django_blog --port 3307 [--rows 10000]
 
-Makes four tables by Django's schema editor, fills them by `bulk_create`, and asks six pages by querysets, each for the
-first time and again.  No view is declared: a page that is asked again becomes one.  Needs Django and PyMySQL.
+Creates four tables with Django's schema editor, fills them by `bulk_create`, and reads six pages with querysets, each
+several times.  It declares no views: Noria makes one for a query that is repeated.  Needs Django and PyMySQL.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from django.conf import settings
 
 
 def configure(host: str, port: int, user: str, password: str, database: str, **others: dict[str, str]) -> None:
-    """others: more databases, by what Django is to call them."""
-    pymysql.version_info = (2, 2, 7, "final", 0)  # Django asks for this mysqlclient; PyMySQL does as well
+    """Set Django up.  others: more databases, by their name in Django."""
+    pymysql.version_info = (2, 2, 7, "final", 0)  # Django requires this version of mysqlclient; PyMySQL works, too
     pymysql.install_as_MySQLdb()
     settings.configure(
         DATABASES={"default": {"ENGINE": "django.db.backends.mysql", "HOST": host, "PORT": str(port), "USER": user,
@@ -28,7 +28,7 @@ def configure(host: str, port: int, user: str, password: str, database: str, **o
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Milliseconds."""
+    """Call a function and return its duration in ms."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1000
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="leave the tables there")
     options = parser.parse_args()
     configure(options.host, options.port, options.user, options.password, options.database)
-    from blog import pages  # its models want a configured Django
+    from blog import pages  # imports models, which need a configured Django
 
     pages.create()
     try:

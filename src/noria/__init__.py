@@ -1,9 +1,9 @@
-"""Noria on Spark: a database for read-heavy applications whose queries are views kept fresh incrementally.
+"""Noria on Spark: a database for read-heavy applications.  Queries are views, which writes keep up to date.
 
     noria.connect("http://127.0.0.1:8080")     a running server (`noria serve`)
     noria.open("data")                         a database in this process
-    noria.dbapi.connect(…)                     either of them as DB-API 2.0
-    await noria.aio.connect(…)                 either of them for asyncio
+    noria.dbapi.connect(…)                     either of them, with DB-API 2.0
+    await noria.aio.connect(…)                 a server, for asyncio; `aio.open` opens a database
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SqlError", "aio", "connect", "dbapi", "open"]
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for, since workers import this package, too."""
+    """Import a public name at its first use, because workers import this package, too, and need none of them."""
     import importlib
 
     places = {"connect": "noria.client", "open": "noria.client", "SqlError": "noria.core.errors"}

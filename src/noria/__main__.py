@@ -1,4 +1,4 @@
-"""`python -m noria`: the same as the `noria` command."""
+"""`python -m noria` runs the `noria` command."""
 
 from noria.cli.main import run
 

@@ -1,10 +1,10 @@
-"""The Python API for asyncio: what `noria.connect` and `noria.open` give, awaited.
+"""The Python API for asyncio: the classes of `noria.client` with coroutines.
 
     async with await noria.aio.connect("http://127.0.0.1:8080") as db:
         rows = await db.view("votecount").lookup(1)
 
-Keeps true: the event loop never waits: each call runs in a thread of the loop's executor, which bounds how many run at
-once.  A call that is cancelled when it has begun goes on at the server; its answer is dropped.
+Keeps true: no call blocks the event loop.  Each call runs in a thread of the loop's executor, which limits the number
+of concurrent calls.  If a running call is cancelled, the server completes it and its result is discarded.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from noria.client.rows import Rows
 
 
 async def connect(url: str = "http://127.0.0.1:8080") -> Database:
-    """As `noria.connect`."""
+    """Connect to a server, as `noria.connect` does."""
     return Database(await asyncio.to_thread(client.connect, url))
 
 
 async def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1) -> Database:
-    """As `noria.open`."""
+    """Open an embedded database, as `noria.open` does."""
     return Database(await asyncio.to_thread(client.open, path, memory_limit, workers))
 
 
@@ -39,8 +39,10 @@ async def _next(found: Iterator[Changes]) -> Changes | None:
 
 
 async def _changes(begin: Callable[[str], Iterator[Changes]], since: str) -> AsyncGenerator[Changes]:
-    """Without an end; when the caller leaves, the feed is closed after the next message, of which there is one at
-    least every few seconds."""
+    """Yield changes without an end.
+
+    When the caller stops, the feed is closed after the next message.  The server sends one every few seconds.
+    """
     found = await asyncio.to_thread(begin, since)
     asked = asyncio.ensure_future(_next(found))
     try:
@@ -57,12 +59,12 @@ async def _changes(begin: Callable[[str], Iterator[Changes]], since: str) -> Asy
 def _close(found: Iterator[Changes]) -> None:
     close = getattr(found, "close", None)
     if close is not None:
-        with contextlib.suppress(Exception):  # nobody reads it any more
+        with contextlib.suppress(Exception):  # nobody reads the feed
             close()
 
 
 class Database:
-    """A database, near or far; an asynchronous context manager that closes it."""
+    """A server's or an embedded database, and an asynchronous context manager that closes it."""
 
     def __init__(self, database: api.Database):
         self._database = database
@@ -71,7 +73,7 @@ class Database:
         return repr(self._database)
 
     async def sql(self, text: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run one statement; `?` takes the parameters in order."""
+        """Run one statement.  Each `?` is replaced by the next parameter."""
         return await asyncio.to_thread(self._database.sql, text, parameters)
 
     def table(self, name: str) -> Table:
@@ -92,7 +94,7 @@ class Database:
 
 
 class Table:
-    """A base table, as `noria.client.Table`."""
+    """A base table: `noria.client.Table` with coroutines."""
 
     def __init__(self, table: api.Table):
         self._table, self.name = table, table.name
@@ -114,7 +116,7 @@ class Table:
 
 
 class View:
-    """A view, as `noria.client.View`."""
+    """A view: `noria.client.View` with coroutines."""
 
     def __init__(self, view: api.View):
         self._view, self.name = view, view.name

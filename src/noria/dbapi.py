@@ -1,13 +1,15 @@
 """DB-API 2.0 (PEP 249) over a server or an embedded database.
 
-    connection = noria.dbapi.connect("data")                      # as noria.open
-    connection = noria.dbapi.connect("http://127.0.0.1:8080")     # as noria.connect
+    connection = noria.dbapi.connect("data")                      # like noria.open
+    connection = noria.dbapi.connect("http://127.0.0.1:8080")     # like noria.connect
     cursor = connection.execute("SELECT title FROM stories WHERE author = ?", ["ann"])
 
-Each statement commits by itself: `commit` has nothing to do, `rollback` undoes nothing and warns when statements of
-this connection have written since the last `commit`.  A connection is for one thread at a time; connections of one
-process to one directory share its database, which closes with the last of them.  `executemany` sends an INSERT of
-`VALUES (?, …)` as statements of many rows each.  Errors carry MySQL's number and SQLSTATE: `error.code`, `error.state`.
+* Each statement commits by itself.  `commit` has nothing to do.  `rollback` undoes nothing, and warns if statements of
+  this connection have written since the last `commit`.
+* A connection is for one thread at a time.  All connections of a process to a directory share one database, which is
+  closed with the last of them.
+* `executemany` sends an INSERT of `VALUES (?, …)` as statements of many rows.
+* Errors have MySQL's number and SQLSTATE: `error.code`, `error.state`.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ Row = tuple[Any, ...]
 
 # ---------------------------------------------------------------- errors
 class Warning(UserWarning):
-    """`Connection.rollback` warns with it; `Cursor.messages` has a statement's warnings, which are not raised."""
+    """The warning of `Connection.rollback`.  A statement's warnings are in `Cursor.messages` and are not raised."""
 
 
 class Error(Exception):
-    """code: MySQL's number, state: its SQLSTATE; 0 and "" of what no server said."""
+    """The base of all errors.  code, state: MySQL's number and SQLSTATE; 0 and "" if the database did not report it."""
 
     def __init__(self, message: str, code: int = 0, state: str = ""):
         super().__init__(message)
@@ -49,35 +51,35 @@ class Error(Exception):
 
 
 class InterfaceError(Error):
-    """Of the use of this interface: of what is closed, say."""
+    """A wrong use of this interface, for example of a closed connection."""
 
 
 class DatabaseError(Error):
-    """Of the database."""
+    """The base of all errors from the database."""
 
 
 class DataError(DatabaseError):
-    """A value that its column or function cannot take."""
+    """A value that does not fit its column or function."""
 
 
 class OperationalError(DatabaseError):
-    """Nothing is wrong with the statement: a timeout, a server that is gone, no memory."""
+    """An error that the statement did not cause: a timeout, a lost server, a lack of memory."""
 
 
 class IntegrityError(DatabaseError):
-    """A constraint is not met."""
+    """A violated constraint."""
 
 
 class InternalError(DatabaseError):
-    """A defect."""
+    """A defect of the database."""
 
 
 class ProgrammingError(DatabaseError):
-    """A table that is not there, a syntax error, a wrong number of parameters."""
+    """A missing table, a syntax error, or a wrong number of parameters."""
 
 
 class NotSupportedError(DatabaseError):
-    """What the database does not do."""
+    """A feature that the database does not have."""
 
 
 _CLASSES: dict[type[DatabaseError], frozenset[int]] = {
@@ -110,7 +112,7 @@ def TimestampFromTicks(ticks: float) -> datetime.datetime:
 
 
 class _Type:
-    """Equal to the type codes of a kind."""
+    """A type object of PEP 249, which equals all type codes of its kind."""
 
     def __init__(self, name: str):
         self._name = name
@@ -139,8 +141,11 @@ def _kind(kind: pa.DataType) -> _Type:
 
 # ---------------------------------------------------------------- connections
 def connect(database: str, *, found_rows: bool = False, **more: Any) -> Connection:
-    """database: a server's address, http[s]://…, or the directory of an embedded database.  found_rows: `rowcount` of
-    an UPDATE counts the rows that it leaves as they are, too.  more: of `noria.open`."""
+    """Connect to a server or open an embedded database.  Raises OperationalError if that fails.
+
+    `database`: a server's address, http[s]://…, or the directory of an embedded database.  `found_rows`: `rowcount` of
+    an UPDATE also counts the rows that it finds and leaves unchanged.  `more`: arguments of `noria.open`.
+    """
     try:
         if database.startswith(("http://", "https://")):
             opened = client.connect(database, **more)
@@ -154,7 +159,7 @@ def connect(database: str, *, found_rows: bool = False, **more: Any) -> Connecti
 
 @dataclass
 class _Embedded:
-    """An embedded database and how many connections it has."""
+    """An embedded database and its number of connections."""
 
     database: Database
     options: dict[str, Any]
@@ -166,7 +171,10 @@ _opening = threading.Lock()
 
 
 def _embedded(place: str, options: dict[str, Any]) -> tuple[Database, Callable[[], None]]:
-    """The database of a directory for one connection more, and what closes that."""
+    """Open the database of a directory, or share the open one.  Return it and the function that ends this use.
+
+    Raises InterfaceError if it is open with other options.
+    """
     with _opening:
         found = _embedded_databases.get(place)
         if found is None:
@@ -186,8 +194,11 @@ def _embedded(place: str, options: dict[str, Any]) -> tuple[Database, Callable[[
 
 
 class Connection:
-    """A context manager that closes it.  uncommitted: statements that have written since the last `commit`; warns: of a
-    `rollback` after them."""
+    """A connection, and a context manager that closes it.
+
+    uncommitted: the number of statements that have written since the last `commit`.  warns: whether a `rollback` after
+    such statements warns.
+    """
 
     Warning, Error, InterfaceError, DatabaseError = Warning, Error, InterfaceError, DatabaseError
     DataError, OperationalError, IntegrityError, InternalError = (
@@ -210,26 +221,26 @@ class Connection:
 
     @property
     def database(self) -> Database:
-        """The same database with tables, views and shared memory.  InterfaceError when it is closed."""
+        """The database as an object of `noria.client`.  Raises InterfaceError if the connection is closed."""
         if self._database is None:
             raise InterfaceError("the connection is closed")
         return self._database
 
     def cursor(self) -> Cursor:
-        self.database  # noqa: B018 - an error of a closed one
+        self.database  # noqa: B018 - raises if it is closed
         return Cursor(self)
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
-        """A cursor that has run the statement."""
+        """Run one statement and return its cursor."""
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
-        """What was done is durable already."""
+        """Do nothing to the database: each statement is durable when it returns."""
         self.database  # noqa: B018
         self.uncommitted = 0
 
     def rollback(self, since: int = 0) -> None:
-        """Warns when more than `since` statements have written: nothing takes them back."""
+        """Undo nothing.  Warn if more than `since` statements have written since the last `commit`."""
         self.database  # noqa: B018
         if self.uncommitted > since and self.warns:
             warnings.warn("rollback undid nothing: what was written since the last commit stays, for each statement "
@@ -251,11 +262,11 @@ class Connection:
 
 _INSERT = re.compile(r"\s*(?:INSERT|REPLACE)\b[^?'\"]*\bVALUES\s*(\((?:\s*\?\s*,)*\s*\?\s*\))\s*"
                      r"(?:ON\s+DUPLICATE\b[^?]*)?;?\s*", re.IGNORECASE)
-_TOGETHER_ROWS, _TOGETHER_VALUES = 500, 10_000  # of one INSERT, at most
+_TOGETHER_ROWS, _TOGETHER_VALUES = 500, 10_000  # the most of one INSERT
 
 
 def _together(operation: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """The statements that run an operation with each of these parameters."""
+    """Yield the statements that run an operation with each of these parameters; rows of an INSERT are combined."""
     found = _INSERT.fullmatch(operation)
     if found is None:
         yield from ((operation, row) for row in rows)
@@ -264,14 +275,14 @@ def _together(operation: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[s
     left, size = iter(rows), max(1, min(_TOGETHER_ROWS, _TOGETHER_VALUES // width))
     while some := list(itertools.islice(left, size)):
         if any(isinstance(row, Mapping | str | bytes) or len(row) != width for row in some):
-            yield from ((operation, row) for row in some)  # the wrong one is refused
+            yield from ((operation, row) for row in some)  # the wrong row raises an error
         else:
             text = operation[:start] + ", ".join([found[1]] * len(some)) + operation[end:]
             yield text, [value for row in some for value in row]
 
 
 class Cursor:
-    """Runs statements and has the rows of the last one."""
+    """Runs statements, and holds the rows of the last one."""
 
     def __init__(self, connection: Connection):
         self.connection = connection
@@ -286,13 +297,15 @@ class Cursor:
         self._is_open = True
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
-        """Run one statement; `?` takes the parameters in order."""
+        """Run one statement.  Each `?` is replaced by the next parameter."""
         self._set(self._run(operation, parameters))
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[Any]]) -> Cursor:
-        """Run the statement with each of the parameters; `rowcount` is of all.  Rows of an INSERT are sent many at a
-        time, and a statement that fails writes none of its rows."""
+        """Run the statement with each of the parameters.  `rowcount` is the sum.
+
+        One statement has many rows of an INSERT; if it fails, it writes none of them.
+        """
         result, affected = None, 0
         for text, parameters in _together(operation, seq_of_parameters):
             result = self._run(text, parameters)
@@ -342,7 +355,7 @@ class Cursor:
         return rows[0] if rows else None
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        """As many rows as `size`, or `arraysize`, if there are as many."""
+        """Return the next rows, at most `size` or, by default, `arraysize`."""
         start = self._left()
         found = self._rows[start: start + (self.arraysize if size is None else size)]
         self.rownumber = start + len(found)
@@ -352,7 +365,7 @@ class Cursor:
         return self.fetchmany(len(self._rows))
 
     def fetch_arrow_table(self) -> pa.Table:
-        """The rows that are left as an Arrow table, which pandas, Polars and DuckDB take without copies."""
+        """Return the remaining rows as an Arrow table, which pandas, Polars and DuckDB can read without copies."""
         start = self._left()
         assert self._arrow is not None, "a statement with rows has them as Arrow"
         self.rownumber = len(self._rows)
@@ -368,10 +381,10 @@ class Cursor:
         return row
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
-        """Types are taken from the values."""
+        """Do nothing: parameters have the types of their values."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Values come whole."""
+        """Do nothing: values are never cut."""
 
     def close(self) -> None:
         self._is_open = False

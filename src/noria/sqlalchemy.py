@@ -1,12 +1,12 @@
-"""SQLAlchemy's dialect, over `noria.dbapi`: MySQL's, with what differs here.
+"""A dialect for SQLAlchemy over `noria.dbapi`, derived from MySQL's.
 
     create_engine("noria:///data")                            an embedded database in the directory `data`
-    create_engine("noria:////srv/data?memory_limit=1000000000")   another, with options of `noria.open`
+    create_engine("noria:////srv/data?memory_limit=1000000000")   another one, with options of `noria.open`
     create_engine("noria://user:password@host:8080")          a server's HTTP port; noria+https:// for TLS
 
-Keeps true: what the database does not do is refused or warned of, never pretended.  A rollback of statements that
-wrote warns (`noria.dbapi.Warning`), since each commits by itself; FOREIGN KEY is left out of CREATE TABLE with a
-warning, since none is checked.
+Keeps true: a missing feature of the database leads to an error or a warning.  A rollback after statements that wrote
+warns (`noria.dbapi.Warning`), because each statement commits by itself.  FOREIGN KEY is left out of CREATE TABLE with a
+warning, because Noria checks none.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SERVED, _AUTOCOMMIT = "READ COMMITTED", "AUTOCOMMIT"
 
 class NoriaDDLCompiler(MySQLDDLCompiler):
     def visit_foreign_key_constraint(self, constraint: Any, **options: Any) -> Any:
-        """None: no clause."""
+        """Return None, so that CREATE TABLE has no such clause, and warn."""
         columns = ", ".join(constraint.column_keys)
         util.warn(f"Noria checks no foreign keys: the one of {constraint.table.name} ({columns}) is not created")
 
 
 class NoriaDialect(MySQLDialect):
-    """The scheme is that of the server's address."""
+    """The dialect.  scheme: the scheme of the server's address."""
 
     driver, scheme = "noria", "http"
     supports_statement_cache = True
     supports_native_decimal = True
-    supports_alter = False  # of constraints after CREATE TABLE: there are none to add
+    supports_alter = False  # of constraints: there are none to add after CREATE TABLE
     default_paramstyle = "qmark"
     ddl_compiler = NoriaDDLCompiler
 
@@ -55,7 +55,7 @@ class NoriaDialect(MySQLDialect):
         raise exc.ArgumentError(f"'{url.render_as_string()}' names no database: noria:///DIRECTORY is an embedded one, "
                                 "noria://HOST:PORT a server's")
 
-    # ------------------------------------------------------------ what MySQL's drivers differ in
+    # ------------------------------------------------------------ differences among MySQL's drivers
     def _detect_charset(self, connection: Any) -> str:
         return "utf8mb4"
 
@@ -65,7 +65,7 @@ class NoriaDialect(MySQLDialect):
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
         return "the database is closed" in str(e) or "the connection is closed" in str(e)
 
-    # ------------------------------------------------------------ transactions, which there are none of
+    # ------------------------------------------------------------ transactions, which Noria does not have
     def get_isolation_level_values(self, dbapi_conn: Any) -> Any:
         return (_SERVED, _AUTOCOMMIT)
 

@@ -1,4 +1,4 @@
-"""A blog's tables.  Foreign keys are relations of the models only (`db_constraint=False`)."""
+"""The tables of a blog.  Foreign keys are relations of the models, not of the tables (`db_constraint=False`)."""
 
 from __future__ import annotations
 

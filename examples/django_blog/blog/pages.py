@@ -1,4 +1,4 @@
-"""What a blog's pages ask, and rows to ask of.  using: which of Django's databases is asked."""
+"""The queries of a blog's pages, and the rows of its tables.  using: the name of the database in Django's settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drop(using: str = "default") -> None:
 
 
 def fill(rows: int, using: str = "default") -> None:
-    """So many of each table, the same whenever it is called."""
+    """Insert `rows` rows into each table, the same in each run."""
     chance = random.Random(1)
 
     def one() -> int:
@@ -48,11 +48,11 @@ def fill(rows: int, using: str = "default") -> None:
 
 
 def pages(id: int, using: str = "default") -> dict[str, Callable[[], Rows]]:
-    """By name, of a post or a user of this number."""
+    """Return the pages by name.  id: the number of the post or user that they show."""
     posts, comments, likes = (m.objects.using(using) for m in (Post, Comment, Like))
 
     def rows(query: Any, *columns: str) -> Callable[[], Rows]:
-        return lambda: list(query.all().values_list(*columns))  # all(): asks the database each time
+        return lambda: list(query.all().values_list(*columns))  # all(): runs the query each time
 
     return {
         "home": rows(posts.order_by("-created_at", "-id")[:20], "id", "title", "author__name", "created_at"),

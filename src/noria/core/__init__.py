@@ -1,4 +1,4 @@
-"""Types, values, batches, expressions, statements, limits, errors: the vocabulary of every other package.
+"""Types, values, batches, expressions, statements, limits and errors, which all other packages use.
 
-Pure: no I/O, clock, thread or randomness.
+Keeps true: no module here uses I/O, a clock, a thread or randomness.
 """

@@ -1,7 +1,7 @@
-"""A batch: columns of int64 codes and a signed multiplicity per row.
+"""A batch: columns of int64 codes, and a signed multiplicity for each row (§3.3).
 
-Keeps true: `columns` is a C-contiguous int64 array of shape (width, rows), `weights` int64 of shape (rows,);
-both have the same number of rows.  A batch is never changed after it was handed on.
+Keeps true: `columns` is a C-contiguous int64 array of shape (width, rows), and `weights` is int64 of shape (rows,).
+Nobody changes a batch after passing it on.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 Codes = npt.NDArray[np.int64]
-Texts = Collection[int] | None  # the columns whose texts are looked at; None: all of them
+Texts = Collection[int] | None  # the columns whose texts are needed; None: all
 
 
 class Batch:
-    """Rows with weights; weight 3 means the row three times, -1 takes it away once."""
+    """Rows with weights.  Weight 3 means three copies of the row, -1 the removal of one copy."""
 
     __slots__ = ("columns", "weights")
 
@@ -36,12 +36,12 @@ class Batch:
 
     @staticmethod
     def of(columns: Codes, weight: int = 1) -> Batch:
-        """Every row once (or `weight` times)."""
+        """Make a batch in which all rows have the same weight."""
         return Batch(np.ascontiguousarray(columns, np.int64), np.full(columns.shape[1], weight, np.int64))
 
     @staticmethod
     def from_rows(rows: Sequence[Sequence[int]], width: int, weights: Sequence[int] | None = None) -> Batch:
-        """From row tuples of codes; for tests and tiny inputs."""
+        """Make a batch from tuples of codes.  Slow: for tests and small inputs."""
         cols = np.ascontiguousarray(np.array(rows, np.int64).reshape(len(rows), width).T)
         w = np.ones(len(rows), np.int64) if weights is None else np.array(weights, np.int64)
         return Batch(cols, w)
@@ -56,7 +56,7 @@ class Batch:
         return Batch(self.columns, -self.weights)
 
     def rows(self) -> list[tuple[int, ...]]:
-        """Row tuples of codes, without weights; for tests and printing."""
+        """Return the rows as tuples of codes, without weights.  Slow: for tests and messages."""
         return [tuple(r) for r in self.columns.T.tolist()]
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class Batch:
 
 
 def concat(batches: Sequence[Batch], width: int) -> Batch:
-    """One batch of all rows, in order."""
+    """Concatenate batches of the same width."""
     some = [b for b in batches if len(b)]
     if not some:
         return Batch.empty(width)

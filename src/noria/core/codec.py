@@ -1,19 +1,19 @@
-"""Typed messages and stored records as bytes, without pickle: decoding builds known classes and runs nothing else.
+"""Encodes typed messages and stored records as bytes, without pickle: decoding builds known classes and runs no code.
 
     version byte, then one msgpack array of records:  [tag, field, field …] …
 
-A record is one object: a dataclass, a named tuple or an exception.  Its tag is its module's last name and its class's.
-A field that holds an object holds a reference to an earlier record, so a shared subplan is encoded once and no cycle or
-deep nesting can be written.  The last record is the message itself; a message that is no object is [null, value].
-Values that msgpack lacks are extensions: decimals, dates, collections other than tuples, arrays as raw bytes, Arrow
-data as an Arrow IPC stream.
+A record is one object: a dataclass, a named tuple or an exception.  Its tag has the last name of its module and its
+class's name.  A field refers to an object by the number of its earlier record.  So a shared subplan is encoded once,
+and a message has neither cycles nor deep nesting.  The last record is the message; a message that is no object is
+[null, value].  Values that msgpack lacks are extensions: decimals, dates, collections other than tuples, arrays as raw
+bytes, Arrow data as an IPC stream.
 
-A `Codec` knows the classes that its root types mention in their annotations, and the subclasses of these.  So a new
-message type needs annotations and nothing else.  A record is checked by the types of its fields, which are looked up
-among those that passed before; only fields that hold collections or objects are looked into.
+A `Codec` knows the classes in the annotations of its root types, and their subclasses.  So a new message type needs
+only annotations.  A record is checked by the types of its fields, which are compared with combinations that passed
+before.  Only fields with collections or objects are checked further.
 
-Keeps true: decoding returns what the annotations say or raises `Malformed`, whatever the bytes are.  Its time and
-memory are linear in the length of the bytes.  A field that was added at the end with a default may be missing.
+Keeps true: decoding any bytes either returns a value that fits the annotations or raises `Malformed`.  Its time and
+memory are linear in the length of the bytes.  A record may lack fields that were later added at the end with a default.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["Codec", "Malformed"]
 VERSION = 1
 (REF, LIST, DICT, SET, FROZENSET, INTEGER, DECIMAL, DATE, DATETIME, TIME, DURATION, DEFAULT, MEMBER, TEXT, PATH,
  COLUMNS, ROWS, ROW_LIST) = range(18)  # codes of extensions: they are on disk, so a number is never reused
-MANY_ROWS = 16  # so many rows of plain values are checked by msgspec as they are read
-OUT_OF_BAND_BYTES = 65_536  # columns of so many bytes are not copied into the message where the caller takes buffers
+MANY_ROWS = 16  # msgspec checks the types of this many rows or more while it reads them
+OUT_OF_BAND_BYTES = 65_536  # columns of this size are passed as buffers, without a copy, if the caller accepts them
 _ENCODER = msgspec.msgpack.Encoder()
 _FLAT_ROWS = msgspec.msgpack.Decoder(tuple[tuple[int | float | str | bool | None, ...], ...])
 _RECORDS = msgspec.msgpack.Decoder(list[list[Any]])
@@ -71,7 +71,7 @@ class _Out:
 
 
 class _In:
-    """A message that is being decoded.  weights: of each object, how many parts a walk over it visits."""
+    """A message that is being decoded.  weights: for each object, how many parts a walk over it visits."""
 
     __slots__ = ("buffers", "built", "codec", "weight", "weights")
 
@@ -83,12 +83,12 @@ class _In:
 
 
 class Codec:
-    """Encodes and decodes messages of the root types.  narrowed: the precise type of a field with a general annotation,
-    because its class is in a lower layer.  alone: an `encoded_once` class whose objects this codec encodes."""
+    """Encodes and decodes messages of the root types.  `narrowed`: the precise type of a field whose annotation is
+    general, because its class is in a lower layer.  `alone`: an `encoded_once` class that this codec encodes."""
 
     def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
-        self._modules = 0  # that were imported when classes were looked for
+        self._modules = 0  # the number of imported modules at the last search for classes
         self._layouts: dict[type, Layout] = {}
         self._by_tag: dict[str, Layout] = {}
         self.members: dict[bytes, Enum] = {}
@@ -96,7 +96,7 @@ class Codec:
         self.whole = lru_cache(KEPT_TABLES)(self._whole)
 
     def _learn(self) -> None:
-        """Find all classes that there are now: when they are needed, so that modules are imported."""
+        """Find all classes of messages in the modules that are imported by now."""
         modules = len(sys.modules)
         found, enums = layouts(self._roots, self._narrowed)
         by_tag = {layout.tag: layout for layout in found.values()}
@@ -111,7 +111,7 @@ class Codec:
         self._layouts, self._by_tag, self.writers, self._modules = found, by_tag, writers, modules
 
     def learns_more(self) -> bool:
-        """Were modules imported since, which may have more classes?  Then these are known now."""
+        """Search for classes again if more modules were imported.  Return True if so."""
         if len(sys.modules) == self._modules:
             return False
         self._learn()
@@ -135,11 +135,11 @@ class Codec:
 
     # ------------------------------------------------------------ bytes
     def encode(self, value: Any, buffers: Buffers | None = None) -> bytes:
-        """buffers: receives large columns, which the message then refers to; None: they are part of the message.
-        TypeError or ValueError for a value that is no message."""
+        """Encode a message.  Raises TypeError or ValueError for a value that is no message.  `buffers`: receives large
+        columns, to which the message then refers.  None: the message contains them."""
         try:
             return self._encoded(value, buffers, careful=False)
-        except (OverflowError, UnicodeEncodeError):  # rare: integers beyond 64 bits, half a surrogate pair
+        except (OverflowError, UnicodeEncodeError):  # rare: an integer beyond 64 bits, or half a surrogate pair
             if buffers is not None:
                 buffers.clear()
             return self._encoded(value, buffers, careful=True)
@@ -152,22 +152,22 @@ class Codec:
         return _VERSION_BYTE + _ENCODER.encode(out.records)
 
     def decode(self, data: bytes | memoryview, buffers: list[bytes] | None = None) -> Any:
-        """The message.  `Malformed` for any bytes that are none."""
+        """Decode a message.  buffers: its large columns.  Raises `Malformed` if the bytes are no message."""
         if not self._layouts:
             self._learn()
         try:
             return self._decoded(memoryview(data), buffers or [])
         except Malformed:
             raise
-        except Exception as e:  # whatever a class raises that refuses to exist with these fields
+        except Exception as e:  # a class may refuse these fields with any exception
             raise Malformed(f"{type(e).__name__}: {e}") from e
 
     def plain_field(self, data: bytes | memoryview, names: Collection[str]) -> Any:
-        """The first plain field of one of these names, of a message that `decode` may refuse; None if there is none."""
+        """Return the first plain field with one of these names, or None.  The message itself may be malformed."""
         try:
             tag, *fields = _RECORDS.decode(memoryview(data)[1:])[-1]
             found = [v for name, v in zip(self._by_tag[tag].names, fields, strict=False) if name in names]
-        except Exception:  # not even the records can be read
+        except Exception:  # the records cannot be read
             return None
         return found[0] if found and type(found[0]) in PLAIN else None
 
@@ -206,7 +206,7 @@ _VERSION_BYTE = bytes([VERSION])
 
 # ---------------------------------------------------------------- encoding
 def _written(value: Any, out: _Out) -> Any:
-    """The value as msgpack has it."""
+    """Translate a value into msgpack's types, and append records for its objects."""
     kind = type(value)
     if kind in PLAIN and not out.careful:
         return value
@@ -221,13 +221,13 @@ def _written(value: Any, out: _Out) -> Any:
 
 
 def _is_flat(parts: Any) -> bool:
-    """Is there nothing but plain values, or tuples of them?"""
+    """True if all parts are plain values, or all are tuples of plain values."""
     kinds = set(map(type, parts))
     return kinds <= PLAIN or (kinds == _TUPLE and PLAIN.issuperset(map(type, chain.from_iterable(parts))))
 
 
 def _are_rows(parts: Any) -> bool:
-    """Tuples of plain values that msgspec can tell apart as it checks them: texts and bytes it cannot."""
+    """True if all parts are tuples of plain values without bytes, which msgspec cannot distinguish from texts."""
     return set(map(type, parts)) == _TUPLE and _IN_ROWS.issuperset(map(type, chain.from_iterable(parts)))
 
 
@@ -252,7 +252,7 @@ _CODECS: dict[type, Codec] = {}
 
 
 def _codec_of(kind: type) -> Codec:
-    """Of what is encoded by itself, the same in each message."""
+    """Return the codec for objects of one class that are encoded by themselves."""
     codec = _CODECS.get(kind)
     if codec is None:
         codec = _CODECS[kind] = Codec(kind, alone=kind)
@@ -260,12 +260,12 @@ def _codec_of(kind: type) -> Codec:
 
 
 def encoded(value: Any) -> bytes:
-    """Of an object of a class of its own: the same bytes in every process."""
+    """Encode an object by itself.  Each process makes the same bytes."""
     return _codec_of(type(value)).encode(value)
 
 
 def packed(value: Any) -> bytes:
-    """An object of a class that is `encoded_once`: the bytes are kept with it."""
+    """Encode an object of an `encoded_once` class.  The object caches its bytes."""
     data: bytes | None = value.__dict__.get("_packed")
     if data is None:
         data = value.__dict__["_packed"] = _codec_of(type(value)).encode(value)
@@ -273,7 +273,7 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(kind: type, data: bytes) -> Any:
-    """The same object for the same bytes, as long as it is kept."""
+    """Decode an object of an `encoded_once` class.  While it is cached, equal bytes return the same object."""
     found = _codec_of(kind).whole(data)
     if type(found) is not kind:
         raise Malformed(f"no {kind.__name__}")
@@ -330,7 +330,7 @@ def _member(value: Enum, out: _Out) -> Any:
 
 
 def _sentinel(value: type, out: _Out) -> Any:
-    """`statements.DEFAULT`, the one class that stands among values."""
+    """Encode `statements.DEFAULT`, the only class that is a value."""
     if value is not object:
         raise TypeError(f"the class {value.__qualname__} is no part of a message")
     return Ext(DEFAULT, b"")
@@ -345,7 +345,7 @@ def _columns(value: Any, out: _Out) -> Any:
 
 
 def _exception(value: Exception, out: _Out) -> Any:
-    """As the class that it reduces to, if that one is known."""
+    """Encode an exception as the class to which it reduces, if the codec knows that class."""
     reduced: Any = value.__reduce__()
     made, args = reduced[:2]
     layout = out.codec.layout_of(made)
@@ -394,7 +394,7 @@ def _object(layout: Layout, fields: list[Any], into: _In) -> Any:
 
 
 def _reader(t: Any) -> Callable[[Any, _In], Any]:
-    """What reads a field of this type that is no plain value, and checks it."""
+    """Return the function that reads and checks a field of type t if its value is not plain."""
     fit, plain = fit_of(t), plain_parts(t)
     if fit is None:
         return _read
@@ -412,7 +412,7 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
 
 
 def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Callable[[Any, _In], Any]:
-    """Of a field that holds an object of one of these classes: most of them are references and members of enums."""
+    """Return the reader of a field with an object of some classes: mostly a reference or a member of an enum."""
 
     def read(value: Any, into: _In) -> Any:
         if type(value) is not Ext:
@@ -422,7 +422,7 @@ def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Call
             into.weight += into.weights[at]
             found = into.built[at]
         elif value.code == MEMBER:
-            found = into.codec.members[value.data]  # type: ignore[index]  # bytes, as they come from msgspec
+            found = into.codec.members[value.data]  # type: ignore[index]  # msgspec returns bytes
         else:
             found = _read(value, into)
         return found if isinstance(found, kinds) else fit(found)
@@ -431,13 +431,13 @@ def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Call
 
 
 def _read(value: Any, into: _In) -> Any:
-    """What `_written` was given."""
+    """Return the value that `_written` translated."""
     kind = type(value)
     if kind in PLAIN:
         return value
     if kind is Ext:
         if value.code == REF:
-            (at,) = _AT.unpack(value.data)  # no later record: there is none yet
+            (at,) = _AT.unpack(value.data)  # later records do not exist yet
             into.weight += into.weights[at]
             return into.built[at]
         if (read := _READERS.get(value.code)) is not None:

@@ -1,8 +1,8 @@
-"""Columns as bytes: NumPy arrays raw, Arrow data as an IPC stream; few texts as msgpack, which is faster.
+"""Encodes columns as bytes: NumPy arrays raw, Arrow data as an IPC stream, few texts as msgpack, which is faster.
 
-    one byte that says what it is, seven that pad, then the data
+    kind, data type, number of dimensions: one byte each; five bytes of padding; then the data
 
-Keeps true: decoding returns valid data or raises; what it returns is aligned where the bytes are.
+Keeps true: decoding returns valid data or raises.  If the bytes are aligned, so is the returned data.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 ARRAY, TABLE, BATCH, COLUMN, TEXTS, SCHEMA = range(6)
-FEW_BYTES = 10_000  # of texts: their list is made, and read, faster than an IPC stream
+FEW_BYTES = 10_000  # bytes of texts up to which a list is encoded and decoded faster than an IPC stream
 KINDS = (np.ndarray, pa.Table, pa.RecordBatch, pa.ChunkedArray, pa.Schema, pa.LargeStringArray)
-ARRAYS = pa.Array  # any other of them
+ARRAYS = pa.Array  # the base class of all other columns
 _DTYPES = {np.dtype(name).str: np.dtype(name) for name in (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")}
 _CODES = {name: i for i, name in enumerate(_DTYPES)}
@@ -29,7 +29,7 @@ _LARGE = pa.large_string()
 
 
 def encode(value: Any) -> Any:
-    """Bytes, or a buffer."""
+    """Encode columns.  Returns bytes or a buffer.  Raises TypeError for an array of another type."""
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, pa.Table):

@@ -1,20 +1,20 @@
-"""What can go wrong, in two kinds that never mix.
+"""The two kinds of errors.
 
-* `SqlError`: the user's statement or data is at fault.  It has MySQL's number and SQLSTATE and says what,
-  where and what to do.  It never stops a worker.
-* `InvariantViolation`: ours is the fault.  It carries the invariant's id and the story of the key, and stops
-  the worker loudly; nothing catches it to go on.
+* `SqlError`: the user's statement or data is wrong, or a resource is exhausted.  It has MySQL's number and SQLSTATE,
+  and says what is wrong, where, and what to do.  It never stops a worker.
+* `InvariantViolation`: a defect of Noria.  It has the invariant's id and the story of the key, and stops the worker.
+  No code catches it and continues.
 """
 
 from __future__ import annotations
 
-TOO_LONG = 3024  # of what takes a worker too long, or too much
+TOO_LONG = 3024  # a statement takes a worker too long, or too much memory
 VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL, TABLE_DAMAGED, TABLE_FULL = 1412, 1041, 1021, 1194, 1114
-INDEX_NEEDED = 1553  # until another one is there
+INDEX_NEEDED = 1553  # views look rows up by the index
 
 
 class SqlError(Exception):
-    """An error a client sees: `code` is MySQL's number, `state` the five-letter SQLSTATE."""
+    """An error for a client.  code: MySQL's number.  state: the SQLSTATE of five characters."""
 
     def __init__(self, code: int, state: str, message: str):
         super().__init__(message)
@@ -31,8 +31,8 @@ class SqlError(Exception):
 
 
 class InvariantViolation(Exception):
-    """A broken invariant of DESIGN section 6; `invariant` is its id.  story: the last events before, where a worker
-    has put them in (`dataflow/graph/story.py`)."""
+    """A broken invariant of DESIGN section 6.  invariant: its id.  story: the last events, if a worker has added them
+    (`dataflow/graph/story.py`)."""
 
     def __init__(self, invariant: str, detail: str, story: str = ""):
         super().__init__(invariant, detail, story)
@@ -51,7 +51,7 @@ def unknown_table(name: str) -> SqlError:
 
 
 def no_table(name: str, is_view: bool) -> SqlError:
-    """Of a name that a write, or a program that is about to write, takes for a table's."""
+    """The error for a write to a name that is no table.  is_view: a view has the name."""
     if is_view:
         return SqlError(1288, "HY000", f"The target table {name} is a view and cannot be written; write the tables it "
                                        "reads")
@@ -67,7 +67,7 @@ def too_many_columns(most: int) -> SqlError:
 
 
 class KeptAsText(SqlError):
-    """Of a view that is only its text (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
+    """The error for a read of a placeholder view (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
 
     def __init__(self, name: str, text: str):
         super().__init__(1356, "HY000", f"View '{name}' has no FROM, or reads a view that has none: it stands in for "
@@ -77,21 +77,21 @@ class KeptAsText(SqlError):
 
 
 class Poisoned(SqlError):
-    """A request that ended a worker too often to be tried again."""
+    """The error for a request that is rejected because it ended a worker too often."""
 
 
 def view_gone(name: str) -> SqlError:
-    """A reader's view was dropped under it: whoever asked plans anew (`is_gone`), and no client sees this."""
+    """The error for a read of a view that was dropped meanwhile.  The session plans the statement again (`is_gone`)."""
     return SqlError(1146, "42S02", f"View '{name}' doesn't exist")
 
 
 def is_gone(error: SqlError) -> bool:
-    """Was the view that was asked dropped or redefined?  Then the statement is to be planned anew."""
+    """True if a view was dropped or redefined during a read, so that the statement must be planned again."""
     return error.code == VIEW_CHANGED or (error.code == 1146 and error.message.startswith("View '"))
 
 
 def unfilled(name: str) -> SqlError:
-    """The view has no first state yet."""
+    """The error for a read of a view that has no first state yet."""
     return SqlError(1205, "HY000", f"View '{name}' is still being filled for the first time; try again")
 
 
@@ -103,7 +103,7 @@ OUT_OF_SERVICE = "Out of service: "
 
 
 def out_of_service(what: str, why: str, number: str = "") -> SqlError:
-    """What readers of a view are told while one of its operators is being built again.  number: of the log's entry."""
+    """The error for a read of a view that is out of service.  number: the number of the log entry."""
     more = f"; the server's logs say more under {number}" if number else ""
     return SqlError(1105, "HY000", f"{OUT_OF_SERVICE}'{what}' failed ({why}). It is built again in the background; try "
                                    f"again later, or drop the view{more}")
@@ -154,7 +154,7 @@ def incorrect_value(kind: str, value: object, column: str, row: int) -> SqlError
 
 
 def used_up(column: str) -> SqlError:
-    """AUTO_INCREMENT has no number left."""
+    """The error for an INSERT when AUTO_INCREMENT has no number left."""
     return SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: the values of column "
                     f"'{column}' are used up")
 
@@ -164,33 +164,33 @@ def value_overflow(what: str) -> SqlError:
 
 
 def division_by_zero() -> SqlError:
-    """Strict mode's error in a write; a query gives NULL."""
+    """The error of strict mode in a write.  In a query, the division yields NULL."""
     return SqlError(1365, "22012", "Division by 0")
 
 
 def too_many_jobs(what: str, waiting: int, instead: str) -> SqlError:
-    """No room in the queue before Spark."""
+    """The error for a job when Spark's queue is full."""
     return SqlError(1637, "HY000", f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
 
 
 def view_changed(name: str) -> SqlError:
-    """A read was meant for a definition that is no more; whoever has the statement's text binds it anew."""
+    """The error for a read of an earlier definition.  The session binds the statement again if it has its text."""
     return SqlError(VIEW_CHANGED, "HY000", f"The definition of view '{name}' has changed, please run the statement "
                                            "again")
 
 
 def not_supported(what: str, instead: str = "") -> SqlError:
-    """A feature that is not there: what, and what to do instead."""
+    """The error for a missing feature.  instead: what to do."""
     return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))
 
 
 def interrupted() -> SqlError:
-    """KILL, or the client is gone."""
+    """The error for a statement that was killed or whose client has disconnected."""
     return SqlError(1317, "70100", "Query execution was interrupted")
 
 
 def took_too_long(limit_ms: int, down: str = "") -> SqlError:
-    """down: which workers are away or were lost meanwhile, and why."""
+    """The error for a statement that exceeded max_execution_time.  down: which workers were lost meanwhile, and why."""
     away = f"; meanwhile {down}" if down else ""
     return SqlError(3024, "HY000", "Query execution was interrupted, maximum statement execution time exceeded "
                                    f"({limit_ms} ms){away}; SET max_execution_time to another number of ms, "
@@ -208,7 +208,7 @@ def took_too_much(rows: int) -> SqlError:
 
 
 def internal_error(number: str) -> SqlError:
-    """A defect of ours in answering one request; the log has the details under the number."""
+    """The error for a request that met a defect of Noria.  number: the number of the log entry with the details."""
     return SqlError(1105, "HY000", f"Internal error {number}: the statement could not be answered, nothing else is "
                                    "affected; the server's logs say more under this number")
 
@@ -229,5 +229,5 @@ def adhoc_too_long(hold_ms: int) -> SqlError:
 
 
 def result_gone() -> SqlError:
-    """The worker that holds the rest of a result is another one by now."""
+    """The error for the rest of a result whose worker has ended."""
     return SqlError(1105, "HY000", "the worker that held the rest of this result has ended: run the statement again")

@@ -1,7 +1,7 @@
-"""`shard_of`: which worker owns a key.  One function for the data-flow, for routing and for Spark.
+"""`shard_of` returns the worker that owns a key (§6.2): one function for the data-flow, for routing and for Spark.
 
-Keeps true: the answer depends on the folded values only, never on symbol ids, processes or runs.  Numbers and
-dates hash by code, text by the UTF-8 bytes of its folded form (of itself where the collation is binary).
+Keeps true: the result depends only on the folded values, not on symbol ids, processes or runs.  Numbers and dates hash
+by code.  Text hashes by the UTF-8 bytes of its folded form, or of itself if the collation is binary.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Hashes = npt.NDArray[np.uint64]
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _WORD = (1 << 64) - 1
-_SHORT_TEXT = 64  # bytes up to which a loop in Python beats building an Arrow array
+_SHORT_TEXT = 64  # bytes up to which a loop in Python is faster than building an Arrow array
 
 
 def shard_of(
     columns: Sequence[Codes | pa.Array], types: Sequence[SqlType], workers: int, symbols: Symbols | None = None
 ) -> Codes:
-    """The worker, 0 to workers - 1, of each row of key columns.
+    """Return the owner of each row of key columns, 0 to workers - 1.
 
-    A column is an Arrow array of values (Spark's tasks) or an array of codes; codes of text need `symbols`.
+    A column is an Arrow array of values (in Spark's tasks) or an array of codes.  Codes of text need `symbols`.
     """
     total = np.zeros(len(columns[0]), np.uint64)
     for column, type in zip(columns, types, strict=True):
@@ -45,7 +45,7 @@ def shard_of(
 
 
 def _words(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) -> Hashes:
-    """A word for each value, of an array of its own: equal for values that are the same key, not spread yet."""
+    """Return a new array with a word for each value.  Equal keys have equal words.  The words are not mixed yet."""
     if not type.is_text:
         codes = column if isinstance(column, np.ndarray) else from_arrow(column, type, cast(Symbols, symbols))
         return codes.view(np.uint64).copy()
@@ -65,7 +65,7 @@ def _words(column: Codes | pa.Array, type: SqlType, symbols: Symbols | None) -> 
 
 
 def folded_texts(array: pa.Array) -> pa.Array:
-    """`symbols.fold` of every text, as a large_string array; only texts beyond ASCII take Python's way."""
+    """Apply `symbols.fold` to texts, as a large_string array.  Only texts that are not ASCII run through Python."""
     texts = array.cast(pa.large_string())
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return pc.ascii_lower(texts)
@@ -76,20 +76,20 @@ def folded_texts(array: pa.Array) -> pa.Array:
 
 
 def text_offsets(texts: pa.Array) -> Codes:
-    """Where each text of a large_string array starts in `text_bytes`, and the end."""
+    """Return the offset of each text of a large_string array in `text_bytes`, and the end."""
     offsets: Codes = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return offsets if len(offsets) else np.zeros(1, np.int64)
 
 
 def text_bytes(texts: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all texts of a large_string array, to be read through `text_offsets`."""
+    """Return the bytes of all texts of a large_string array; `text_offsets` says where each begins."""
     data = texts.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
 
 
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def _mix(x: np.uint64) -> np.uint64:
-    """A bijection that spreads every bit over the word (the finaliser of splitmix64)."""
+    """Mix the bits of a word bijectively (the finaliser of splitmix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -97,19 +97,19 @@ def _mix(x: np.uint64) -> np.uint64:
 
 
 def _mix_in(total: Hashes, words: Hashes) -> None:
-    """One more column of each key."""
+    """Mix the words of one more column into the hash of each key."""
     for row in range(len(total)):
         total[row] = _mix(total[row] ^ _mix(words[row]))
 
 
 def _part(total: Hashes, workers: int, out: Codes) -> None:
-    """As many equal parts of what keys are hashed to as there are workers."""
+    """Write the worker of each hash: the range of hashes has one equal part for each worker."""
     for row in range(len(total)):
         out[row] = np.int64((total[row] >> np.uint64(32)) * np.uint64(workers) >> np.uint64(32))
 
 
 def _hash_texts(data: npt.NDArray[np.uint8], offsets: Codes, out: Hashes) -> None:
-    """FNV-1a of each text's bytes."""
+    """Write the FNV-1a hash of each text's bytes."""
     for row in range(len(offsets) - 1):
         hashed = _FNV_START
         for at in range(offsets[row], offsets[row + 1]):
@@ -124,7 +124,7 @@ part: Callable[..., Any] = njit(nogil=True)(_part)
 
 # ------------------------------------------------------------------ one key of Python values
 def shard_of_key(key: Sequence[Any], hashers: Sequence[Callable[[Any], int]], workers: int) -> int:
-    """`shard_of` of one key, in some microseconds.  hashers: `hasher` of each column's type."""
+    """Return the owner of one key, within some microseconds.  hashers: `hasher` of each column's type."""
     total = 0
     for value, hashed in zip(key, hashers, strict=True):
         total = _mix_one(total ^ hashed(value))
@@ -133,7 +133,7 @@ def shard_of_key(key: Sequence[Any], hashers: Sequence[Callable[[Any], int]], wo
 
 @cache
 def hasher(type: SqlType) -> Callable[[Any], int]:
-    """A function from a Python value as a column of the type has it, or None, to its hash."""
+    """Return the function that hashes a Python value of the type, or None."""
     if type.is_text:
         return _text_hasher(type)
     if type.kind is Kind.INT:
@@ -158,7 +158,7 @@ def _text_hasher(type: SqlType) -> Callable[[Any], int]:
 
 
 def _mix_one(x: int) -> int:
-    """`_mix` of one word."""
+    """Compute `_mix` in plain Python."""
     x = (x + 0x9E3779B97F4A7C15) & _WORD
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _WORD

@@ -1,7 +1,7 @@
-"""Which classes a message may hold, and what their fields must be: read off annotations (`core/codec.py`).
+"""Derives from annotations which classes a message may contain, and the types of their fields (`core/codec.py`).
 
-A class travels if it is a dataclass, a named tuple or an exception that a root type mentions, directly or through
-fields, or a subclass of one.  `Layout` says how one is taken apart and built.
+A message may contain the dataclasses, named tuples and exceptions that a root type mentions, directly or through
+fields, and their subclasses.  `Layout` says how objects of one class are split into fields and built from them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-KNOWN_KINDS = 1_000  # of one class: a field that takes anything makes many
+KNOWN_KINDS = 1_000  # cached combinations of field types of one class: a field of any type makes many
 PLAIN = frozenset((type(None), bool, int, float, str, bytes))
-Fit = Callable[[Any], Any] | None  # returns the value as it is to be, or raises; None: anything fits
+Fit = Callable[[Any], Any] | None  # returns the checked value, perhaps converted, or raises; None: anything fits
 Narrowed = Mapping[tuple[type, str], Any]
 
 
 class Malformed(ValueError):
-    """Bytes that are no message: what is wrong with them."""
+    """Raised for bytes that are no message."""
 
 
 # ---------------------------------------------------------------- classes
 def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout], list[type[Enum]]]:
-    """All classes that the types mention, and all enumerations."""
+    """Return the layouts of all classes that the root types mention, and all enumerations."""
     found: dict[type, dict[str, Any]] = {}
     enums: list[type[Enum]] = []
     seen: set[type] = set()
@@ -53,7 +53,7 @@ def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout
 
 
 def tag_of(kind: type) -> str:
-    """Tags are in files: a class that is stored keeps its name and its module's."""
+    """Return a class's tag.  Files contain tags, so a stored class must keep its name and its module's last name."""
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}"
 
 
@@ -63,8 +63,8 @@ def _travels(kind: type) -> bool:
 
 
 def _is_ours(kind: type) -> bool:
-    """Is it a class of this package, and what its module has under its name?  A dataclass with slots replaces the class
-    that was written."""
+    """True if a class is of this package and its module has it under its name.  The decorator of a dataclass with slots
+    replaces the original class."""
     named = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
     return named and kind.__module__.startswith("noria.")
 
@@ -74,7 +74,7 @@ def _is_named_tuple(kind: type) -> bool:
 
 
 def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
-    """Its fields and their types, in order."""
+    """Return the fields of a class and their types, in order."""
     if issubclass(kind, Exception) and "__init__" not in vars(kind):
         return {"message": str}
     if issubclass(kind, Exception):
@@ -88,12 +88,12 @@ def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
 
 
 class Layout:
-    """How objects of one class are taken apart and built.
+    """How objects of one class are split into fields and built from them.
 
-    fields_of: its fields as a tuple.  checked: places of the fields that may hold more than a plain value.
-
-    readers: reads each field (the codec's own).  known: types of fields that passed, and the places to look into.
-    whole: encoded by itself, once.  by_value: equal objects are encoded once.
+    `fields_of`: returns the fields of an object as a tuple.  `checked`: positions of fields that may not be plain.
+    `readers`: the codec's reader for each field.  `known`: combinations of field types that passed, each with the
+    positions of fields that need a further check.  `whole`: each object is encoded by itself, once.
+    `by_value`: a message contains equal objects once.
     """
 
     def __init__(self, kind: type, tag: str, fields: dict[str, Any]):
@@ -109,7 +109,10 @@ class Layout:
         self._defaults = _defaults(kind, fields)
 
     def examined(self, kinds: tuple[type, ...]) -> tuple[int, ...]:
-        """The places to look into of fields of these types; those of plain values are right."""
+        """Check the types of plain fields, and return the positions of the other fields.
+
+        Raises `Malformed` if there are too many or too few fields, or a plain field has the wrong type.
+        """
         missing = self._defaults[len(kinds):]
         if len(kinds) > self.width or any(d is None for d in missing):
             raise Malformed(f"{self.tag} with {len(kinds)} fields; it has {self.width}")
@@ -123,7 +126,7 @@ class Layout:
         return inside
 
     def defaults(self, count: int) -> list[Any]:
-        """Of the fields after the first ones, which were added since."""
+        """Return the defaults of the fields after the first `count`: fields added later than the bytes were written."""
         return [made() for made in self._defaults[count:] if made is not None]
 
 
@@ -138,7 +141,7 @@ def _getter(kind: type, names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _arguments(error: Any) -> tuple[Any, ...]:
-    """What the exception is made of again."""
+    """Return the arguments from which the exception can be built again."""
     found: tuple[Any, ...] = error.__reduce__()[1]
     return found if "__init__" in vars(type(error)) else (str(error),)
 
@@ -166,7 +169,7 @@ def _maker(kind: Any, names: list[str]) -> Callable[[Any], Any]:
 
 
 def _defaults(kind: Any, fields: dict[str, Any]) -> list[Callable[[], Any] | None]:
-    """What makes the default of each field; None: it has none."""
+    """Return for each field the function that makes its default, or None if it has none."""
     if issubclass(kind, Exception):
         return [None] * len(fields)
     if issubclass(kind, tuple):
@@ -182,7 +185,7 @@ def _defaults(kind: Any, fields: dict[str, Any]) -> list[Callable[[], Any] | Non
 
 # ---------------------------------------------------------------- types of fields
 def _plain(t: Any) -> bool:
-    """Are its values plain, or tuples of such?"""
+    """True if all values of a type are plain, or tuples of plain values."""
     origin, args = get_origin(t), get_args(t)
     if origin is tuple or origin in (Union, types.UnionType):
         return all(a is Ellipsis or _plain(a) for a in args)
@@ -190,7 +193,7 @@ def _plain(t: Any) -> bool:
 
 
 def plain_parts(t: Any) -> set[type] | None:
-    """The types of parts of a tuple of any length, where they are plain; else None."""
+    """Return the type of the parts of a tuple of any length if it is plain; otherwise None."""
     origin, args = get_origin(t), get_args(t)
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis and args[0] in PLAIN:
         return {args[0]}
@@ -198,14 +201,14 @@ def plain_parts(t: Any) -> set[type] | None:
 
 
 def classes_of(t: Any) -> tuple[type, ...]:
-    """The classes of a type that is one, or a union of some; none for a type of plain values, and for others."""
+    """Return the classes of a type that is a class or a union of classes, not of plain values; otherwise nothing."""
     args = get_args(t) if get_origin(t) in (Union, types.UnionType) else (t,)
     found = tuple(a for a in args if isinstance(a, type) and get_origin(a) is None and a not in (object, *PLAIN))
     return found if len(found) == len(args) else ()
 
 
 def _takes(t: Any, kind: type) -> bool:
-    """May a value of this type be a plain value of that one?  A bool is no int."""
+    """True if a plain value of class `kind` fits the type t.  A bool does not fit int; an int fits float."""
     origin = get_origin(t)
     if t is Any or t is object or isinstance(t, TypeVar):
         return True
@@ -217,7 +220,7 @@ def _takes(t: Any, kind: type) -> bool:
 
 
 def fit_of(t: Any) -> Fit:
-    """What checks a value of this type."""
+    """Return the function that checks a value of type t.  Raises TypeError if no message can hold the type."""
     origin, args = get_origin(t), get_args(t)
     if t is Any or t is object or isinstance(t, TypeVar):
         return None

@@ -1,7 +1,7 @@
-"""MySQL's order of values: what ORDER BY does to the rows of one lookup, and the places of texts.
+"""MySQL's order of values: sorts the rows of one lookup by ORDER BY, and ranks texts.
 
-NULLs come first ascending and last descending; CI text is ordered by its folded form, other text by its
-bytes.  Rows that the order leaves equal stay as they came.
+NULL is first in ascending and last in descending order.  Case-insensitive (CI) text is ordered by its folded form,
+other text by its bytes.  Rows that are equal in the order keep their sequence.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from noria.core.symbols import Symbols, fold
 from noria.core.types import Collation, Field
 from noria.core.values import encode
 
-Order = Sequence[tuple[int, bool]]  # (column, descending), the first counts most
+Order = Sequence[tuple[int, bool]]  # (column, descending), the most significant one first
 Row = Sequence[Any]
 
 
 def sort_rows(rows: list[Any], order: Order, fields: Sequence[Field]) -> list[Any]:
-    """Rows of Python values, sorted."""
+    """Sort rows of Python values."""
     for column, descending in reversed(order):
         rows = _sorted(rows, _key(column, fields[column]), descending)
     return rows
 
 
 def _sorted(rows: list[Any], key: Callable[[Row], Any], descending: bool) -> list[Any]:
-    """Many in pieces that are merged then: no other thread gets a turn while one list is sorted."""
+    """Sort rows; many are sorted in parts and merged, because no other thread can run while Python sorts a list."""
     if len(rows) <= OFF_LOOP_ROWS:
         return sorted(rows, key=key, reverse=descending)
     pieces = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
@@ -40,7 +40,7 @@ def _sorted(rows: list[Any], key: Callable[[Row], Any], descending: bool) -> lis
 
 
 def _key(column: int, field: Field) -> Callable[[Row], Any]:
-    """A value's place; the flag before it keeps NULLs first and never compares them."""
+    """Return the function that gives a row's sort key.  A flag before the value puts NULLs first."""
     if field.type.folds:
         return lambda row: (False, "") if row[column] is None else (True, fold(row[column]))
     if field.type.is_listed:  # by place or mask
@@ -53,7 +53,7 @@ def _key(column: int, field: Field) -> Callable[[Row], Any]:
 
 
 def ranks(codes: Codes, collation: Collation, symbols: Symbols) -> Codes:
-    """The places of texts in their order, from 0; equal ones share one; NULL and errors stay."""
+    """Return the ranks of texts in their order, from 0.  Equal texts have the same rank.  NULL and errors stay."""
     distinct, place = np.unique(codes, return_inverse=True)
     bad = int(np.searchsorted(distinct, ERROR_CODE, "right"))
     keys = symbols.sort_keys(distinct[bad:], collation).to_pylist()

@@ -1,6 +1,6 @@
-"""A symbol table in plain Python: for constants at plan time, where no worker's table is at hand, and in tests.
+"""A symbol table in plain Python: for constants at plan time, where no worker's table exists, and for tests.
 
-Slow and simple; `state/symbols.py` is the one that workers use, and must agree with this one.
+It is slow and simple.  Workers use `state/symbols.py`, which must give the same results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noria.core.types import Collation
 
 
 class PlainSymbols:
-    """Ids in order of first use; a text's folded twin is interned with it."""
+    """Numbers texts in order of first use, and interns each text's folded twin with it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

@@ -1,8 +1,8 @@
-"""The order of rows in windows, top-k and GROUP_CONCAT, as permutations of a batch.
+"""Sorts the rows of a batch for windows, top-k and GROUP_CONCAT.
 
-NULL is least, then an evaluation error, then the values; text by its collation.  Rows that are equal by ORDER BY are
-ordered by all their columns, first to last, ascending; equal texts by their bytes.  So the order is total up to
-identical rows, and the same wherever it is computed.
+NULL is least, then an evaluation error, then the values.  Text is ordered by its collation.  Rows that are equal by
+ORDER BY are ordered by all their columns, ascending, and equal texts by their bytes.  So the order is total up to
+identical rows, and the same in each process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Collation, SqlType
 
-_PACKED_ROWS = 256  # fewer are sorted sooner as they are
+_PACKED_ROWS = 256  # fewer rows are sorted faster without packing their keys
 _WIDE = 2**62
 
 Order = tuple[tuple[int, bool], ...]
@@ -27,7 +27,7 @@ Order = tuple[tuple[int, bool], ...]
 
 
 def ranks(codes: Codes, type: SqlType, symbols: Symbols, spelled: bool = False) -> Codes:
-    """Numbers that order as the values do, equal for equal values; spelled: texts by their bytes alone."""
+    """Return numbers with the order of the values, equal for equal values.  spelled: texts are ordered by bytes."""
     if not type.is_text:
         return codes
     out, at = codes.copy(), np.flatnonzero(codes >= 0)
@@ -40,7 +40,7 @@ def ranks(codes: Codes, type: SqlType, symbols: Symbols, spelled: bool = False) 
 
 
 def spelled_ranks(codes: Codes, type: SqlType, symbols: Symbols) -> Codes:
-    """As `ranks`, but equal texts of different spellings are ordered by their bytes."""
+    """Return ranks as `ranks` does, but order equal texts of different spellings by their bytes."""
     if not type.folds:
         return ranks(codes, type, symbols)
     out = ranks(codes, type, symbols)
@@ -51,8 +51,11 @@ def spelled_ranks(codes: Codes, type: SqlType, symbols: Symbols) -> Codes:
 
 @dataclass(frozen=True)
 class Sorted:
-    """at: the rows in order.  new_group, new_peer: where in that order a group begins, and where rows that the
-    ORDER BY calls equal begin."""
+    """A sorted batch.
+
+    at: the row numbers in order.  new_group: True where a group begins.  new_peer: True where a row differs by ORDER BY
+    from the row before, or a group begins.
+    """
 
     at: npt.NDArray[np.intp]
     new_group: npt.NDArray[np.bool_]
@@ -60,13 +63,13 @@ class Sorted:
 
 
 def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order, symbols: Symbols) -> Sorted:
-    """The rows sorted by group (columns that are equal within one), then by the order, then by all columns."""
+    """Sort rows by group, then by the order, then by all columns.  groups: columns that are equal within a group."""
     keys = [*groups, *(_directed(ranks(rows.columns[c], types[c], symbols), descending) for c, descending in order)]
     at = _lexsort(keys, len(rows))
     new_group = _starts(keys[: len(groups)], at)
     new_peer = _starts(keys[len(groups) :], at) | new_group
     if not new_peer.all():
-        tied = np.flatnonzero(~(new_peer & np.append(new_peer[1:], True)))  # the others are alone
+        tied = np.flatnonzero(~(new_peer & np.append(new_peer[1:], True)))  # the others have no peers
         some = at[tied]
         rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c][some], t, symbols)]
         at[tied] = some[_lexsort([np.cumsum(new_peer, dtype=np.int64)[tied], *rest], len(some))]
@@ -83,7 +86,7 @@ def _whole(codes: Codes, type: SqlType, symbols: Symbols) -> list[Codes]:
 
 
 def _lexsort(keys: Sequence[Codes], n: int) -> npt.NDArray[np.intp]:
-    """A permutation that sorts by the keys, the first before the others; which of equal rows is first is open."""
+    """Return a permutation that sorts by the keys, the most significant first.  It may swap equal rows."""
     if not keys:
         return np.arange(n)
     if n >= _PACKED_ROWS and len(keys) > 1:
@@ -92,7 +95,7 @@ def _lexsort(keys: Sequence[Codes], n: int) -> npt.NDArray[np.intp]:
 
 
 def _packed(keys: Sequence[Codes]) -> list[Codes]:
-    """Fewer keys of the same order: neighbours that fit become one integer, which sorts ten times faster."""
+    """Pack adjacent keys that fit into one integer, without changing the order.  That sorts ten times faster."""
     out: list[Codes] = []
     room = -1
     for key in keys:
@@ -108,8 +111,10 @@ def _packed(keys: Sequence[Codes]) -> list[Codes]:
 
 
 def _from_zero(key: Codes) -> tuple[Codes, int]:
-    """Numbers from 0 in the same order, and the greatest.  NULL, which lies far from all others, is moved next to
-    them; what then still fills 62 bits stays as it is."""
+    """Shift a key's numbers to begin at 0, and return the greatest, too.
+
+    NULL is far from all other numbers, so it is moved next to them.  A key that still needs 62 bits is unchanged.
+    """
     low, high = int(key.min()), int(key.max())
     if high - low < _WIDE:
         return key - low, high - low
@@ -122,7 +127,7 @@ def _from_zero(key: Codes) -> tuple[Codes, int]:
 
 
 def _starts(keys: Sequence[Codes], at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Which rows, in this order, differ from the one before."""
+    """Return for each row, in this order, True if it differs from the row before in some key."""
     out = np.zeros(len(at), np.bool_)
     out[:1] = True
     for k in keys:

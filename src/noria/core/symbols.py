@@ -1,8 +1,7 @@
-"""The symbol table's interface: each distinct string once, as a small non-negative id.
+"""The interface of the symbol table, which represents each distinct string by a small non-negative id.
 
-The implementation is `state/symbols.py`.  Ids are of one worker and one life of it; what leaves the worker
-leaves as text.  Keeps true: an id's text, folded twin and sort key never change while the id is in use
-(held by a state, or by whoever runs between two ticks).
+`state/symbols.py` implements it.  An id is valid in one life of one worker; a message to another worker has the text.
+Keeps true: the text, folded twin and sort key of an id do not change while a state or a running tick uses the id.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from noria.core.types import Collation
 
 
 def fold(text: str) -> str:
-    """The collation's equality: case and accents do not count (no padding: 'a' <> 'a ')."""
+    """Fold a text: texts that differ only in case and accents become equal.  Trailing spaces count: 'a' <> 'a '."""
     if text.isascii():
         return text.lower()
     import unicodedata
@@ -29,7 +28,7 @@ def fold(text: str) -> str:
 class Symbols(Protocol):
     @property
     def fold_table(self) -> Codes:
-        """id -> id of its folded twin; at least as long as the ids in use (kernels index it)."""
+        """For each id, the id of its folded twin.  It covers all ids in use, because kernels index it."""
 
     sweeps: int
     """How often `sweep` ran."""
@@ -37,26 +36,26 @@ class Symbols(Protocol):
     def intern(self, text: str) -> int: ...
 
     def intern_many(self, texts: pa.Array) -> Codes:
-        """Ids of a string or large_string array; null becomes NULL_CODE.  Vectorised."""
+        """Return the ids of a string or large_string array.  Null becomes NULL_CODE."""
 
     def find(self, text: str) -> int | None:
-        """The id, without interning."""
+        """Return the id of a text that was interned, or None."""
 
     def text(self, code: int) -> str: ...
 
     def texts(self, codes: Codes) -> pa.Array:
-        """A large_string array; NULL_CODE becomes null.  Vectorised."""
+        """Return the texts as a large_string array.  NULL_CODE becomes null."""
 
     def folded(self, codes: Codes) -> Codes:
-        """Ids of the folded twins; NULL_CODE stays.  Vectorised."""
+        """Return the ids of the folded twins.  NULL_CODE stays."""
 
     def sort_keys(self, codes: Codes, collation: Collation) -> pa.Array:
-        """large_binary keys whose byte order is the collation's order (CI: UTF-8 of the folded text)."""
+        """Return large_binary keys whose byte order is the collation's order: for CI, the folded texts in UTF-8."""
 
     def memory(self) -> int: ...
 
     def wants_sweep(self) -> bool:
-        """Is it time to look which strings nobody holds?"""
+        """True if the table has grown enough for a sweep."""
 
     def sweep(self, held: Iterable[Codes]) -> int:
-        """Free every string but the held ones and their folded twins; the bytes freed."""
+        """Free all strings except the held ones and their folded twins.  Returns the number of freed bytes."""

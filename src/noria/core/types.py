@@ -1,7 +1,7 @@
 """SQL types, columns and tables as frozen values.
 
-A type says how a value is coded into one int64 (`core/values.py`), compared and shown; it is the same on
-disk, in state, in views and on the wire.  A `TableDef` refuses to exist when ill-formed.
+A type says how a value is coded into one int64 (`core/values.py`), compared and printed.  Disk, states, views and
+messages use the same types.  Keeps true: a `TableDef` is well-formed, or its construction raises ValueError.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Kind(Enum):
 
 
 class Collation(Enum):
-    """CI ignores case and accents (the default); BIN compares bytes.
+    """CI, the default, ignores case and accents.  BIN compares bytes.
 
-    BYTES: no text, but bytes (BINARY, BLOB), represented as a string whose characters are the bytes (U+0000 to
-    U+00FF).  So they have symbols and order like text.  `values.bytes_of` turns them into bytes for output.
+    BYTES is for bytes (BINARY, BLOB), represented as a string whose characters U+0000 to U+00FF are the bytes.  So they
+    have symbols and an order like text.  `values.bytes_of` converts them for output.
     """
 
     __hash__ = object.__hash__
@@ -45,15 +45,15 @@ class Collation(Enum):
 
 @dataclass(frozen=True)
 class SqlType:
-    """A SQL type.  Only the fields its kind uses differ from their defaults.
+    """A SQL type.  Only the fields that its kind uses differ from their defaults.
 
-    bits: INT's width, 8 to 64; DOUBLE's 64, or 32 for FLOAT.  precision/scale: DECIMAL's digits (at most 18) and
-    digits after the point; for DATETIME and TIME `scale` is the number of fractional second digits, 0 to 6.
-    length: TEXT's most characters (bytes of BYTES), 0 for no limit but TEXT's own.  members: those of ENUM and SET.
-    timestamp, boolean, declared ("year", "char", "json", "mediumtext", …): how the type was declared.
+    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL, at most 18.
+    `scale`: the digits after the point; for DATETIME and TIME, of fractional seconds, 0 to 6.  `length`: the most
+    characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's own.  `members`: those of ENUM and SET.
+    `timestamp`, `boolean`, `declared` ("year", "char", "json", "mediumtext", …): how the type was declared.
     """
 
-    encoded_by_value: ClassVar[bool] = True  # each expression has one, and most are equal
+    encoded_by_value: ClassVar[bool] = True  # each expression has a type, and most types are equal
 
     kind: Kind
     bits: int = 64
@@ -77,11 +77,11 @@ class SqlType:
                 self.timestamp, self.boolean, self.declared, self.members)
 
     def __hash__(self) -> int:
-        """Kept: every expression has types, and plans are looked up by their expressions."""
+        """Return the cached hash: each expression has types, and plans are looked up by their expressions."""
         return self._hash
 
     def __reduce__(self) -> tuple[type[SqlType], tuple[Any, ...]]:
-        """Without the hash, which holds for one process only."""
+        """Pickle the type without its cached hash, which is valid in one process only."""
         return SqlType, self._parts
 
     @property
@@ -90,7 +90,7 @@ class SqlType:
 
     @property
     def folds(self) -> bool:
-        """Are two different codes of this type ever equal in SQL?"""
+        """True if different codes of this type can be equal in SQL: for CI text."""
         return self.kind is Kind.TEXT and self.collation is Collation.CI
 
     @property
@@ -107,11 +107,11 @@ class SqlType:
 
     @property
     def is_listed(self) -> bool:
-        """Is a value a number here and a text to people: a member's place (ENUM), a mask of members (SET)?"""
+        """True for ENUM and SET: the code is a member's position or a mask of members, and clients see text."""
         return self.kind in (Kind.ENUM, Kind.SET)
 
     def sql(self) -> str:
-        """The type as CREATE TABLE would say it."""
+        """Return the type as CREATE TABLE spells it."""
         if self.members:
             listed = ",".join("'" + m.replace("\\", "\\\\").replace("'", "''") + "'" for m in self.members)
             return f"{self.kind.value}({listed})"
@@ -172,14 +172,14 @@ class Field:
     nullable: bool = True
 
 
-COPY = "0"  # no number begins so: what is there, too, after its worker ended
-BESIDE = "\0"  # in the name of what is made beside another, before a number: no text can name it
-NOW = -1  # the number of a change that has none yet
+COPY = "0"  # after BESIDE in the name of a table that survives a restart of its worker: no number begins with 0
+BESIDE = "\0"  # before a number in the name of a table or view made beside another one: no SQL text can contain it
+NOW = -1  # stands for the number of a change that has none yet
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a base table.  `default` is an encoded-free Python value (see `values.encode`)."""
+    """One column of a base table.  default, initial: Python values, not codes (see `values.encode`)."""
 
     name: str
     type: SqlType
@@ -187,12 +187,12 @@ class Column:
     has_default: bool = False
     default: object = None
     auto_increment: bool = False
-    default_now: bool = False  # DEFAULT CURRENT_TIMESTAMP, filled in by whoever accepts the statement
-    update_now: bool = False  # ON UPDATE CURRENT_TIMESTAMP: likewise, where the row changes otherwise
-    initial: object = None  # what rows have that were there before the column was
-    added: int = 0  # by the how manieth change of columns since the beginning; 0: with the table
-    dropped: int = 0  # likewise; 0: it is there.  Rows keep its place, new ones have NULL in it
-    source: int | None = None  # the column, dropped since, whose value rows that were there before have, converted
+    default_now: bool = False  # DEFAULT CURRENT_TIMESTAMP: the front end adds the time to the statement
+    update_now: bool = False  # ON UPDATE CURRENT_TIMESTAMP: likewise, if the row changes otherwise
+    initial: object = None  # the value of rows that are older than the column
+    added: int = 0  # the number of the change that added it; 0: it is as old as the table
+    dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
+    source: int | None = None  # a column, dropped since, whose converted value is that of older rows
 
     @property
     def field(self) -> Field:
@@ -210,7 +210,10 @@ class IndexDef:
 
 @dataclass(frozen=True)
 class Past:
-    """How a table and its columns were called and ordered before a change: (position, name) as they were shown."""
+    """The name of a table before a change, and its columns then: (position, name) in their order.
+
+    before: the number of the change.
+    """
 
     before: int
     name: str
@@ -219,22 +222,25 @@ class Past:
 
 @dataclass(frozen=True)
 class TableDef:
-    """A base table.  Column positions are identities: a dropped column keeps its place, a new one comes last,
-    wherever it is shown.  Names of dropped columns are none that a column can have."""
+    """A base table.
 
-    encoded_once: ClassVar[bool] = True  # every plan has its tables whole
+    Column positions are identities: a dropped column keeps its position, and a new one gets the last, whatever the
+    order of columns for clients.  No other column can have the name of a dropped one.
+    """
+
+    encoded_once: ClassVar[bool] = True  # plans contain their tables' definitions
 
     name: str
     columns: tuple[Column, ...]
     primary_key: tuple[int, ...] = ()
     indexes: tuple[IndexDef, ...] = ()
-    table_id: int = 0  # given by the catalog, never reused
-    first_id: int = field(default=1, compare=False)  # AUTO_INCREMENT = n, for whoever makes the table
-    order: tuple[int, ...] = ()  # positions as they are shown; empty: as they stand
-    past: tuple[Past, ...] = ()  # the oldest first; as far back as a view of then is there
-    made: int = 0  # after how many changes of columns
-    keyed: int = 0  # how often its rows have got another primary key
-    scattered: bool = False  # do other columns than these tell the worker of a row?
+    table_id: int = 0  # assigned by the catalog, never reused
+    first_id: int = field(default=1, compare=False)  # AUTO_INCREMENT = n, used when the table is created
+    order: tuple[int, ...] = ()  # positions in the order for clients; empty: ascending
+    past: tuple[Past, ...] = ()  # the oldest first, as far back as an existing view needs it
+    made: int = 0  # the number of changes of columns before the table was created
+    keyed: int = 0  # how often its primary key was changed
+    scattered: bool = False  # True if columns that are not among these determine a row's worker
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -250,30 +256,31 @@ class TableDef:
 
     @property
     def is_beside(self) -> bool:
-        """Is it made beside the table whose place it will take?  No text can name it."""
+        """True if the table is made beside the one that it will replace.  No SQL text can name it."""
         return BESIDE in self.name
 
     @property
     def is_passing(self) -> bool:
-        """Is it such a one, in no catalog: gone when its worker ends?"""
+        """True if the table is made beside another, is in no catalog, and is lost when its worker ends."""
         return self.is_beside and BESIDE + COPY not in self.name
 
     def __reduce__(self) -> tuple[Callable[[bytes], TableDef], tuple[bytes]]:
-        """In a closure of Spark's: the same bytes as in a message."""
+        """Pickle the table for a closure of Spark: as the bytes that a message has."""
         return _unpacked, (codec.packed(self),)
 
     @cached_property
     def shown(self) -> tuple[int, ...]:
-        """Positions of the columns that are there, in their order."""
+        """The positions of the existing columns, in the order for clients."""
         return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
 
     @cached_property
     def sharded_by(self) -> tuple[int, ...] | None:
         """The columns that determine a row's worker.
 
-        They are those that the primary key and all UNIQUE indexes have in common, because one worker must have all
-        rows of a key value.  If there are none in common, those of the primary key (`spread_unique`), and without
-        one worker 0 has all rows.  None: the table has no key, and any worker may have a row.
+        They are the columns that the primary key and all UNIQUE indexes share, because one worker must have all rows of
+        a key value.  If they share none, the primary key determines the worker (`spread_unique`).  If there is no
+        primary key, either, the tuple is empty and worker 0 has all rows.  None: there are no keys or the table is
+        scattered, and any worker may have a row.
         """
         if self.scattered:
             return None
@@ -282,22 +289,22 @@ class TableDef:
 
     @cached_property
     def spread_unique(self) -> tuple[IndexDef, ...]:
-        """The UNIQUE indexes of which several workers may have a value."""
+        """The UNIQUE indexes whose values several workers may have."""
         by = set(self.sharded_by or ())
         return tuple(i for i in self.indexes if i.unique and not by <= set(i.columns))
 
     @cached_property
     def altered(self) -> bool:
-        """Has it other columns than it was made with?"""
+        """True if columns were added or dropped since the table was created."""
         return any(c.added or c.dropped for c in self.columns)
 
     @property
     def shape(self) -> tuple[tuple[int, str], ...]:
-        """(position, name) of the columns as they are shown."""
+        """(position, name) of the existing columns, in the order for clients."""
         return tuple((i, self.columns[i].name) for i in self.shown)
 
     def position(self, name: str) -> int:
-        """The column's position; KeyError when there is none.  Names ignore case, as MySQL's do."""
+        """Return the position of a column.  Its case does not matter.  Raises KeyError if there is none."""
         for i, c in enumerate(self.columns):
             if c.name.lower() == name.lower() and not c.dropped:
                 return i
@@ -305,11 +312,11 @@ class TableDef:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """Of the rows: with the columns that were dropped."""
+        """The fields of a stored row, including dropped columns."""
         return tuple(c.field for c in self.columns)
 
     def as_of(self, change: int) -> TableDef:
-        """The table with just the columns that it had after so many changes, as they were called and ordered then."""
+        """Return the table with the columns, names and order that it had after a number of changes."""
         past = self.then(change)
         width = sum(c.added <= change for c in self.columns)
         if past is None and width == len(self.columns):
@@ -321,7 +328,7 @@ class TableDef:
         return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
-        """With the keys and indexes of another table, as far as they are of its columns."""
+        """Return this table with the keys and indexes of another one that use only columns of this one."""
         width = len(self.columns)
         key = table.primary_key if all(c < width for c in table.primary_key) else ()
         indexes = tuple(i for i in table.indexes if max(i.columns) < width)
@@ -329,7 +336,7 @@ class TableDef:
         return made if made.sharded_by == table.sharded_by else replace(made, scattered=True)
 
     def then(self, change: int) -> Past | None:
-        """How it was called after so many changes; None: as it is now."""
+        """Return the names that the table had after a number of changes, or None if they are the current ones."""
         return next((p for p in self.past if p.before > change), None)
 
     @cached_property
@@ -337,18 +344,18 @@ class TableDef:
         return next((i for i, c in enumerate(self.columns) if c.auto_increment), None)
 
     def numbered(self, was: TableDef) -> int | None:
-        """The column that gives a number to each row that was there before the table had it."""
+        """Return the new AUTO_INCREMENT column, for which existing rows need numbers, or None.  was: the old table."""
         column = self.auto_increment
         new = column is not None and column >= len(was.columns) and self.columns[column].source is None
         return column if new else None
 
 
 def gone(position: int) -> str:
-    """The name of a column that was dropped: no other can end with a space."""
+    """Return the name of a dropped column.  No other column's name can end with a space."""
     return f"dropped {position} "
 
 
 def _unpacked(packed: bytes) -> TableDef:
-    """The same object for the same bytes: then plans over a table are told equal without a look at its columns."""
+    """Decode a table.  Equal bytes return the same object, so comparing plans over it need not compare its columns."""
     table: TableDef = codec.unpacked(TableDef, packed)
     return table

@@ -1,16 +1,15 @@
-"""SQL values as int64 codes, and back: Python values, Arrow arrays, and what clients send.
+"""Converts SQL values to int64 codes and back: Python values, Arrow arrays, and values from clients.
 
-One code per value, the same in state, views, packets and (but for text) on disk:
+A value has the same code in states, views and packets, and on disk except for text:
 
-* NULL is NULL_CODE, an evaluation error is ERROR_CODE; reading the latter raises MySQL's error 1690
-* INT as it is; DOUBLE by a flip of its bits that keeps the order, -0.0 made 0.0
-* DECIMAL(p,s) times 10**s; DATE and DATETIME in microseconds since 1970-01-01 (DATE at midnight), TIME in
-  microseconds
-* ENUM as the place of its member from 1, SET as a mask of members; both are text outside
-* TEXT as the id of a symbol table; bytes likewise, as a text of the characters U+0000 to U+00FF
+* NULL is NULL_CODE.  An evaluation error is ERROR_CODE; reading it raises MySQL's error 1690.
+* INT is itself.  DOUBLE is its bits, flipped so that they keep the order; -0.0 becomes 0.0.
+* DECIMAL(p,s) is the value times 10**s.
+* DATE and DATETIME are microseconds since 1970-01-01, DATE at midnight.  TIME is microseconds.
+* ENUM is the position of its member, from 1.  SET is a mask of members.  Clients see both as text.
+* TEXT is an id of the symbol table.  Bytes are, too, as a text of the characters U+0000 to U+00FF.
 
-Keeps true: for every kind but TEXT, equal values have equal codes, and codes order as values do with
-NULL least.
+Keeps true: for each kind but TEXT, equal values have equal codes, and codes have the order of the values, NULL least.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ Doubles = npt.NDArray[np.float64]
 DAY_MICROS = 86_400_000_000
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
 _FLIP = np.int64(MAX_INT)
-SMALL = 8  # up to so many values a Python loop beats building an Arrow array
+SMALL = 8  # values up to which a Python loop is faster than building an Arrow array
 
 
 # ------------------------------------------------------------------ one value
 def encode(value: Any, type: SqlType, symbols: Symbols) -> int:
-    """The code of a Python value of the type (int, float, Decimal, str, date, datetime) or None."""
+    """Return the code of a Python value of the type (int, float, Decimal, str, date, datetime) or None."""
     if value is None:
         return NULL_CODE
     kind = type.kind
@@ -75,7 +74,7 @@ def encode(value: Any, type: SqlType, symbols: Symbols) -> int:
 
 
 def _listed_code(value: str, type: SqlType) -> int:
-    """The code of a member (members) by text; 0 where there is none."""
+    """Return the code of an ENUM's member or a SET's members, by text; 0 if there is no such member."""
     return (member_place if type.kind is Kind.ENUM else member_mask)(value, type.members) or 0
 
 
@@ -87,7 +86,7 @@ _EPOCH_DAY = EPOCH.toordinal()
 
 
 def decode(code: int, type: SqlType, symbols: Symbols) -> Any:
-    """The Python value of a code; SqlError 1690 for ERROR_CODE."""
+    """Return the Python value of a code.  Raises SqlError 1690 for ERROR_CODE."""
     if code <= ERROR_CODE:
         if code == NULL_CODE:
             return None
@@ -111,7 +110,7 @@ def decode(code: int, type: SqlType, symbols: Symbols) -> Any:
 
 
 def evaluation_error(type: SqlType) -> SqlError:
-    """What reading an ERROR_CODE of this type says."""
+    """The error for a read of an ERROR_CODE of this type."""
     return value_overflow({Kind.INT: "BIGINT", Kind.TEXT: "CHAR"}.get(type.kind, type.kind.name))
 
 
@@ -127,18 +126,18 @@ def decode_double(code: int) -> float:
 
 # ------------------------------------------------------------------ arrays
 def encode_doubles(values: Doubles) -> Codes:
-    """Codes of float64 values; -0.0 becomes 0.0."""
+    """Return the codes of float64 values.  -0.0 becomes 0.0."""
     bits = (values + 0.0).view(np.int64)
     return bits ^ ((bits >> 63) & _FLIP)
 
 
 def decode_doubles(codes: Codes) -> Doubles:
-    """float64 values of codes; the caller masks NULL_CODE and ERROR_CODE."""
+    """Return the float64 values of codes.  The caller must mask NULL_CODE and ERROR_CODE."""
     return (codes ^ ((codes >> 63) & _FLIP)).view(np.float64)
 
 
 def arrow_type(type: SqlType) -> pa.DataType:
-    """INT of every width is int64, because Spark has no unsigned types and a code is an int64 already."""
+    """Return the Arrow type of a SQL type.  INT of any width is int64, like codes; Spark has no unsigned types."""
     kind = type.kind
     if kind is Kind.INT:
         return pa.int64()
@@ -156,7 +155,7 @@ def arrow_type(type: SqlType) -> pa.DataType:
 
 
 def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:
-    """An array of `arrow_type(type)`; SqlError 1690 if a code is ERROR_CODE."""
+    """Convert codes to an array of `arrow_type(type)`.  Raises SqlError 1690 if a code is ERROR_CODE."""
     nulls: npt.NDArray[np.bool_] | None = None
     if len(codes) and int(codes.min()) <= ERROR_CODE:
         if bool((codes == ERROR_CODE).any()):
@@ -182,21 +181,21 @@ def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:
 
 
 def bytes_of(texts: pa.Array) -> pa.Array:
-    """Bytes as they are outside, of the texts that carry them."""
+    """Convert texts that represent bytes to a large_binary array."""
     if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
         return texts.cast(pa.large_binary())
     return pa.array([None if t is None else t.encode("latin-1") for t in texts.to_pylist()], pa.large_binary())
 
 
 def texts_of(data: pa.Array) -> pa.Array:
-    """The texts that carry bytes: the inverse of `bytes_of`; text counts as its UTF-8."""
+    """Convert bytes to the texts that represent them: the inverse of `bytes_of`.  Text is encoded as UTF-8 first."""
     if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
         data = data.cast(pa.large_string()).cast(pa.large_binary())
     return pa.array([None if b is None else b.decode("latin-1") for b in data.to_pylist()], pa.large_string())
 
 
 def _decimals(codes: Codes, nulls: npt.NDArray[np.bool_] | None, type: pa.DataType) -> pa.Array:
-    """decimal128 from its unscaled int64s: the high half repeats the sign."""
+    """Build a decimal128 array from unscaled int64 values: the high half repeats the sign."""
     limbs = np.empty((len(codes), 2), np.int64)
     limbs[:, 0] = codes
     np.right_shift(codes, 63, out=limbs[:, 1])
@@ -205,7 +204,7 @@ def _decimals(codes: Codes, nulls: npt.NDArray[np.bool_] | None, type: pa.DataTy
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, type: SqlType, symbols: Symbols) -> Codes:
-    """Codes of an array of `arrow_type(type)` or one that casts to it without loss (else ArrowInvalid)."""
+    """Convert an Arrow array to codes.  Raises ArrowInvalid if it does not cast to `arrow_type(type)` without loss."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type):
@@ -240,7 +239,7 @@ def _numbers(array: pa.Array, null: float) -> Any:
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Like Arrow's checked cast; times with a zone become the UTC time without one."""
+    """Cast an array with Arrow's checks.  A time with a zone becomes UTC without a zone."""
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         array = array.cast(pa.timestamp(array.type.unit, "UTC")).cast(pa.timestamp(array.type.unit))
     return array.cast(wanted)
@@ -248,11 +247,12 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 # ------------------------------------------------------------------ what clients send
 def convert(values: Sequence[Any] | pa.Array, column: Column, first_row: int, symbols: Symbols) -> Codes:
-    """Codes of client values for a column, with MySQL's strict checks; `first_row` is the first value's row.
+    """Convert a client's values for a column to codes, with MySQL's strict checks.
 
-    Values are Python's (bool, int, float, Decimal, str, bytes, date, datetime, None, `DEFAULT`) or an Arrow
-    array.  NULL is refused where the column refuses it, except that it asks an AUTO_INCREMENT column for a
-    number: then the code is NULL_CODE.
+    values: an Arrow array, or Python's bool, int, float, Decimal, str, bytes, date, datetime, None and `DEFAULT`.
+    first_row: the row number of the first value, for errors.
+    Raises SqlError for a value that does not fit, and for NULL in a NOT NULL column.  NULL in an AUTO_INCREMENT column
+    requests a number: its code is NULL_CODE.
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         codes = _convert_arrow(values, column, first_row, symbols)
@@ -267,7 +267,10 @@ def convert(values: Sequence[Any] | pa.Array, column: Column, first_row: int, sy
 
 
 def default_code(column: Column, symbols: Symbols) -> int:
-    """The code an omitted value gets; NULL_CODE asks AUTO_INCREMENT for a number; SqlError 1364 if none."""
+    """Return the code of an omitted value; NULL_CODE for an AUTO_INCREMENT column, which then assigns a number.
+
+    Raises SqlError 1364 if the column has no default.
+    """
     if column.has_default:
         value = column.default
         return NULL_CODE if value is None else encode(coerce(value, column, 1), column.type, symbols)
@@ -277,14 +280,14 @@ def default_code(column: Column, symbols: Symbols) -> int:
 
 
 def _convert_each(values: Sequence[Any], column: Column, first_row: int, symbols: Symbols) -> Codes:
-    """The slow, exact path: every value by itself."""
+    """Convert each value by itself: the slow and exact path."""
     good = [_coerced(value, column, row) for row, value in enumerate(values, first_row)]
     type = column.type
     return np.array([encode(value, type, symbols) for value in good], np.int64)
 
 
 def _coerced(value: Any, column: Column, row: int) -> Any:
-    """The value as one of the column's type, or None."""
+    """Return the value as one of the column's type, or None."""
     if value is None:
         if not (column.nullable or column.auto_increment):
             raise null_not_allowed(column.name)
@@ -306,7 +309,7 @@ _PYTHON: dict[Kind, tuple[type, ...]] = {
 
 
 def _few_integers(values: Sequence[Any], column: Column) -> Codes | None:
-    """So few that Arrow's start would cost more, and all of them integers in the column's range; else None."""
+    """Convert up to FEW_INTS integers in the column's range without Arrow, which is faster; otherwise return None."""
     if column.type.kind is not Kind.INT or len(values) > FEW_INTS or set(map(type, values)) != {int} \
             or column.type.declared:
         return None
@@ -315,7 +318,7 @@ def _few_integers(values: Sequence[Any], column: Column) -> Codes | None:
 
 
 def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> Codes | None:
-    """Many values of exactly the column's Python type, and in its range; None if the slow path must look."""
+    """Convert many values of exactly the column's Python type at once.  Return None if the slow path is needed."""
     kind = column.type.kind
     wanted = None if particular(column.type) else _PYTHON.get(kind)
     if wanted is None or not set(map(type, values)) <= {*wanted, type(None)}:
@@ -328,13 +331,13 @@ def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> C
 
 
 def particular(type: SqlType) -> bool:
-    """Does every value need a look of its own: JSON, bytes, padding, limits in bytes, rounding?"""
+    """True if each value needs its own conversion or check: JSON, bytes, YEAR, FLOAT, or a limit in bytes."""
     return type.declared in ("json", "year", "tinytext") or type.is_bytes or (
         type.kind is Kind.DOUBLE and type.bits == 32)
 
 
 def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:
-    """Codes of an array of the column's Arrow type, or None if some value needs a second look."""
+    """Convert an array of the column's Arrow type.  Return None if the slow path must check a value."""
     type = column.type
     if array.null_count and not (column.nullable or column.auto_increment):
         return None
@@ -346,24 +349,24 @@ def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:
         return symbols.intern_many(array)
     codes = from_arrow(array, type, symbols)
     real = codes[codes != NULL_CODE] if array.null_count else codes
-    if len(real) + array.null_count != len(codes):  # -2**63 is no number here
+    if len(real) + array.null_count != len(codes):  # a value is -2**63, which is NULL_CODE
         return None
     if len(real) and not _in_range(real, column):
         return None
     return codes
 
 
-MAX_TEXT_CHARS = MAX_TEXT_BYTES // 4  # so many characters fit whatever they are
+MAX_TEXT_CHARS = MAX_TEXT_BYTES // 4  # this many characters of any kind fit
 
 
 def _longest(array: pa.Array) -> int:
-    """Upper bound of the characters of the longest text."""
+    """Return an upper bound of the number of characters of the longest text."""
     longest: int = pc.max(pc.binary_length(array)).as_py() or 0
     return longest if longest < 256 else pc.max(pc.utf8_length(array)).as_py()
 
 
 def _in_range(codes: Codes, column: Column) -> bool:
-    """Are these codes what the column's declaration allows as they stand?"""
+    """True if the column's declaration allows these codes without rounding."""
     type = column.type
     low, high = int(codes.min()), int(codes.max())
     if type.kind is Kind.INT:
@@ -390,7 +393,7 @@ TIMESTAMP_END = (2**31) * 1_000_000
 def _convert_arrow(
     array: pa.Array | pa.ChunkedArray, column: Column, first_row: int, symbols: Symbols
 ) -> Codes:
-    """An Arrow column: taken whole if its type fits, else value by value as a client's."""
+    """Convert an Arrow column: at once if its type fits, otherwise value by value."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -405,7 +408,7 @@ def _convert_arrow(
 
 
 def _fits(source: pa.DataType, type: SqlType) -> bool:
-    """Does Arrow's checked cast mean what MySQL's conversion means?"""
+    """True if Arrow's checked cast gives the result of MySQL's conversion."""
     is_ = pa.types
     if type.kind is Kind.TIME or type.is_listed:
         return False
@@ -422,13 +425,13 @@ def _fits(source: pa.DataType, type: SqlType) -> bool:
 
 
 def recode_all(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
-    """`recode` of many rows, each value once where many are equal."""
+    """Recode many rows as `recode` does.  If many values are equal, each distinct value is converted once."""
     values, places = np.unique(codes, return_inverse=True)
     if 2 * len(values) <= len(codes):
         try:
             made: Codes = recode(values, source, column, first_row, symbols)[places]
             return made
-        except SqlError:  # raised again below, with its row
+        except SqlError:  # raised again below, with its row number
             pass
     return recode(codes, source, column, first_row, symbols)
 
@@ -439,14 +442,14 @@ def _six_digits(code: int) -> int:
 
 
 def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbols: Symbols) -> Codes:
-    """Codes of `source` as codes of a column that they are assigned to, with the checks of `convert`."""
+    """Convert codes of type `source` to codes of a column, with the checks of `convert`."""
     if len(codes) and int(codes.min()) <= ERROR_CODE:
         if bool((codes == ERROR_CODE).any()):
             raise evaluation_error(source)
         if not column.nullable:
             raise null_not_allowed(column.name)
     target = column.type
-    if source.is_listed and target.is_number:  # a member's place
+    if source.is_listed and target.is_number:  # the code, a position or a mask, is the number
         source = BIGINT
     if source.kind is Kind.DOUBLE and source.bits == 32 and target.is_text:  # with the digits of a FLOAT
         codes, source = np.array([c if c == NULL_CODE else _six_digits(c) for c in codes.tolist()], np.int64), DOUBLE

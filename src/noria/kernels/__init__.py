@@ -1,7 +1,7 @@
-"""Kernels: functions that numba compiles to machine code, and where their code is kept.
+"""Kernels: functions that numba compiles to machine code, and the directory that stores this code.
 
-In: functions with `@njit` in packages above this one.  Out: dispatchers whose code is loaded from `place.directory()`.
-`signatures.txt` lists every kernel with the types that it is called with; `making.py` compiles what is listed.
+In: functions with `@njit` in other packages.  Out: dispatchers that load their code from `place.directory()`.
+`signatures.txt` lists each kernel with its argument types.  `making.py` compiles the list.
 """
 
 from noria.kernels.jit import njit as njit

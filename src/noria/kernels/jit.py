@@ -1,7 +1,7 @@
-"""`@njit`: numba's, with compiled code kept in `place.directory()`.
+"""`@njit`: numba's decorator, with compiled code stored in `place.directory()`.
 
-Keeps true: numba's settings of a program that imports this package stay as they are, but for the processor that it
-compiles for; code that cannot be saved is compiled again by the next process.
+Keeps true: of numba's settings in the importing program, only the target processor changes.  Code that cannot be saved
+is compiled again by the next process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _caching: Any = caching  # numba has no types
 
 
 class _Locator(_caching._CacheLocator):  # type: ignore[misc]
-    """Files are named after the kernel's module and line; the directory's name says of which sources."""
+    """Names a kernel's files after its module and line.  The directory's name identifies the sources."""
 
     def __init__(self, function: Callable[..., Any]):
         self._name, self._line = function.__module__, function.__code__.co_firstlineno
@@ -50,16 +50,16 @@ class _Cache(_caching.FunctionCache):  # type: ignore[misc]
     _impl_class = _Impl
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """An index is read and written anew, so one process at a time; what cannot be written is not kept."""
+        """Save compiled code, one process at a time, because numba rewrites its index.  Disk errors are ignored."""
         path, function = place.directory(), self._py_func
         with contextlib.suppress(OSError), place.locked(path, "index.lock"):
             super().save_overload(sig, data)
-            if not any(isinstance(kind, types.Literal) for kind in sig):  # they come from kernels that call it
+            if not any(isinstance(kind, types.Literal) for kind in sig):  # only other kernels pass literals
                 record(path, Compiled(function.__module__, function.__name__, tuple(map(text_of, sig))))
 
 
 def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", nogil: bool = False) -> Any:
-    """A kernel; as a decorator with or without arguments."""
+    """Make a function a kernel.  A decorator with or without arguments."""
     if function is None:
         return lambda f: njit(f, inline=inline, nogil=nogil)
     target.choose()
@@ -69,6 +69,6 @@ def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", n
 
 
 def kernels_of(module: str) -> dict[str, Any]:
-    """A module's dispatchers, by the names of their functions."""
+    """Import a module and return its kernels by name."""
     found = vars(importlib.import_module(module)).values()
     return {k.py_func.__name__: k for k in found if isinstance(k, Dispatcher) and k.py_func.__module__ == module}

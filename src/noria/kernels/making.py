@@ -1,9 +1,9 @@
-"""Compiling all listed kernels, in as many processes as there are cores, before anybody waits for one.
+"""Compiles all listed kernels in one process for each core, so that no request waits for a compiler.
 
     python -m noria.kernels.making          with a progress bar, into `place.directory()`
     python -m noria.kernels.making DIR      into a directory below DIR, for a wheel
 
-Keeps true: one process at a time compiles; others wait for it and load what it made.
+Keeps true: one command at a time compiles into a directory.  Others wait for it and load its code.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from noria.kernels.jit import kernels_of
 from noria.kernels.signatures import Compiled
 
 log = logging.getLogger("noria")
-Progress = Callable[[int, int], None]  # kernels that are compiled, of how many
-TOLD_S = 0.2  # between two calls of it
-WAIT_S = 0.5  # between two looks at what another process has compiled
+Progress = Callable[[int, int], None]  # number of compiled kernels, number of all
+TOLD_S = 0.2  # the longest time between two calls of it
+WAIT_S = 0.5  # between two checks of another process's progress
 PROCESSES = 8  # at most
-LINES_S = 2.0  # between two lines, where there is no terminal for a bar
+LINES_S = 2.0  # between two progress lines, if standard error is no terminal
 
 
 def ensure(progress: Progress | None = None) -> None:
-    """Returns when all listed kernels are compiled: at once but for the first time.  Where nothing can be kept, or the
-    compiler fails, each is compiled when it is called."""
+    """Compile all listed kernels, unless that was done before.
+
+    If the directory is read-only or the compiler fails, each kernel is compiled at its first call instead.
+    """
     path = place.directory()
     if place.is_whole(path) or not os.access(path, os.W_OK):
         return
@@ -49,7 +51,7 @@ def ensure(progress: Progress | None = None) -> None:
 
 
 def _compile(path: Path, tell: Progress) -> bool:
-    """Were all compiled?"""
+    """Compile the kernels that are not compiled yet.  Return True if all succeeded."""
     known = set(signatures.kept(path))
     wanted = [c for c in signatures.listed() if c not in known]
     of = len(wanted)
@@ -67,7 +69,7 @@ def _compile(path: Path, tell: Progress) -> bool:
 
 
 def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: Progress) -> int:
-    """Give each process the next kernel when it has compiled its last; how many were compiled."""
+    """Send each process its next kernel whenever it has compiled one.  Return the number of compiled kernels."""
     left, done, of = list(reversed(wanted)), 0, len(wanted)
     with selectors.DefaultSelector() as selector:
         for process in processes:
@@ -91,7 +93,7 @@ def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: 
 
 def _next(left: list[Compiled], process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended: its kernel is missing, which the count tells
+    with contextlib.suppress(BrokenPipeError):  # the process has ended: the count will be too low
         if left:
             process.stdin.write(f"{left.pop()}\n")
         else:
@@ -104,21 +106,21 @@ def compiled(what: Compiled) -> None:
 
 
 def load() -> None:
-    """Load what other modules call, so that processes forked from this one have it."""
+    """Load all public kernels, so that processes forked from this one have them."""
     for what in signatures.listed():
         if not what.function.startswith("_"):
             compiled(what)
 
 
 def _some() -> None:
-    """Kernels named on standard input, a line each; a line on standard output when one is compiled."""
+    """Compile the kernels named on standard input, one on each line, and print a line for each."""
     for line in sys.stdin:
         compiled(signatures.parsed(line.rstrip("\n")))
         print("compiled", flush=True)
 
 
 def ensure_shown() -> None:
-    """`ensure`, with a progress bar on standard error; where that is no terminal, with a line every two seconds."""
+    """Call `ensure` with a progress bar on standard error, or with a line every two seconds if it is no terminal."""
     if place.is_whole(place.directory()):
         return
     if not sys.stderr.isatty():

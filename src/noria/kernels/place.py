@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept.
+"""The directory of compiled kernels.
 
-Keeps true: a directory's name has a digest of all sources that kernels are made of and of numba's version, Python's
-version and the processor, so other code is never loaded; numba notices an edit only in a function's own file.
+Keeps true: code compiled from other sources is never loaded.  The directory's name has Python's version, the processor,
+and a digest of numba's version and of all sources of kernels.  Numba alone notices an edit only in the kernel's file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHOLE, _LOCK = "complete", "lock"
 
 @cache
 def name() -> str:
-    """Of the directory: what decides which code may be loaded."""
+    """The directory's name: Python's version, the processor, and the digest."""
     digest = hashlib.sha256(numba.__version__.encode())
     for pattern in SOURCES:
         for source in sorted(PACKAGE.glob(pattern)):
@@ -39,8 +39,8 @@ def name() -> str:
 
 @cache
 def directory() -> Path:
-    """NORIA_KERNELS_DIR; else what the package brings, if it fits; else beside the package if that can be written; else
-    the user's cache."""
+    """The first usable one of: NORIA_KERNELS_DIR; the complete directory shipped in the package; a writable directory
+    in the package's `__pycache__`; the user's cache."""
     if given := os.environ.get(VARIABLE):
         path = Path(given) / name()
         path.mkdir(parents=True, exist_ok=True)
@@ -56,11 +56,11 @@ def directory() -> Path:
             continue
         if os.access(path, os.W_OK):
             return path
-    return tried[-1]  # compiled code is not kept, then
+    return tried[-1]  # not writable: compiled code is not saved
 
 
 def is_whole(path: Path) -> bool:
-    """Has everything that is listed been compiled there?"""
+    """True if a directory has the code of all kernels in `signatures.txt`."""
     try:
         return (path / _WHOLE).read_text() == _listed()
     except OSError:
@@ -78,7 +78,7 @@ def _listed() -> str:
 
 @contextmanager
 def locked(path: Path, what: str = _LOCK, wait: bool = True) -> Iterator[bool]:
-    """One process at a time; False: another one has it (not `wait`)."""
+    """Hold a lock file in a directory.  Yields False if another process holds it and `wait` is False."""
     with (path / what).open("w") as file:
         try:
             flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)

@@ -1,9 +1,9 @@
-"""`signatures.txt`: every kernel with the types that it is called with, callees first.
+"""`signatures.txt`: each kernel with its argument types, callees before their callers.
 
     noria.state.probe pairs int64[:, ::1]; int64[:, ::1]
 
-Keeps true: a signature is written as it is read.  `r:` before an array: it cannot be written to; `[:]` without `::1`:
-it need not lie in one piece.
+`r:` marks a read-only array.  `::1` marks a C-contiguous array; one without it may have any strides.
+Keeps true: `parsed` reads the lines that `Compiled.__str__` writes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from numba import types
 
 LISTED = Path(__file__).with_suffix(".txt")
-RECORD = "compiled.txt"  # beside the code that was compiled
+RECORD = "compiled.txt"  # in the directory of the compiled code
 _ARRAY = re.compile(r"(r:)?(\w+)\[([:, 1]+)\]")
 
 
 class Compiled(NamedTuple):
+    """One kernel for one set of argument types."""
+
     module: str
     function: str
     types: tuple[str, ...]
@@ -30,18 +32,18 @@ class Compiled(NamedTuple):
 
 
 def listed(path: Path = LISTED) -> list[Compiled]:
-    """In the order of the file."""
+    """Read the listed kernels, in the order of the file."""
     return [parsed(line) for line in path.read_text().splitlines()]
 
 
 def parsed(line: str) -> Compiled:
-    """What `Compiled` is as a text."""
+    """Parse one line of the file."""
     module, function, rest = (*line.split(" ", 2), "")[:3]
     return Compiled(module, function, tuple(rest.split("; ")) if rest else ())
 
 
 def text_of(kind: Any) -> str:
-    """A type as the file has it.  ValueError: a literal, which only other kernels pass."""
+    """Write a numba type as in the file.  Raises ValueError for a literal type, which only other kernels pass."""
     if isinstance(kind, types.Array):
         dims = ", ".join([":"] * (kind.ndim - 1) + ["::1" if kind.layout == "C" else ":"])
         return f"{'' if kind.mutable else 'r:'}{kind.dtype}[{dims}]"
@@ -59,19 +61,19 @@ def type_of(text: str) -> Any:
 
 
 def record(directory: Path, what: Compiled) -> None:
-    """Note what was compiled into a directory."""
+    """Append a kernel to the directory's record of compiled kernels."""
     with (directory / RECORD).open("a") as file:
         file.write(f"{what}\n")
 
 
 def kept(directory: Path) -> list[Compiled]:
-    """What was compiled into a directory, in that order: a kernel after those that it calls."""
+    """The kernels compiled into a directory, in the order of compilation: callees first."""
     path = directory / RECORD
     return listed(path) if path.exists() else []
 
 
 def unlisted(directory: Path) -> list[Compiled]:
-    """What was compiled there and is not in the file: somebody waited for it."""
+    """The kernels compiled into a directory but missing in `signatures.txt`: a caller waited for each."""
     known = set(listed())
     return list(dict.fromkeys(c for c in kept(directory) if c not in known and c.module.startswith("noria.")))
 

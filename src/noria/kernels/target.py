@@ -1,7 +1,7 @@
-"""Which processor kernels are compiled for.
+"""Chooses the processor for which kernels are compiled.
 
-Keeps true: code for `x86-64-v3` is chosen on every processor that has that instruction set (Haswell of 2013 and later,
-Zen), so one compiled set serves all of them; elsewhere numba compiles for the host.
+Keeps true: each processor with the instruction set `x86-64-v3` (Haswell of 2013 and later, Zen) uses the same compiled
+code.  On others numba compiles for the host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEEDED = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "sse4.
 
 @cache
 def choose() -> str:
-    """Tell numba, before it compiles anything; the target's name.  What the environment says of it is left alone."""
+    """Set numba's target before it compiles anything, and return its name.  A target set in the environment stays."""
     if _config.CPU_NAME is None and _config.CPU_FEATURES is None and _has_common():
         _config.CPU_NAME, _config.CPU_FEATURES = COMMON, ""
     return str(_config.CPU_NAME or "native")

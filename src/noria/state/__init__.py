@@ -1,4 +1,4 @@
-"""State kept by operators: slabs with hash indexes, partial presence, groups; the symbol table; atomics.
+"""The states of operators (`table.py`, `groups.py`, `ranges.py`), the symbol table, and atomic loads and stores.
 
-Kernels are numba functions over plain int64 arrays, all in this package.
+A state is one int64 array, its arena.  Kernels are numba functions over arenas.
 """

@@ -1,13 +1,13 @@
 """Atomic loads and stores on int64 arrays that several processes map, for numba kernels (DESIGN section 5).
 
-Plain loads and stores will not do: LLVM merges a reader's second load with its first, and then a version that
-was replaced during the copy goes unnoticed.
+Plain loads and stores do not suffice: LLVM merges a reader's second load of a version with its first.  The reader then
+fails to notice that the version was replaced during the copy.
 
-* `load_acquire(a, i)`: what is read after it is at least as new as what was stored before the value it returns
-* `store_release(a, i, v)`: whoever loads v with acquire sees everything written before it
-* `fence()`: acquire and release: no load or store moves across it
+* `load_acquire(a, i)`: later reads see everything that was written before the store of the returned value.
+* `store_release(a, i, v)`: a reader that loads v with acquire sees everything written before this store.
+* `fence()`: acquire and release.
 
-Beside them, for the same kernels: `load_word`, `store_word`, `prefetch`.
+The same kernels use `load_word`, `store_word` and `prefetch`, which are not atomic.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -25,7 +25,7 @@ _ALIGN = 8
 
 
 def _pointer(context, builder, array_type, array, index):
-    """Address of array[index]; no bounds check, no wrapping of negative indices."""
+    """Address of array[index], without a bounds check; negative indices do not wrap."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
@@ -72,7 +72,7 @@ def fence(typingctx):
 
 @intrinsic
 def load_word(typingctx, array, index):
-    """Eight bytes of a uint8 array from any position, as one int64 (a plain load)."""
+    """Load eight bytes of a uint8 array at any position as one int64, not atomically."""
     if not (isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1):
         return None
 
@@ -88,7 +88,7 @@ def load_word(typingctx, array, index):
 
 @intrinsic
 def store_word(typingctx, array, index, value):
-    """The counterpart of `load_word`."""
+    """Store an int64 as eight bytes of a uint8 array at any position, not atomically."""
     if not (isinstance(array, types.Array) and array.dtype == types.uint8 and array.ndim == 1):
         return None
 
@@ -103,7 +103,7 @@ def store_word(typingctx, array, index, value):
 
 @intrinsic
 def prefetch(typingctx, array, index):
-    """Tell the processor that array[index] will be read soon; never faults."""
+    """Hint to the processor that array[index] will be read soon.  Any index is safe."""
     if not isinstance(array, types.Array):
         return None
 

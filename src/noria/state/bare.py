@@ -1,11 +1,11 @@
-"""Arrays that kernels may hand around for nothing.
+"""Arrays without reference counts, which kernels can pass on at no cost.
 
-Numba counts references to an array: each time one is passed to another kernel or named anew, an atomic
-increment and an atomic decrement, some 6 ns each, which in a loop over rows cost more than the rows (measured:
-grouping 100,000 rows went from 87 to 38 ns a row without them).  An array without an owner is not counted.
+Numba counts references to an array.  Each pass to another kernel and each new name costs an atomic increment and an
+atomic decrement, some 6 ns each.  Without them, grouping 100,000 rows took 38 ns a row instead of 87.  Numba does not
+count an array without an owner.
 
-Keeps true: whoever owns the memory outlives the bare array.  So bare are the arguments of a kernel that Python
-calls, which Python holds until it returns, and stack memory within one call; never an array that a kernel made.
+Keeps true: the owner of the memory outlives the bare array.  Python holds a kernel's arguments until it returns, and
+stack memory lasts for the call.  A kernel makes an array of its own bare only if it uses the owner afterwards.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def bare(typingctx, array):
-    """The same array without an owner."""
+    """Return the same array without an owner."""
 
     def codegen(context, builder, signature, args):
         view = context.make_array(signature.args[0])(context, builder, args[0])
@@ -31,7 +31,10 @@ def bare(typingctx, array):
 
 @intrinsic(prefer_literal=True)
 def stack(typingctx, words):
-    """So many int64, a constant, on the stack of the calling kernel: not initialised, gone when it returns."""
+    """Allocate int64 words on the calling kernel's stack, not initialised.  `words` must be a constant.
+
+    The array is invalid when the kernel returns.
+    """
     if not isinstance(words, types.IntegerLiteral):
         return None
     array = types.Array(types.int64, 1, "C")

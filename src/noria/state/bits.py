@@ -1,4 +1,4 @@
-"""A double's bits as an int64 and back, in kernels: one machine instruction each."""
+"""Conversions between a float64 and the int64 with the same bits, for kernels.  Each is one machine instruction."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-"""Kernels of grouping: one row per group in an arena of `state/layout.py`, accumulators behind the key.
+"""Kernels of grouping: one row for each group in an arena of `state/layout.py`, with accumulators behind the key.
 
-Words of a group's row: the key (folded), MARK (its ordinal among the groups touched by the running call, plus
-one, else 0), COUNT (input rows), then what each aggregate needs (`WORDS` by kind; COUNT(*) is COUNT itself):
+A group's row has the folded key, MARK, COUNT (its number of input rows), and the words of each aggregate.  MARK is
+the group's ordinal, plus one, among the groups that the running call touches; otherwise 0.  `WORDS` has the number of
+words by kind.  COUNT(*) needs none: it is COUNT.
 
     COUNT_COL  non-NULL values
     SUM, AVG   low limb                           | high limb    | non-NULL values, errors (ONE_ERROR each)
     FSUM, FAVG high part of a double-double       | low part     | the same; then a double-double of the huge values
-    MIN, MAX   the value                          | how often    | non-NULL values
+    MIN, MAX   the value                          | its copies   | non-NULL values
 
-MIN and MAX are exact without keeping all values: only when the last copy of the kept value goes, or something
-better than it is taken away, the group is *dirty* and must be pulled again (rule R15).
+MIN and MAX are exact without storing all values.  A group becomes *dirty* if the last copy of its value is removed, or
+a better value than it.  A dirty group must be derived again from all its rows (rule R15).
 
-Doubles of LARGE and more are summed apart, divided by SCALE: neither of the two sums ever leaves the range of doubles,
-so a sum that is out of range is in range again when the rows that made it so are gone.
+Doubles of at least LARGE have a sum of their own, divided by SCALE.  So neither sum leaves the range of doubles, and a
+result that is out of range returns to it when the responsible rows are removed.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
 
 COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
 MARK, COUNT, ACC = range(3)  # words behind the key
-ONE_ERROR = 1 << 44  # in the word of non-NULL values: above the count of values stands that of errors among them
+ONE_ERROR = 1 << 44  # the word of non-NULL values counts errors in its upper bits: one error adds this
 WORDS = {COUNT_STAR: 0, COUNT_COL: 1, FSUM: 5, FAVG: 5}  # all others: 3
-LARGE, SCALE = 2.0**900, 2.0**120  # 2**63 rows of either kind add up to no more than 2**967
+LARGE, SCALE = 2.0**900, 2.0**120  # 2**63 values add up to at most 2**967 in each of the two sums
 SPEC_KIND, SPEC_COL, SPEC_FACTOR, SPEC_AT = range(4)  # factor: AVG's power of ten; text MIN/MAX: 1 for CI
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -63,7 +64,7 @@ _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 # ------------------------------------------------------------------ 128-bit and double-double arithmetic
 @njit
 def _umul128(a, b):
-    """(high, low) of the product of two unsigned words."""
+    """Multiply two unsigned words.  Returns the (high, low) words of the product."""
     al, ah, bl, bh = a & _LOW, a >> _32, b & _LOW, b >> _32
     low = al * bl
     mid = ah * bl + (low >> _32)
@@ -73,7 +74,7 @@ def _umul128(a, b):
 
 @njit
 def add_product(lo, hi, v, w):
-    """The 128-bit (lo, hi) plus v * w, all signed words."""
+    """Add v * w to the 128-bit number (lo, hi).  All are signed words."""
     negative = (v < 0) != (w < 0)
     ph, pl = _umul128(np.uint64(abs(v)), np.uint64(abs(w)))
     u = np.uint64(lo)
@@ -91,7 +92,7 @@ def fits(lo, hi):
 
 @njit
 def average(lo, hi, n, factor):
-    """(128-bit sum) * factor / n, rounded half away from zero, or ERROR_CODE."""
+    """Return the 128-bit sum (lo, hi) * factor / n, rounded half away from zero; ERROR_CODE if it is out of range."""
     negative = hi < 0
     u, h = np.uint64(lo), np.uint64(hi)
     if negative:
@@ -139,7 +140,7 @@ def float_code(x):
 
 @njit
 def add_float(hi, lo, v):
-    """Double-double plus a double (two-sum); retractions cancel to the last bit in practice."""
+    """Add a double to a double-double (two-sum).  In practice, a removed value cancels to the last bit."""
     s = hi + v
     t = s - hi
     lo += (hi - (s - t)) + (v - t)
@@ -150,14 +151,14 @@ def add_float(hi, lo, v):
 # ------------------------------------------------------------------ accumulating
 @njit(inline="always")
 def _rank(v, ids, ranks, collation):
-    """Rank of a text id under a collation: row 0 of `ranks` is by bytes, row 1 CI."""
+    """Return the rank of a text id.  collation: 0 by bytes, 1 CI, the row of `ranks`."""
     return ranks[collation, np.searchsorted(ids, v)]
 
 
 @njit
 def _extreme(A, p, kind, collation, v, w, ids, ranks):
-    """Add value v with weight w to a MIN/MAX at word p.  Returns True when the group is dirty now."""
-    A[p + 2] += w  # may pass through zero within a delta: `_settle` looks at its end
+    """Add value v with weight w to a MIN or MAX at word p.  Returns True if this makes the group dirty."""
+    A[p + 2] += w  # may be 0 for a moment within a delta: `_settle` checks it at the end
     kept = A[p]
     if kept == NULL_CODE:
         A[p], A[p + 1] = v, w
@@ -180,7 +181,7 @@ def _extreme(A, p, kind, collation, v, w, ids, ranks):
 
 @njit
 def _settle(A, p, specs):
-    """After a delta: a MIN or MAX without values forgets the one it kept, a sum of doubles what rounding left."""
+    """After a delta, reset the MIN, MAX and sums of doubles that have no values: rounding may have left a rest."""
     for a in range(specs.shape[0]):
         q, kind = p + specs[a, SPEC_AT], specs[a, SPEC_KIND]
         if kind >= MIN and A[q + 2] == 0:
@@ -192,7 +193,7 @@ def _settle(A, p, specs):
 
 @njit
 def accumulate(A, p, specs, cols, i, w, ids, ranks):
-    """Add input row i, w times, to the accumulators that start at word p.  True when the group is dirty."""
+    """Add input row i with weight w to the accumulators at word p.  Returns True if this makes the group dirty."""
     dirty = False
     for a in range(specs.shape[0]):
         kind = specs[a, SPEC_KIND]
@@ -223,7 +224,7 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
 
 @njit
 def result(A, q, specs, a):
-    """The value of one aggregate, other than COUNT(*), from its words at q."""
+    """Return the value of aggregate a from its words at q, for any kind but COUNT(*)."""
     kind = specs[a, SPEC_KIND]
     if kind == COUNT_COL:
         return A[q]
@@ -246,7 +247,7 @@ def result(A, q, specs, a):
 
 @njit
 def _emit(A, p, specs, off, shown, out, at):
-    """Write the output row of the group whose key starts at `off` and whose words start at p."""
+    """Write the output row of a group into column `at` of `out`.  Its key begins at word `off`, its MARK at p."""
     for j in range(shown):
         out[j, at] = A[off + j]
     for a in range(specs.shape[0]):
@@ -258,7 +259,10 @@ def _emit(A, p, specs, off, shown, out, at):
 
 @njit
 def _find_group(A, keys, i, fold, kb):
-    """(covered, row or -1).  An index over the whole key answers both at once."""
+    """Find the group of input row i.  Returns (covered, row number or -1).
+
+    If the first index is over the whole group key, one lookup finds both.
+    """
     if A[NIDX] > 0 and A[HEADER + K] == A[IDW]:
         d = HEADER
         key_of_input(A, d, keys, i, fold, kb)
@@ -277,8 +281,11 @@ def _find_group(A, keys, i, fold, kb):
 
 @njit
 def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched, old, had, dirty):
-    """Add a delta's rows to their groups; of each group touched its row, what it showed before, and whether it is
-    dirty.  Returns (groups touched, dirty ones)."""
+    """Add a delta's rows to their groups.
+
+    Writes for each touched group its row number (touched), its previous output row, if any (old, had), and whether it
+    is dirty.  Returns the numbers of touched and of dirty groups.
+    """
     n = weights.shape[0]
     kb, slots = stack(MAX_KEY), stack(BLOCK)
     idw, width = A[IDW], A[WIDTH] + 1
@@ -317,7 +324,7 @@ def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched
 
 @njit
 def _changed(old, u, out, at):
-    """Do the output rows old[:, u] and out[:, at] differ?"""
+    """True if the output rows old[:, u] and out[:, at] differ."""
     for j in range(old.shape[0]):  # noqa: SIM110 (a loop is what numba compiles best)
         if out[j, at] != old[j, u]:
             return True
@@ -326,8 +333,10 @@ def _changed(old, u, out, at):
 
 @njit
 def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, out_weights, dkeys, dold, dhad):
-    """-old +new of the groups that changed, and the dirty ones beside.  Returns (output rows, dirty groups with
-    rows, violations)."""
+    """Write the -old and +new rows of the changed groups to `out`, and the dirty groups with rows to `dkeys`.
+
+    Frees groups without rows.  Returns (output rows, dirty groups, violations).
+    """
     kb = stack(MAX_KEY)
     idw, width, outw = A[IDW], A[WIDTH] + 1, out.shape[0]
     settle = specs.shape[0] > 0
@@ -370,11 +379,12 @@ def _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, out, ou
 
 @njit
 def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
-    """Add a delta to its groups.  keys: the rows' group keys (folded); shown: how many key words the output
-    has; always: groups without rows keep their output row (no GROUP BY).
+    """Add a delta to its groups.
 
-    Returns (out columns, out weights, dirty groups' keys, their old output rows, whether each had one,
-    violations).  Dirty groups are left out of the output: the caller pulls them again and calls `replace`.
+    `keys`: the folded group keys of the rows.  `shown`: the number of key words in the output.  `always`: a group
+    without rows has an output row, because there is no GROUP BY.
+    Returns (output columns, output weights, keys of dirty groups, their old output rows, whether each had one,
+    violations).  The output omits dirty groups: the caller derives them again and calls `replace`.
     """
     A, specs, keys, cols, weights = bare(A), bare(specs), bare(keys), bare(cols), bare(weights)
     ids, ranks, fold = bare(ids), bare(ranks), bare(fold)
@@ -387,7 +397,7 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
     out, out_weights = np.empty((outw, 2 * t), np.int64), np.empty(2 * t, np.int64)
     dkeys, dold = np.empty((A[IDW], dirties), np.int64), np.empty((outw, dirties), np.int64)
     dhad = np.empty(dirties, np.bool_)
-    # the first four are passed with their owners: nothing below names them, so they would be freed before the call
+    # the first four keep their owners: nothing below uses them, so bare ones would be freed before the call
     at, dn, violations = _collect(A, specs, shown, always, fold, t, touched, old, had, dirty, bare(out),
                                   bare(out_weights), bare(dkeys), bare(dold), bare(dhad))
     return out[:, :at], out_weights[:at], dkeys[:, :dn], dold[:, :dn], dhad[:dn], violations
@@ -395,7 +405,7 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
 
 @njit
 def replace(A, keys, payload):
-    """Overwrite the accumulators of stored groups with freshly derived ones.  Returns rows not found."""
+    """Overwrite the accumulators of stored groups.  payload: derived rows.  Returns the number of groups not found."""
     A, keys, payload = bare(A), bare(keys), bare(payload)
     width, idw = A[WIDTH] + 1, A[IDW]
     lost = 0
@@ -412,7 +422,7 @@ def replace(A, keys, payload):
 
 @njit
 def outputs(rows, idw, specs, shown):
-    """Output rows from groups' rows (words, groups); a group without rows shows its empty aggregates."""
+    """Compute output rows from stored rows of groups, shape (words, groups).  Groups without rows have one, too."""
     rows, specs = bare(rows), bare(specs)
     n = rows.shape[1]
     out = np.empty((shown + specs.shape[0], n), np.int64)
@@ -426,7 +436,7 @@ def outputs(rows, idw, specs, shown):
 
 @njit
 def values_of(A, keys, word, fold):
-    """The accumulator word `word` of the stored groups with these keys (NULL_CODE when there is none)."""
+    """Return one word behind the key for each group of these keys; NULL_CODE if the group is not stored."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
     kb = stack(MAX_KEY)
     n = keys.shape[1]

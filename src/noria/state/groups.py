@@ -1,8 +1,11 @@
 """`Groups`: the state of a grouping operator, one row per group with exact accumulators.
 
-Keeps true: a group is stored exactly when it has input rows (or there is no GROUP BY) and a present key covers
-it; its accumulators are those of all its input rows.  Group keys are folded; the spelling that a grouped CI
-text column shows is one more aggregate (the least in byte order), so it is a function of the group's rows.
+Keeps true:
+* A group is stored if and only if a present key covers it and it has input rows.  Without GROUP BY, the one group is
+  stored even without rows.
+* The accumulators of a group include all its input rows.
+* Group keys are folded.  A case-insensitive (CI) text column of the key shows the group's least spelling in byte order.
+  This spelling is one more aggregate, so it depends only on the group's rows.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ from noria.state.table import Cold, Columns, Table
 _NONE = np.empty(0, np.int64)
 _NO_RANKS = np.empty((2, 0), np.int64)
 _NO_FOLD = np.zeros(1, np.int64)
-_SIDE_ROWS = 4096  # after more than this the arena that groups were derived in is not kept
+_SIDE_ROWS = 4096  # after a derivation from more rows, its arena is freed instead of reused
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One aggregate: a kind of group_kernels, its input column, and a factor: AVG's power of ten for the added
-    scale; for MIN/MAX of text 1 when the collation is CI, 0 when it compares bytes."""
+    """One aggregate: its kind in `group_kernels` and its input column.
+
+    factor: for AVG, the power of ten of the added scale.  For MIN and MAX of text, 1 if the collation is CI, 0 if it
+    compares bytes.
+    """
 
     kind: int
     column: int = 0
@@ -42,7 +48,10 @@ class Spec:
 
 @dataclass(frozen=True)
 class Dirty:
-    """Groups to pull again: keys (folded), the output rows they had, and which had one."""
+    """Groups that must be derived again from all their rows.
+
+    keys: folded.  old: their previous output rows.  had: which of them had an output row.
+    """
 
     keys: Codes
     old: Codes
@@ -50,8 +59,11 @@ class Dirty:
 
 
 class Groups:
-    """group: input columns of the key.  A group column that folds is shown by its least spelling, an aggregate
-    kept behind those asked for.  Output rows: key columns, then the aggregates."""
+    """The state of one grouping operator (§3.3).  An output row has the key columns, then the aggregates.
+
+    group: the input columns of the key; empty without GROUP BY.  folds: which of them hold CI text.  The aggregates of
+    their spellings are stored after those of `specs`.
+    """
 
     def __init__(self, group: Sequence[int], folds: Sequence[bool], specs: Sequence[Spec], symbols: Symbols,
                  *, full: bool, name: str = ""):
@@ -73,7 +85,7 @@ class Groups:
         self._side: Groups | None = None
 
     def _output_order(self) -> list[int] | None:
-        """Columns of the kernels' output (shown keys, aggregates, spellings) in the operator's order."""
+        """The columns of the kernels' output (keys, aggregates, spellings) in the operator's order; None: the same."""
         g = len(self.group)
         if not any(self.folds):
             return None
@@ -82,7 +94,7 @@ class Groups:
 
     # -------------------------------------------------------------- keys and ranks
     def keys_of(self, batch: Batch) -> Codes:
-        """The folded group keys of input rows, shape (key width, rows)."""
+        """Return the folded group keys of input rows, shape (key width, rows)."""
         if not self.group:
             return np.zeros((1, len(batch)), np.int64)
         return self.fold(batch.columns[list(self.group)])
@@ -93,7 +105,10 @@ class Groups:
         return np.stack([self._symbols.folded(keys[j]) if f else keys[j] for j, f in enumerate(self.folds)])
 
     def _ranks(self, batch: Batch, current: Codes) -> tuple[Codes, Codes]:
-        """Every text id that MIN/MAX may compare, sorted, and its rank by bytes (row 0) and CI (row 1)."""
+        """Return all text ids that MIN and MAX may compare, sorted, and their ranks by bytes (row 0) and CI (row 1).
+
+        current: the texts that the groups hold now.
+        """
         if not self._text:
             return _NONE, _NO_RANKS
         ids = np.unique(np.concatenate([batch.columns[s.column] for _, s in self._text] + [current]))
@@ -117,14 +132,14 @@ class Groups:
         return cols if self._order is None else cols[self._order]
 
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
-        """Every text id of the state; `texts`: which output columns hold texts."""
+        """Yield words of the state that include all its text ids.  texts: the output columns of texts."""
         keys = [c for c in texts if c < len(self.group)]
         kept = [self.key_width + gk.ACC + self._at[a] + word
                 for a, s in self._text for word in range(gk.WORDS.get(s.kind, 3))]
         return self.table.held([*keys, *kept])
 
     def fold_for(self, cols: Columns, keys: Codes) -> Codes:
-        """Keys over some key columns (positions in the key), folded."""
+        """Fold keys over some of the key columns.  cols: positions in the key."""
         if not any(self.folds):
             return keys
         return np.stack([self._symbols.folded(k) if self.folds[c] else k for c, k in zip(cols, keys, strict=True)])
@@ -166,17 +181,20 @@ class Groups:
 
     @staticmethod
     def pulls_again(spec: Spec) -> bool:
-        """Can taking a row away make this aggregate pull its group again?"""
+        """True if the removal of a row can make the group dirty: for MIN and MAX (rule R15)."""
         return spec.kind >= gk.MIN
 
     def only(self, rows: Batch, groups: Codes) -> Batch:
-        """The input rows that belong to the given groups (folded keys)."""
+        """Return the input rows of some groups.  groups: folded keys."""
         i, _ = probe.pairs(np.ascontiguousarray(self.keys_of(rows)), groups)
         return rows.take(i)
 
     # -------------------------------------------------------------- updates
     def apply(self, delta: Batch) -> tuple[Batch, Dirty | None]:
-        """Add a delta; returns -old +new rows of the groups that changed, and the groups to pull again."""
+        """Add a delta.  Return the -old and +new rows of the changed groups, and the dirty groups, if there are any.
+
+        Raises InvariantViolation NO-SPURIOUS if a group loses more rows than it had.
+        """
         keys = self.keys_of(delta)
         self.table.reserve(len(delta))
         ids, ranks = self._ranks(delta, self._current(keys))
@@ -189,7 +207,7 @@ class Groups:
         return Batch(np.ascontiguousarray(self._shown(out)), weights), dirty
 
     def refill(self, dirty: Dirty, rows: Batch) -> Batch:
-        """Derive dirty groups again from all their input rows; returns -old +new."""
+        """Derive dirty groups again from all their input rows.  Return their -old and +new rows."""
         fresh = self.derive(rows)
         if gk.replace(self.table.arena, fresh[: self.key_width], fresh) or fresh.shape[1] != dirty.keys.shape[1]:
             raise InvariantViolation("FILL-AGREES", f"{self.name}: groups pulled again are not those stored")
@@ -199,7 +217,7 @@ class Groups:
         return Batch(cols, np.concatenate([np.full(old.shape[1], -1, np.int64), np.ones(new.shape[1], np.int64)]))
 
     def derive(self, rows: Batch) -> Codes:
-        """Groups' rows (words, groups) from all their input rows, in an arena of its own."""
+        """Compute stored rows from all input rows of their groups, shape (words, groups).  Changes no group here."""
         side, self._side = self._side, None
         if side is None:
             side = Groups(self.group, self.folds, self.specs[: self.asked], self._symbols, full=True, name=self.name)
@@ -211,12 +229,12 @@ class Groups:
         return found
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Make keys present; `rows` are all input rows of their groups.  cols are positions in the key."""
+        """Make keys present.  cols: positions in the key.  rows: all input rows of the keys' groups."""
         groups = self.derive(rows)
         self.table.fill(cols, np.ascontiguousarray(self.fold_for(cols, keys)), Batch.of(groups))
 
     def start(self) -> Batch:
-        """The row that an ungrouped aggregate has before any input."""
+        """Store the one group of an aggregate without GROUP BY, and return its output row before any input."""
         cols = np.zeros((self.table.width, 1), np.int64)
         for a, s in enumerate(self.specs):
             if s.kind >= gk.MIN:
@@ -226,12 +244,15 @@ class Groups:
 
     # -------------------------------------------------------------- reading
     def output(self, groups: Codes) -> Codes:
-        """Output columns of groups' rows."""
+        """Return the output columns of stored rows, given in shape (words, groups)."""
         out: Codes = gk.outputs(np.ascontiguousarray(groups), self.key_width, self._spec_array, len(self.group))
         return np.ascontiguousarray(self._shown(out))
 
     def lookup(self, cols: Columns, keys: Codes, tick: int) -> tuple[Batch, Codes]:
-        """Output rows of the groups stored under each key, and the ordinal of the key."""
+        """Return the output rows of the groups under each key, and for each row the ordinal of its key.
+
+        tick: recorded as the keys' last use.
+        """
         groups, ordinal = self.table.lookup(cols, np.ascontiguousarray(self.fold_for(cols, keys)), tick)
         return Batch.of(self.output(groups.columns)), ordinal
 

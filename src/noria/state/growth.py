@@ -1,12 +1,12 @@
-"""Hash tables of a large arena that grow while they are used: no change waits for the whole of one to be moved.
+"""Incremental growth of the hash tables of a large arena: no change waits until a whole table has moved.
 
-When a table of n slots is half full, the 2n slots behind it are cleared, and then its keys go there, run of taken slots
-by run.  Each change pays for some slots, by the rows that it may bring: at 16 for a row all have moved before the load
-of the smaller table is above 0.6.  A batch of rows too many for that moves all at once, as much work as its rows are.
+When a table of n slots is half full, its successor is the 2n slots behind it.  Changes first clear these slots, 64 for
+each row that they may add.  Then they move the keys, 16 slots for each row.  So all keys have moved before the load of
+the smaller table exceeds 0.6.  A batch with too many rows for that moves the rest at once.
 
-Keeps true: a key is in the larger table if its first slot in the smaller one has been passed, else in the smaller one
-(`prefetch.home_of`).  Passing begins and stops at free slots only, so that it leaves no gap in a run that is looked
-through.
+Keeps true: a key is in the larger table if its first slot in the smaller one has been passed; otherwise it is in the
+smaller one (`prefetch.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
+that a lookup probes.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -38,13 +38,13 @@ from noria.state.layout import (
 )
 from noria.state.prefetch import AHEAD, prefetch, slot_of
 
-CLEAR = 64  # slots cleared for a row
-MOVE = 16  # slots passed for a row
+CLEAR = 64  # slots cleared for each row
+MOVE = 16  # slots passed for each row
 
 
 @njit
 def make_room(A, n):
-    """Room for n more rows and n more keys in every index; False where the arena is too small for them."""
+    """Make room for n more rows and n more keys in each index.  Return False if the arena is too small."""
     A = bare(A)
     if A[LIVE] + n > A[CAP]:
         return False
@@ -61,7 +61,10 @@ def make_room(A, n):
 
 @njit
 def _widen(A, g, d, held, n):
-    """Some of the growth of the hash table described at g, of the index at d (-1: of rows), which will hold so much."""
+    """Advance the growth of the hash table described at g, if it is half full with `held` keys.
+
+    d: the descriptor of its index, or -1 for the identity hash of rows.  n: the rows that pay for the work.
+    """
     if A[g + CLEARED] == 0 and 2 * held <= A[g + SLOTS]:
         return
     _grow(A, g, d, n)
@@ -71,7 +74,7 @@ def _widen(A, g, d, held, n):
 
 @njit
 def _grow(A, g, d, n):
-    """As much of it as n rows pay for."""
+    """Clear slots of the larger table, or move keys to it, in the amount that n rows pay for."""
     fresh, cleared = A[g + BASE] + A[g + SLOTS], A[g + CLEARED]
     if cleared < 2 * A[g + SLOTS]:
         upto = min(2 * A[g + SLOTS], cleared + CLEAR * n)
@@ -87,7 +90,7 @@ def _grow(A, g, d, n):
 
 @njit
 def _pass(A, g, d, slots):
-    """Move what is in about so many slots, to the end of the last run of taken ones."""
+    """Move the keys of about `slots` slots, and go on to the end of the last run of taken slots."""
     base, cap = A[g + BASE], A[g + SLOTS]
     things, size = (A[ROWS], A[WIDTH] + 1) if d < 0 else (A[d + EOFF], ENTRY + A[d + K])
     if A[g + MOVED] == 0:

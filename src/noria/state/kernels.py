@@ -1,12 +1,12 @@
-"""Kernels over a state's arena (`state/layout.py`): rows by identity, rows by key, presence.
+"""Kernels over a state's arena (`state/layout.py`): rows by identity, rows by key, presence of keys.
 
-Keeps true, for every arena between two calls:
-* a row is stored exactly when some index has its key present, or the arena is full (FULL = 1)
-* every index finds every stored row, also under keys that are missing in it
-* an entry exists exactly when its key is present or has rows
-Callers reserve room first (`state/table.py`); a kernel never runs out of it.
+Keeps true, for each arena between two calls:
+* A row is stored if and only if its key is present in some index, or the arena is full (FULL = 1).
+* Each index finds all stored rows, also under keys that are missing in it.
+* An entry exists if and only if its key is present or has rows.
+Callers reserve room first (`state/table.py`), so a kernel never runs out of it.
 
-Longer than 500 lines, in one file: kernels inline each other, and numba notices an edit in a function's own file only.
+The file is longer than 500 lines because kernels inline each other and numba notices edits only in a function's file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SEED = np.uint64(0x2545F4914F6CDD1D)
 # ------------------------------------------------------------------ rows by identity
 @njit
 def row_hash(A, off):
-    """Of the stored row at word `off`, by what identifies it."""
+    """Hash the identity words of the stored row at word `off`."""
     h = _SEED
     for c in range(A[IDW]):
         h = mix(h, A[off + 1 + c])
@@ -71,7 +71,7 @@ def row_hash(A, off):
 
 @njit
 def find_row(A, cols, i):
-    """The stored row equal to column i of `cols` in the identity words, or -1."""
+    """Return the number of the stored row whose identity words equal column i of `cols`, or -1."""
     h = _SEED
     w = A[IDW]
     for c in range(w):
@@ -121,7 +121,7 @@ def _hash_drop_row(A, r):
 # ------------------------------------------------------------------ entries by key
 @njit(inline="always")
 def key_of_input(A, d, cols, i, fold, kb):
-    """The key of input row i under the index at descriptor d, into kb."""
+    """Write into kb the key of input row i under the index at descriptor d."""
     for j in range(A[d + K]):
         v = cols[A[d + COLS + j], i]
         if A[d + FOLDS + j] == 1 and v >= 0:
@@ -131,7 +131,7 @@ def key_of_input(A, d, cols, i, fold, kb):
 
 @njit(inline="always")
 def key_of_row(A, d, off, fold, kb):
-    """The key of the stored row at word `off`."""
+    """Write into kb the key of the stored row at word `off`."""
     for j in range(A[d + K]):
         v = A[off + 1 + A[d + COLS + j]]
         if A[d + FOLDS + j] == 1 and v >= 0:
@@ -141,7 +141,7 @@ def key_of_row(A, d, off, fold, kb):
 
 @njit(inline="always")
 def key_of_args(A, d, keys, i, fold, kb):
-    """Key i of a key array whose rows are in the index's column order."""
+    """Write into kb key i of a key array in the index's column order."""
     for j in range(A[d + K]):
         v = keys[j, i]
         if A[d + FOLDS + j] == 1 and v >= 0:
@@ -151,7 +151,7 @@ def key_of_args(A, d, keys, i, fold, kb):
 
 @njit
 def _place_of(A, d, kb):
-    """The word of the entry hash that has the entry of the key in kb, or the free one where it would go."""
+    """Return the position of the key in kb in the entry hash, or of the free slot for it."""
     k, base = A[d + K], A[d + EOFF]
     h = _SEED
     for j in range(k):
@@ -174,7 +174,7 @@ def _place_of(A, d, kb):
 
 @njit(inline="always")
 def _has_key(A, d, e, kb):
-    """Is the key in kb that of entry e?"""
+    """True if entry e has the key in kb."""
     off = A[d + EOFF] + e * (ENTRY + A[d + K]) + KEY
     same = True
     for j in range(A[d + K]):
@@ -184,7 +184,7 @@ def _has_key(A, d, e, kb):
 
 @njit
 def find_entry(A, d, kb):
-    """The entry number of the key in kb, or -1."""
+    """Return the number of the entry with the key in kb, or -1."""
     return A[_place_of(A, d, kb)]
 
 
@@ -200,7 +200,7 @@ def entry_hash(A, d, e):
 
 @njit
 def make_entry(A, d, kb):
-    """The entry of the key in kb, made (missing, no rows) when there is none."""
+    """Return the entry of the key in kb.  If there is none, make one that is missing and has no rows."""
     place = _place_of(A, d, kb)
     e = A[place]
     if e >= 0:
@@ -245,7 +245,7 @@ def drop_entry(A, d, e):
 # ------------------------------------------------------------------ storing rows
 @njit
 def covered_input(A, cols, i, fold, kb):
-    """Has any index the key of input row i present (or is the arena full)?"""
+    """True if some index has the key of input row i present, or the arena is full."""
     if A[FULL] == 1:
         return True
     for x in range(A[NIDX]):
@@ -272,7 +272,7 @@ def covered_row(A, off, fold, kb):
 
 @njit
 def link_row(A, d, r, fold, kb):
-    """Put row r at the head of its key's chain in the index at d."""
+    """Link row r as the first row of its key in the index at d."""
     key_of_row(A, d, A[ROWS] + r * (A[WIDTH] + 1), fold, kb)
     e = make_entry(A, d, kb)
     off = A[d + EOFF] + e * (ENTRY + A[d + K]) + HEAD
@@ -303,7 +303,7 @@ def _unlink_row(A, d, r, fold, kb):
 
 @njit
 def new_row(A, cols, i, weight, fold, kb):
-    """Store input row i with a weight and link it everywhere; words beyond the input's width are 0."""
+    """Store input row i with a weight and link it in all indexes.  Words beyond the input's width are 0."""
     r = A[FREE]
     width = A[WIDTH]
     off = A[ROWS] + r * (width + 1)
@@ -338,8 +338,11 @@ def free_row(A, r, fold, kb):
 
 @njit
 def apply(A, cols, weights, fold, kept):
-    """Add a delta.  kept[i] says whether row i was covered.  Returns how many rows have a negative weight
-    afterwards (a violation; zero is right), so the order of rows in a delta does not matter."""
+    """Add a delta.  kept[i] becomes True if row i was covered and so stored.
+
+    Returns the number of rows that have a negative weight after the whole delta: a violation unless 0.  The order of
+    rows within a delta does not matter.
+    """
     A, cols, weights, fold, kept = bare(A), bare(cols), bare(weights), bare(fold), bare(kept)
     kb = stack(MAX_KEY)
     width = A[WIDTH] + 1
@@ -374,8 +377,11 @@ def apply(A, cols, weights, fold, kept):
 
 @njit
 def fill(A, x, keys, cols, weights, fold):
-    """Store the rows pulled for missing keys of index x and mark the keys present.  A row that a present key
-    covers already is not added again; returns 0, or -(row + 1) of a row that should have been there."""
+    """Store the rows that an upquery returned for missing keys of index x, and mark the keys present.
+
+    A row that another present key covers is stored already, and is not added again.  Returns 0, or -(i + 1) if row i
+    is covered but not stored: a violation.
+    """
     A, keys, cols, weights, fold = bare(A), bare(keys), bare(cols), bare(weights), bare(fold)
     kb = stack(MAX_KEY)
     width = A[WIDTH] + 1
@@ -400,7 +406,7 @@ def fill(A, x, keys, cols, weights, fold):
 
 @njit
 def evict(A, x, keys, fold):
-    """Make keys of index x missing; rows that no other present key covers go.  Returns rows removed."""
+    """Make keys of index x missing, and remove the rows that no other present key covers.  Returns their number."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
     kb = stack(MAX_KEY)
     d = HEADER + x * DESCRIPTOR
@@ -429,7 +435,7 @@ def evict(A, x, keys, fold):
 # ------------------------------------------------------------------ reading
 @njit
 def missing(A, x, keys, fold):
-    """Which keys are not present in index x."""
+    """Return for each key True if it is missing in index x."""
     A, keys, fold = bare(A), bare(keys), bare(fold)
     kb = stack(MAX_KEY)
     n = keys.shape[1]
@@ -446,7 +452,10 @@ def missing(A, x, keys, fold):
 
 @njit
 def lookup(A, x, keys, fold, tick):
-    """Stored rows under the keys of index x, present or not: (columns, weights, ordinal of the key)."""
+    """Return the stored rows under keys of index x, present or missing: (columns, weights, ordinal of the key).
+
+    tick: recorded as the keys' last use.
+    """
     A, keys, fold = bare(A), bare(keys), bare(fold)
     kb = stack(MAX_KEY)
     n = keys.shape[1]
@@ -463,12 +472,12 @@ def lookup(A, x, keys, fold, tick):
         for j in range(k):
             if i > 0 and keys[j, i] != keys[j, i - 1]:
                 again = False
-        if again:  # a delta's -old and +new mostly stand side by side
+        if again:  # in a delta, -old and +new of a key are mostly neighbours
             heads[i] = heads[i - 1]
             total += count
             continue
         key_of_args(A, d, keys, i, fold, kb)
-        e = slots[i % BLOCK] if n > WARM_FROM else -1  # what its first slot has
+        e = slots[i % BLOCK] if n > WARM_FROM else -1  # the entry in its first slot
         if e < 0 or not _has_key(A, d, e, kb):
             e = find_entry(A, d, kb)
         count = 0
@@ -522,7 +531,7 @@ def all_rows(A):
 
 @njit
 def column(A, c):
-    """One word of every stored row."""
+    """Return word c of all stored rows."""
     A = bare(A)
     out = np.empty(A[LIVE], np.int64)
     at, width = 0, A[WIDTH]
@@ -536,8 +545,10 @@ def column(A, c):
 
 @njit
 def present_keys(A, x, start, most):
-    """Up to `most` present keys of index x from entry number `start` on, wrapping once around:
-    (keys, stamps, rows under each, next start)."""
+    """Return up to `most` present keys of index x, from entry number `start` on and around the end.
+
+    The result is (keys, stamps, number of rows under each key, next start).
+    """
     A = bare(A)
     d = HEADER + x * DESCRIPTOR
     k, stride, links = A[d + K], ENTRY + A[d + K], A[d + LOFF]
@@ -569,8 +580,10 @@ def present_keys(A, x, start, most):
 
 @njit
 def rebuild(A, B, old_of_new, fold):
-    """Copy arena A's rows and entries into the fresh arena B.  old_of_new[x]: the index of A that index x of B
-    continues, or -1 for a new one (all keys missing)."""
+    """Copy the rows and present keys of arena A into the empty arena B.
+
+    old_of_new[x]: the index of A whose present keys index x of B copies, or -1 for a new index without present keys.
+    """
     A, B, old_of_new, fold = bare(A), bare(B), bare(old_of_new), bare(fold)
     kb = stack(MAX_KEY)
     width = A[WIDTH]

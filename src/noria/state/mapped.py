@@ -1,10 +1,11 @@
-"""Memory that grows in place: a large reserve of addresses of which the first part is backed.
+"""Memory that grows in place: a large reserve of addresses, of which the first part is backed.
 
-Anonymous, or a sparse file that other processes map too.  Growing never moves anything, so arrays over the
-memory stay good.  Keeps true: backed pages of a file are allocated with posix_fallocate before they are
-touched, so a full file system is an error here and never a SIGBUS later; a file is open only while it is mapped
-or grows, so memory costs a mapping and no descriptor; large memory that nobody uses any more goes back to the system in
-pieces, where somebody calls `leaving.give_back`.
+The memory is anonymous, or a sparse file that other processes map, too.  Growth never moves it, so arrays over it stay
+valid.  Keeps true:
+* The pages of a file are allocated with posix_fallocate before use.  A full file system is an error here, never a
+  SIGBUS later.
+* A file is open only while it is mapped or grows, so memory costs a mapping and no descriptor.
+* A process that calls `leaving.give_back` returns large unused memory to the system in small parts.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from noria.core.batch import Codes
 from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError
 
 _MAP_NORESERVE = 0x4000  # Linux; in the mmap module only from Python 3.13 on
-_STEP = 16 * 2**20  # bytes; beyond this size memory grows by steps, below it doubles
+_STEP = 16 * 2**20  # bytes: larger memory grows by this, smaller memory doubles
 _PAGE = mmap.PAGESIZE
-_HUGE_FROM = 8 * 2**20  # bytes from which on huge pages are asked for: random access then misses the TLB less often
+_HUGE_FROM = 8 * 2**20  # bytes: memory of this size requests huge pages, so random access misses the TLB less often
 _FAILED = ctypes.c_void_p(-1).value
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
-_PIECE = 8 * 2**20  # bytes given back at once: some milliseconds where the file's pages go with them
+_PIECE = 8 * 2**20  # bytes returned at once: some milliseconds if the file's pages are freed, too
 
-# Python's own mmap keeps a descriptor open for each map (until its version 3.13).
+# The C library's mmap, because Python's keeps a descriptor open for each map until version 3.13.
 _libc = ctypes.CDLL(None, use_errno=True)
 _mmap, _munmap, _madvise = _libc.mmap, _libc.munmap, _libc.madvise
 _mmap.restype = ctypes.c_void_p
@@ -41,7 +42,10 @@ _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class _Left(NamedTuple):
-    """Addresses that no array is over.  own: their memory counts as this process's; deleted: its file has no name."""
+    """Mapped addresses that no array uses.
+
+    own: the memory counts as this process's.  deleted: its file was unlinked.
+    """
 
     address: int
     nbytes: int
@@ -50,12 +54,13 @@ class _Left(NamedTuple):
 
 
 class _Leaving:
-    """Mapped memory that nobody uses any more, given back piece by piece: the pages of a large file take the system
-    longer than anybody should wait.  Who has called `give_back` once calls it again and again; where nobody has, as in
-    a program that only reads views, memory goes at once.
+    """Unused mapped memory, returned to the system in parts, because the system needs long to free a large file.
 
-    Keeps true: what has been deleted goes page by page from all processes that still map it.  They find its STATE dead,
-    whatever else they read there: zeros or what it was.
+    A process that calls `give_back` once must call it again and again.  In other processes, such as programs that only
+    read views, memory is unmapped at once.
+
+    A deleted file loses its pages in all processes that still map it.  Readers there find zeros or the old content, and
+    its STATE dead.
     """
 
     def __init__(self) -> None:
@@ -64,11 +69,11 @@ class _Leaving:
 
     @property
     def nbytes(self) -> int:
-        """Memory still to be given back."""
+        """The own memory of this process that is not returned yet."""
         return sum(left.nbytes for left in self._waiting if left.own)
 
     def take(self, left: _Left, used: int) -> None:
-        """Nobody uses these addresses any more, of which the first `used` bytes may have been touched."""
+        """Unmap unused addresses, at once or later.  used: how many of their first bytes may have been touched."""
         used = -(-used // _PAGE) * _PAGE
         if not self._called or used <= _PIECE:
             _munmap(left.address, left.nbytes)
@@ -78,7 +83,7 @@ class _Leaving:
         self._waiting.append(left._replace(nbytes=min(left.nbytes, used)))
 
     def give_back(self, nbytes: int = _PIECE) -> bool:
-        """About so many bytes, from the end of what came last; whether more is left."""
+        """Return about `nbytes` to the system, the latest memory first, from its end.  Return True if more is left."""
         self._called = True
         while self._waiting and nbytes > 0:
             left = self._waiting.pop()
@@ -93,7 +98,7 @@ class _Leaving:
         return bool(self._waiting)
 
     def finish(self) -> None:
-        """Everything, now; and so it stays until `give_back` is called again."""
+        """Return everything now.  Until the next call of `give_back`, unused memory is unmapped at once."""
         self.give_back(sys.maxsize)
         self._called = False
 
@@ -102,8 +107,11 @@ leaving = _Leaving()  # one for the process, as its addresses are
 
 
 class _Map:
-    """Mapped addresses; numpy's arrays over them keep it, and lets go of them when the last is gone.  used: how
-    many of their bytes may have been touched; own: they are this process's to free; deleted: their file has no name."""
+    """A mapping.  Numpy's arrays over it hold it, and it is unmapped after the last of them.
+
+    used: how many of its bytes may have been touched.  own: its memory counts as this process's.  deleted: its file was
+    unlinked.
+    """
 
     def __init__(self, file: int, nbytes: int, flags: int, writable: bool):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -125,7 +133,7 @@ class _Map:
 
 
 class Memory:
-    """`reserve` bytes of addresses, `backed` of them usable.  path None: anonymous, private to the process."""
+    """`reserve` bytes of addresses, of which the first `backed` are usable.  Without a path it is private memory."""
 
     def __init__(self, path: str | None, reserve: int, backed: int):
         self.path, self.reserve, self.backed = path, reserve, 0
@@ -154,7 +162,7 @@ class Memory:
             os.close(file)
 
     def array(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The whole reserve as an array; only the backed part may be touched."""
+        """Return the reserve as an array.  Only the backed part may be touched."""
         return self._bytes.view(dtype)
 
     @property
@@ -162,7 +170,10 @@ class Memory:
         return self.array(np.int64)
 
     def back(self, nbytes: int) -> None:
-        """At least the first `nbytes` become usable; SqlError 1021 where there is no space, and no change."""
+        """Make at least the first `nbytes` usable.
+
+        Raises SqlError 1021 if the disk is full, 1114 if the reserve is too small, and changes nothing then.
+        """
         if nbytes <= self.backed:
             return
         if nbytes > self.reserve:
@@ -182,7 +193,7 @@ class Memory:
                 self._map.advise(mmap.MADV_HUGEPAGE, 0, self.backed)
 
     def _allocate(self, path: str, nbytes: int, wanted: int) -> None:
-        """Up to `wanted` if there is room, else what is needed."""
+        """Allocate the file's first `wanted` bytes, or only `nbytes` if there is no room for them."""
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
@@ -195,25 +206,25 @@ class Memory:
         self.backed = wanted
 
     def release(self, nbytes: int) -> None:
-        """What is behind the first `nbytes` is not needed for now: whole pages of it go back to the system."""
+        """Return the whole pages behind the first `nbytes` to the system.  They can be backed again."""
         keep = -(-nbytes // _PAGE) * _PAGE
         if keep >= self.backed:
             return
         try:
             self._map.advise(mmap.MADV_DONTNEED if self.path is None else mmap.MADV_REMOVE, keep, self.backed - keep)
         except OSError:
-            return  # a file system without holes keeps it
+            return  # a file system without holes keeps them
         self.backed = keep
 
     def let_go(self, start: int, nbytes: int) -> None:
-        """Nobody looks there any more: whole pages of it go back to the system, for good."""
+        """Return the whole pages of a range to the system.  Nobody may read them afterwards."""
         first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
         if first < end:
-            with suppress(OSError):  # a file system without holes keeps it
+            with suppress(OSError):  # a file system without holes keeps them
                 self._map.advise(mmap.MADV_DONTNEED if self.path is None else mmap.MADV_REMOVE, first, end - first)
 
     def unlink(self) -> None:
-        """The file's name goes; the memory stays until its last array is gone."""
+        """Remove the file's name.  The memory stays mapped until its last array is freed."""
         if self.path is not None:
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
@@ -222,7 +233,7 @@ class Memory:
 
 
 def no_room(error: OSError, path: str | None, nbytes: int) -> Exception:
-    """What a user is told where an OSError means that there is no space, descriptor or mapping; else the error."""
+    """Translate an OSError that means no space, descriptor or mapping into a SqlError; return any other unchanged."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return SqlError(DISK_FULL, "HY000", f"Disk full: no room for {nbytes} more bytes of '{path}'; "
                         "free space there or set a smaller memory limit")
@@ -238,7 +249,7 @@ def no_room(error: OSError, path: str | None, nbytes: int) -> Exception:
 
 
 def reserve_words(words: int) -> Codes | None:
-    """So many words of zeros, which take memory when they are touched; None where there are not so many addresses."""
+    """Reserve words of zeros, which take memory when they are touched.  Return None if there are too few addresses."""
     try:
         reserved = _Map(-1, 8 * words, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, True)
     except OSError:
@@ -250,22 +261,24 @@ def reserve_words(words: int) -> Codes | None:
 
 
 def map_file(path: str, dtype: npt.DTypeLike, writable: bool = False) -> npt.NDArray[Any]:
-    """Another process's memory as an array, without a descriptor; OSError where the file is gone, not ours to open,
-    or too much."""
+    """Map a file of another process as an array, without keeping a descriptor.
+
+    Raises OSError if the file is missing, may not be opened or cannot be mapped, ValueError if it is empty.
+    """
     file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     try:
         about = os.fstat(file)
         if not about.st_size:
             raise ValueError(f"'{path}' is empty")
         mapped = _Map(file, about.st_size, mmap.MAP_SHARED, writable)
-        mapped.used = 512 * about.st_blocks  # of a reserve; more if it grows
+        mapped.used = 512 * about.st_blocks  # the allocated part of a reserve; its owner may add more
         return np.asarray(mapped).view(dtype)
     finally:
         os.close(file)
 
 
 def open_map(path: str) -> mmap.mmap:
-    """The same as bytes, whose pieces are cut fastest, for the few files that a process reads texts from."""
+    """Map a file as bytes, the fastest type to slice.  Each such map keeps a descriptor: use it for few files."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED | _MAP_NORESERVE, mmap.PROT_READ)

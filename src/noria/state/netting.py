@@ -1,4 +1,4 @@
-"""Bags of rows added and taken away: each row once, with the sum of its weights."""
+"""Netting of a delta: equal rows become one row with the sum of their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 def netted(batch: Batch) -> Batch:
-    """Each row once, in the order in which rows appear first; rows whose weights cancel are gone."""
+    """Return each distinct row once, in the order of first appearance, without rows whose weights add up to 0."""
     n = len(batch)
     if n < 2:
         return batch if n == 0 or batch.weights[0] else Batch.empty(batch.width)
@@ -22,7 +22,7 @@ def netted(batch: Batch) -> Batch:
 
 @njit
 def _net(columns, weights):
-    """(first row, sum of weights) of each distinct row whose weights do not cancel."""
+    """Return for each distinct row the index of its first copy and its sum of weights, if that is not 0."""
     width, n = columns.shape
     cap = 2
     while cap < 2 * n:

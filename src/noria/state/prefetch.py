@@ -1,7 +1,7 @@
-"""Touching memory ahead of use: random access to large arenas is bound by cache misses, one after another.
+"""Prefetching: random access to a large arena is bound by cache misses, one after the other.
 
-A kernel warms a block of rows (hash slots, then entries, then rows) before it works on them, so that their
-misses overlap.  A hint only: nothing depends on it.
+A kernel warms a block of rows before it works on them: hash slots, then entries, then rows.  So their misses overlap.
+Prefetching is a hint; results do not depend on it.  Here is also `home_of`, which starts each lookup in a hash table.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from noria.state.layout import (
     K,
 )
 
-BLOCK = 64  # rows warmed at once: their lines fit L1 with room to spare
-AHEAD = 12  # rows, where the address of each is known beforehand
-WARM_FROM = 16  # smaller batches are not worth a second pass
+BLOCK = 64  # rows warmed at once: their cache lines fit the L1 cache
+AHEAD = 12  # how many rows ahead a row is prefetched if its address is known beforehand
+WARM_FROM = 16  # rows: smaller batches are not worth a second pass
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of array[index] (int64, one dimension)."""
+    """Prefetch the cache line of array[index].  array: int64, one dimension."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         view = context.make_array(signature.args[0])(context, builder, args[0])
@@ -74,19 +74,23 @@ def slot_of(h, cap):
 
 @njit(inline="always")
 def home_of(A, g, h):
-    """Where what has the hash h is looked for in the hash table described at g: (first word of the table, slots,
-    slot)."""
+    """Return where a lookup of hash h begins in the hash table described at g: (table's first word, slots, slot).
+
+    While the table grows, that is the smaller or the larger one.
+    """
     cap = A[g + SLOTS]
-    # no branch: it is part of each lookup, and a longer one is not put in line with the kernels any more
+    # written without a branch: this is part of each lookup, and the compiler does not inline longer code
     larger = np.int64(((slot_of(h, cap) - A[g + START]) & (cap - 1)) < A[g + MOVED])
     return A[g + BASE] + (cap & -larger), cap << larger, slot_of(h, cap << larger)
 
 
 @njit
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
-    """Warm what rows lo..hi of `cols` need in the index at d: the entries of their keys, the first row under each, and
-    its links.  as_args: cols are keys in the index's column order, not rows.  Afterwards slots has for each row the
-    entry that its key's first slot has, or -1."""
+    """Warm the entries of the keys of rows lo to hi-1 in the index at d, the first row of each key, and its links.
+
+    as_args: `cols` are keys in the index's column order, not rows.  Writes into `slots` for each row the entry in the
+    first slot of its key, or -1.
+    """
     k, stride = A[d + K], ENTRY + A[d + K]
     entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
@@ -116,7 +120,7 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
 
 @njit
 def warm_rows(A, cols, lo, hi, slots):
-    """Warm the identity hash of rows lo..hi of `cols`."""
+    """Warm the slots of rows lo to hi-1 of `cols` in the identity hash, and the stored rows in these slots."""
     rows, width = A[ROWS], A[WIDTH] + 1
     for i in range(lo, hi):
         h = _SEED

@@ -1,4 +1,4 @@
-"""Equality of two batches on key columns: the local hash join of pulls and of two deltas in one tick."""
+"""A local hash join of two batches: for upqueries, and for two deltas in one tick."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _same(a, i, b, k):
 
 @njit
 def pairs(left, right):
-    """All (i, k) with left[:, i] == right[:, k]; arrays of shape (key columns, rows)."""
+    """Return all (i, k) with left[:, i] == right[:, k], as two arrays.  left, right: shape (key columns, rows)."""
     left, right = bare(left), bare(right)
     n, m = left.shape[1], right.shape[1]
     cap = 2
@@ -68,7 +68,7 @@ def pairs(left, right):
 
 @njit
 def has_null(keys):
-    """Which keys have a NULL, and whether any has."""
+    """Return for each key True if it has a NULL, and True if any key has one."""
     n = keys.shape[1]
     out = np.zeros(n, np.bool_)
     some = False
@@ -82,7 +82,7 @@ def has_null(keys):
 
 @njit
 def combine(a, ai, aw, b, bi, bw):
-    """Rows a[:, ai] beside b[:, bi] and the products of their weights."""
+    """Return the rows a[:, ai] joined with b[:, bi], and the products of their weights."""
     n, wa, wb = ai.shape[0], a.shape[0], b.shape[0]
     out = np.empty((wa + wb, n), np.int64)
     w = np.empty(n, np.int64)

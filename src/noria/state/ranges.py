@@ -1,10 +1,11 @@
-"""`Ranges`: which intervals of one column's codes are filled, and the values that may have rows there.
+"""`Ranges`: the filled intervals of one column's codes, and the values in them that may have rows.
 
-The thesis' "Ranged Upqueries": a read of a range asks for the gaps only, and a delta that falls into a filled interval
-is kept.  Codes of numbers and dates are in the order of their values; of text they are not, so text has none.
+This implements "Ranged Upqueries" of the thesis.  A read of a range upqueries only its gaps, and a state keeps a delta
+that falls into a filled interval.  Codes of numbers and dates have the order of their values.  Codes of text do not, so
+text has no ranges.
 
-Keeps true: intervals are closed, disjoint, not adjacent and ascending; every value that has rows and lies in a filled
-interval is among `within` (a value whose rows went may be among them too).
+Keeps true: intervals are closed, disjoint, not adjacent and ascending.  `within` returns each value with rows in a
+filled interval, and perhaps values whose rows were removed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from noria.core.batch import Codes
 from noria.core.limits import MAX_INT, MIN_INT
 
-FRESH = 4_096  # values beside the large sorted array, which is merged anew after so many
+FRESH = 4_096  # new values in a small array of their own; with more, they are merged into the large one
 _NONE = np.empty(0, np.int64)
 
 
@@ -28,7 +29,7 @@ class Ranges:
 
     # -------------------------------------------------------------- intervals
     def covers(self, values: Codes) -> npt.NDArray[np.bool_]:
-        """Which values lie in a filled interval."""
+        """Return for each value True if a filled interval contains it."""
         if not len(self.starts):
             return np.zeros(len(values), np.bool_)
         at = np.searchsorted(self.starts, values, "right") - 1
@@ -36,7 +37,7 @@ class Ranges:
         return inside
 
     def gaps(self, low: int, high: int) -> list[tuple[int, int]]:
-        """What of [low, high] is not filled."""
+        """Return the parts of [low, high] that are not filled, as closed intervals."""
         out: list[tuple[int, int]] = []
         first = int(np.searchsorted(self.ends, low))
         last = int(np.searchsorted(self.starts, high, "right"))
@@ -47,7 +48,7 @@ class Ranges:
         return [*out, (low, high)] if low <= high else out
 
     def add(self, low: int, high: int) -> None:
-        """[low, high] is filled; what it meets or touches becomes one interval with it."""
+        """Mark [low, high] as filled.  It is merged with the intervals that it meets or touches."""
         first = int(np.searchsorted(self.ends, max(low - 1, MIN_INT)))
         last = int(np.searchsorted(self.starts, min(high + 1, MAX_INT), "right"))
         if first < last:
@@ -56,7 +57,7 @@ class Ranges:
         self.ends = np.concatenate([self.ends[:first], [high], self.ends[last:]]).astype(np.int64)
 
     def cut(self, values: Codes) -> None:
-        """These values are filled no more: the intervals around them split."""
+        """Remove single values from the filled intervals, which split there."""
         points = np.unique(values[self.covers(values)])
         if not len(points):
             return
@@ -75,7 +76,7 @@ class Ranges:
 
     # -------------------------------------------------------------- values
     def note(self, values: Codes) -> None:
-        """Values that may have rows now; those outside of the intervals do not matter."""
+        """Record values that may have rows now.  Values outside the filled intervals are ignored."""
         new = np.unique(values[self.covers(values)])
         at = np.searchsorted(self._values, new)
         known = at < len(self._values)
@@ -86,7 +87,7 @@ class Ranges:
             self._fresh = _NONE
 
     def within(self, low: int, high: int) -> Codes:
-        """The noted values from low to high, ascending."""
+        """Return the recorded values from low to high, ascending."""
         parts = [a[np.searchsorted(a, low):np.searchsorted(a, high, "right")] for a in (self._values, self._fresh)]
         return np.sort(np.concatenate(parts)) if len(parts[1]) else parts[0]
 
@@ -95,7 +96,7 @@ class Ranges:
 
 
 def _without(values: Codes, gone: Codes) -> Codes:
-    """Sorted values less some of them."""
+    """Remove some values from a sorted array.  gone: sorted."""
     at = np.searchsorted(values, gone)
     there = at < len(values)
     there[there] = values[at[there]] == gone[there]

@@ -1,10 +1,10 @@
-"""The rows of an arena in parts, told by the hash of what identifies a row: a scan that is interrupted by changes.
+"""The rows of an arena in parts, by the hash of their identity words: for a scan that changes may interrupt.
 
-Which part a row is in depends on the row alone, never on where it lies or how large the arena is: so between two parts
-rows may come and go, and everybody can tell which of them the scan has passed.
+Keeps true: the part of a row depends on the row alone, not on its position or the arena's size.  So rows may be added
+and removed between two parts, and it is still known which of them the scan has passed.
 
-Parts that follow each other lie far apart: what takes rows part after part into a hash of the same columns, as a full
-state does that is made from a partial one, would else fill its slots without a gap from one end on.
+Consecutive parts have hashes that are far apart.  Otherwise a state that copies part after part into a hash of the same
+columns would fill its slots without a gap from one end.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from noria.kernels import njit
 from noria.state.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
 from noria.state.prefetch import mix, slot_of
 
-_SEED = np.uint64(0x2545F4914F6CDD1D)  # as the identity hash has it (`kernels`)
+_SEED = np.uint64(0x2545F4914F6CDD1D)  # the seed of the identity hash in `kernels`
 
 
 def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
-    """The stored rows of parts low..high-1 of `parts`, a power of two."""
+    """Return the stored rows of parts low to high-1.  parts: the number of parts, a power of two."""
     numbers = _rows_in(arena, parts, low, high)
     return Batch(*_taken(arena, numbers))
 
 
 @njit
 def _apart(number, parts):
-    """A part's first home from its number, or back: the bits in reverse."""
+    """Reverse the bits of a part's number: the first hash slot of the part.  The function is its own inverse."""
     out = 0
     while parts > 1:
         out = out << 1 | number & 1
@@ -38,7 +38,7 @@ def _apart(number, parts):
 
 @njit
 def part_of(cols, parts):
-    """The part of each row, given the columns that identify it: shape (columns, rows)."""
+    """Return the part of each row.  cols: the identity words, shape (columns, rows)."""
     n = cols.shape[1]
     out = np.empty(n, np.int64)
     for i in range(n):
@@ -51,7 +51,10 @@ def part_of(cols, parts):
 
 @njit
 def _rows_in(A, parts, low, high):
-    """Rows are at their home slot or, without a gap, after it; homes of a part lie `parts` slots apart."""
+    """Return the numbers of the rows of some parts.
+
+    A row is in its home slot or in the run of taken slots after it.  The home slots of a part are `parts` slots apart.
+    """
     rows, width, w = A[ROWS], A[WIDTH] + 1, A[IDW]
     found = np.empty(1024, np.int64)
     n = 0

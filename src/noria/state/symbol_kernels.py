@@ -1,14 +1,14 @@
-"""Kernels of the symbol table: strings as byte ranges, found by hash, kept once.
+"""Kernels of the symbol table, which stores each string once and finds it by hash.
 
     heap     the bytes of all strings, one after the other
-    spans    HEADER words, then for each id where its bytes are: offset and length in one word; no bytes for a free id
-    folds    for each id the id of its folded twin, PENDING until Python has folded it, or, of a free id, the next
+    starts   HEADER words, then for each id its span: offset and length in one word; a free id has length 0
+    folds    for each id the id of its folded twin, or PENDING until Python has folded it; a free id has the next
              free one as FREED - (id + 1)
     table    open addressing, linear probing, at most half full: 0 for empty, else hash bits and id + 1
 
-Keeps true, for every other process at every moment: a string that `table` shows has its bytes and its span in place
-(it is stored with release after them), unless SWEEPS is odd or was another before: then bytes move, and ids that no
-state holds go to other strings.  A word of spans is always safe to follow.
+Keeps true, for other processes at each moment: a string in `table` has its bytes and span in place, because its entry
+is stored with release after them.  A sweep is the exception: while SWEEPS is odd, bytes move, and ids that no state
+holds are freed for other strings.  A span always points into the heap.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -21,14 +21,14 @@ from noria.kernels import njit
 from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
 from noria.state.bare import bare
 
-COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION, LIVE, FREE, SWEEPS = range(9)  # COUNT: ids ever given
+COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION, LIVE, FREE, SWEEPS = range(9)  # COUNT: ids ever used
 HEADER = 16
-PENDING, FREED, OWN = -1, -2, -3  # OWN: no fold, but what `_append` is told
+PENDING, FREED, OWN = -1, -2, -3  # OWN: an argument of `_append` only
 LENGTH_BITS = 26  # a string is shorter than 64 MiB, as a statement is
 OFFSET_BITS = 37
 _OFFSET = (1 << OFFSET_BITS) - 1
-_BLOCK = 64  # strings whose places are asked for together
-_AHEAD = 12  # strings whose memory is asked for before it is needed
+_BLOCK = 64  # strings whose slots are prefetched together
+_AHEAD = 12  # how many strings ahead a string's memory is prefetched
 
 _ID_BITS = 40
 _ID_MASK = (1 << _ID_BITS) - 1
@@ -96,7 +96,7 @@ def _tagged(h, code):
 
 @njit
 def find(heap, starts, table, data, at, n):
-    """The id of the string data[at : at + n], or -1.  Any process may call it."""
+    """Return the id of the string data[at : at + n], or -1.  Any process may call it."""
     h = hash_bytes(data, at, n)
     mask = len(table) - 1
     tag = np.int64(h >> _S41)
@@ -125,7 +125,7 @@ def _place(table, h, code):
 
 @njit
 def _append(heap, starts, folds, table, data, at, n, twin):
-    """A new string; twin is the id of its folded form, PENDING, or OWN: its own."""
+    """Append a new string and return its id.  twin: the id of its folded form, PENDING, or OWN if it is folded."""
     code, top = starts[FREE] - 1, starts[TOP]
     if code >= 0:
         starts[FREE] = FREED - folds[code]
@@ -145,7 +145,7 @@ def _append(heap, starts, folds, table, data, at, n, twin):
 
 @njit
 def _case(data, at, n):
-    """0: folded already, 1: ASCII with capitals, 2: not ASCII."""
+    """Return 0 for ASCII without capitals, which is folded, 1 for ASCII with capitals, 2 for other text."""
     found = 0
     for i in range(n):
         b = data[at + i]
@@ -158,7 +158,7 @@ def _case(data, at, n):
 
 @njit
 def _folded_ascii(heap, starts, folds, table, data, at, n):
-    """Id of the lower-case form, appended if new."""
+    """Return the id of the lower-case form, which is appended if it is new."""
     lower = np.empty(n, np.uint8)
     for i in range(n):
         b = data[at + i]
@@ -171,7 +171,7 @@ def _folded_ascii(heap, starts, folds, table, data, at, n):
 
 @njit
 def intern(heap, starts, folds, table, data, at, n):
-    """The id of a string, appended if new; -1 when room must be made first."""
+    """Return the id of a string, which is appended if it is new; -1 if the caller must make room first."""
     code = find(heap, starts, table, data, at, n)
     if code >= 0:
         return code
@@ -191,9 +191,9 @@ def intern(heap, starts, folds, table, data, at, n):
 
 @njit
 def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done):
-    """Ids of strings from number `done` on into out; returns how many are done (fewer than all: make room).
+    """Write the ids of strings into out, from number `done` on.  Returns how many are done; if not all, make room.
 
-    ends: Arrow's offsets, of which those of the first string are at `first`; valid: one bool each, or empty.
+    ends: Arrow's offsets; those of the first string are at `first`.  valid: a bool for each string, or empty.
     """
     heap, starts, folds, table, data = bare(heap), bare(starts), bare(folds), bare(table), bare(data)
     for i in range(done, len(out)):
@@ -210,7 +210,7 @@ def intern_many(heap, starts, folds, table, data, ends, first, valid, out, done)
 
 @njit
 def rehash(heap, starts, folds, table):
-    """Fill an empty table with every string."""
+    """Fill an empty hash table with all strings."""
     heap, starts, folds, table = bare(heap), bare(starts), bare(folds), bare(table)
     hashes, count, mask = np.empty(_BLOCK, np.uint64), starts[COUNT], np.uint64(len(table) - 1)
     for first in range(0, count, _BLOCK):
@@ -226,7 +226,7 @@ def rehash(heap, starts, folds, table):
 
 @njit
 def mark(codes, folds, marks):
-    """Mark the ids among any words, with their folded twins."""
+    """Mark the ids in `codes` and their folded twins.  Words that are no ids are ignored."""
     codes, folds, marks = bare(codes), bare(folds), bare(marks)
     for i in range(len(codes)):
         if 0 <= codes[i] < len(marks) and folds[codes[i]] > FREED:
@@ -237,8 +237,10 @@ def mark(codes, folds, marks):
 
 @njit
 def sweep(heap, starts, folds, marks, order):
-    """Free the ids that are not marked, and move the bytes of the others together.  order: the marked ids by where
-    their bytes are.  The caller has made SWEEPS odd."""
+    """Free the ids that are not marked, and compact the bytes of the others.
+
+    order: the marked ids by the offset of their bytes.  The caller has made SWEEPS odd.
+    """
     heap, starts, folds, marks, order = bare(heap), bare(starts), bare(folds), bare(marks), bare(order)
     for code in range(len(marks) - 1, -1, -1):
         if folds[code] > FREED and not marks[code]:
@@ -259,7 +261,7 @@ def sweep(heap, starts, folds, marks, order):
 
 @njit
 def gather_ends(starts, codes, ends):
-    """Arrow offsets of the strings of codes (negative: empty) into ends; returns whether any is negative."""
+    """Write the Arrow offsets of the codes' strings into `ends`.  Returns True if a code is negative (empty string)."""
     top = np.int64(0)
     some = False
     ends[0] = 0
@@ -278,7 +280,7 @@ def gather_ends(starts, codes, ends):
 
 @njit
 def gather_bytes(heap, starts, codes, ends, out):
-    """The bytes of the strings, one after the other; in words, but for the last ones."""
+    """Write the bytes of the codes' strings into `out`, one after the other, eight at a time except at the end."""
     n, safe = len(codes), len(out) - 8
     for i in range(n):
         if i + _AHEAD < n and codes[i + _AHEAD] >= 0:

@@ -1,15 +1,15 @@
-"""`SymbolTable`: each distinct string once, as a small id; and `AttachedSymbols`, another process's look at it.
+"""`SymbolTable` stores each distinct string once under a small id; `AttachedSymbols` reads it from another process.
 
-Implements `core.symbols.Symbols`.  Memory grows in place (`state/mapped.py`), so ids and the fold table never move;
-the hash table is replaced when it doubles.  Given a directory the memory is files in a fresh subdirectory of it, one
-for each life of a worker, which other processes map read-only.
+Implements `core.symbols.Symbols`.  Memory grows in place (`state/mapped.py`), so ids and the fold table never move.
+When the hash table doubles, a new one replaces it.  With a directory, the memory is files that other processes map
+read-only.  They are in a new subdirectory for each life of a worker.
 
-Between ticks `sweep` frees the ids that no state holds and moves the bytes of the others together.  It counts SWEEPS
-up before and after: a reader that finds the same even number before and after all that it did with ids (finding keys,
-copying rows, decoding texts) used none that was freed meanwhile.
+Between ticks, `sweep` frees the ids that no state holds, and compacts the bytes of the others.  It increments SWEEPS
+before and after.  A reader must find the same even number before and after it uses ids: to find keys, copy rows or
+decode texts.  Otherwise one of the ids may have been freed meanwhile.
 
-Keeps true: an id is shown to anybody (in the hash table, or by being returned) only after its bytes and span are in
-place, and to the worker only after its folded twin is known; a freed id is in no state and no published view.
+Keeps true: an id is visible, in the hash table or as a result, only after its bytes and span are in place.  The worker
+gets an id only after its folded twin is known.  No state and no published view has a freed id.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from noria.state.symbol_kernels import (
 _HEAP_RESERVE = 2**OFFSET_BITS  # bytes of addresses; backed as needed
 _ID_RESERVE = 2**32  # ids
 _FIRST_HEAP, _FIRST_IDS, _FIRST_SLOTS = 2**16, 2**12, 2**13
-_FRONT = 2**16  # strings kept in a Python dictionary before the kernels, cleared when full
-_FRONT_BYTES = 130  # of one of them, about
+_FRONT = 2**16  # strings cached in a Python dictionary, which is cleared when it is full
+_FRONT_BYTES = 130  # of one of these strings, about
 _LEAST_SWEEP = 2**20  # bytes: a smaller table is not worth a sweep
-_GROWN = 1.5  # times what was left by the last sweep: time for the next
+_GROWN = 1.5  # a table that has grown by this factor since the last sweep is swept again
 _OFFSET = (1 << OFFSET_BITS) - 1
 _NONE = np.empty(0, np.bool_)
 Bytes = npt.NDArray[np.uint8]
 
 
 class SymbolTable:
-    """The one writer's table."""
+    """The table of the worker, its only writer."""
 
     def __init__(self, directory: str | None = None):
         self.path = None if directory is None else _fresh_directory(directory)
@@ -87,7 +87,7 @@ class SymbolTable:
         self.fold_table: Codes = self._folds[:room]
 
     def _make_room(self, nbytes: int) -> None:
-        """Room for one more string of that many bytes and its folded twin."""
+        """Make room for one more string of `nbytes` and its folded twin.  Raises SqlError 1406 if it is too long."""
         if nbytes >> LENGTH_BITS:
             raise SqlError(1406, "22001", f"Data too long: a text of {nbytes} bytes; {(1 << LENGTH_BITS) - 1} at most")
         starts = self._starts
@@ -103,7 +103,7 @@ class SymbolTable:
         return self._memory(f"hash.{int(self._starts[GENERATION]) + 1}", 8 * slots, 8 * slots)
 
     def _use_table(self, memory: Memory) -> None:
-        """The fresh, empty table with every string, in the place of the old one."""
+        """Fill an empty hash table with all strings, and replace the old one by it."""
         generation, table = int(self._starts[GENERATION]) + 1, memory.words
         kernels.rehash(self._heap, self._starts, self._folds, table)
         self._starts[MASK] = len(table) - 1
@@ -126,7 +126,7 @@ class SymbolTable:
         return code
 
     def _code(self, text: str) -> int:
-        """The id; a new string that is not ASCII has no folded twin yet."""
+        """Return the id of a text.  A new string that is not ASCII has no folded twin yet."""
         raw = text.encode()
         data = np.frombuffer(raw + b"\0", np.uint8)
         while (code := kernels.intern(self._heap, self._starts, self._folds, self._table, data, 0, len(raw))) < 0:
@@ -134,7 +134,7 @@ class SymbolTable:
         return int(code)
 
     def _fold(self, code: int) -> None:
-        """The folded twin of a new string that the kernels could not fold; folding twice changes nothing."""
+        """Find the folded twin of a new string that the kernels could not fold.  A folded string is its own twin."""
         text = self.text(code)
         folded = fold(text)
         twin = code if folded == text else self._code(folded)
@@ -163,13 +163,15 @@ class SymbolTable:
 
     # -------------------------------------------------------------- another life
     def saved(self) -> tuple[Bytes, Codes, Codes]:
-        """All strings, for `restore` in a later life: their bytes; some numbers of the table and where each lies; their
-        folded twins."""
+        """Return all strings for `restore` in a later life: their bytes, the header and spans, the folded twins."""
         count = int(self._starts[COUNT])
         return self._heap[:int(self._starts[TOP])], self._starts[:HEADER + count], self._folds[:count]
 
     def restore(self, heap: Bytes, starts: Codes, folds: Codes) -> None:
-        """Be what another table was, with its ids; of a table without strings.  ValueError: it cannot have been one."""
+        """Restore the saved strings of another table with their ids.  This table must have no strings.
+
+        Raises ValueError if it has some, or if the arguments are not the strings of a table.
+        """
         count, own, spans = len(folds), self._starts, starts[HEADER:]
         numbers = (int(starts[COUNT]), int(starts[TOP]), len(spans)) if len(starts) >= HEADER else ()
         ends = (spans & _OFFSET) + (spans >> OFFSET_BITS)
@@ -210,15 +212,17 @@ class SymbolTable:
         used = int(self._starts[TOP]) + 16 * int(self._starts[COUNT]) + self._table.nbytes
         return used + _FRONT_BYTES * len(self._ids)
 
-    # -------------------------------------------------------------- what nobody holds
+    # -------------------------------------------------------------- strings that no state holds
     def wants_sweep(self) -> bool:
-        """Has the table grown so much since the last sweep that one is worth its while?"""
+        """True if the table has grown enough since the last sweep."""
         return self.memory() > max(_LEAST_SWEEP, _GROWN * self._swept)
 
     def sweep(self, held: Iterable[Codes]) -> int:
-        """Free every string but those whose ids are among `held` (any other numbers do no harm) and their folded
-        twins.  Between ticks only: whoever else holds an id loses it.  Returns the bytes freed: none where there is
-        no room for the hash table of what is left, until the table has grown again."""
+        """Free all strings except those with ids in `held` and their folded twins.  Returns the number of freed bytes.
+
+        Numbers in `held` that are no ids do no harm.  Call it between ticks only: ids held elsewhere become invalid.
+        If there is no room for a new hash table, it frees nothing until the table has grown again.
+        """
         starts, before = self._starts, self.memory()
         marks = np.zeros(int(starts[COUNT]), np.bool_)
         for codes in held:
@@ -237,14 +241,14 @@ class SymbolTable:
             self._ids.clear()
             self._use_table(table)
             atomics.store(starts, SWEEPS, int(starts[SWEEPS]) + 1)
-            self._heap_memory.release(top)  # not what lay below it: a reader may be following an old span
+            self._heap_memory.release(top)  # no page below the old end: a reader may follow an old span
             self._set_room()
         self.sweeps += 1
         self._swept = self.memory()
         return before - self._swept
 
     def remove_predecessors(self) -> None:
-        """Delete the files of earlier lives; processes that have them mapped keep them."""
+        """Delete the files of earlier lives.  Processes that have mapped them can still read them."""
         if self.path is None:
             return
         directory, own = os.path.split(self.path)
@@ -254,7 +258,7 @@ class SymbolTable:
 
 
 class AttachedSymbols:
-    """Read-only look at the table of another process, by the path of one life; growth follows by itself."""
+    """Read-only access to the table of another process.  path: the directory of one life.  It follows growth."""
 
     def __init__(self, path: str):
         self.path = path
@@ -267,30 +271,33 @@ class AttachedSymbols:
         self._table: Codes = np.zeros(1, np.int64)
 
     def sweeps(self) -> int:
-        """Even, and the same before and after: what was done between used no id that was freed meanwhile."""
+        """Return the counter SWEEPS.  No id was freed between two calls that return the same even number."""
         return self._words[SWEEPS] if _IN_ORDER else int(atomics.load(self._starts, SWEEPS))
 
     def _follow(self) -> None:
-        """Open the hash table that is current."""
+        """Map the current hash table."""
         while (generation := int(atomics.load(self._starts, GENERATION))) != self._generation:
             try:
                 self._table = map_file(os.path.join(self.path, f"hash.{generation}"), np.int64)
                 self._generation = generation
             except FileNotFoundError:
                 if int(atomics.load(self._starts, GENERATION)) == generation:
-                    raise  # not replaced meanwhile: the whole life was removed
+                    raise  # it was not replaced: the files of this life were removed
 
     def find(self, text: str) -> int | None:
-        """The id of exactly this text; None where nobody interned it."""
+        """Return the id of exactly this text, or None if it was not interned."""
         self._follow()
         return _find(self._heap, self._starts, self._table, text)
 
     def find_folded(self, text: str) -> int | None:
-        """The id of the text's folded form."""
+        """Return the id of the text's folded form, or None if that was not interned."""
         return self.find(fold(text))
 
     def find_many(self, texts: pa.Array) -> Codes:
-        """Ids of exactly these texts (string or large_string), -1 where nobody interned one; null: NULL_CODE."""
+        """Return the ids of exactly these texts: -1 for one that was not interned, NULL_CODE for null.
+
+        texts: a string or large_string array.
+        """
         self._follow()
         ends, data, valid = _buffers(texts)
         out = np.empty(len(texts), np.int64)
@@ -307,11 +314,11 @@ class AttachedSymbols:
 
 
 _PREFIX = "symbols."
-_IN_ORDER = platform.machine() == "x86_64"  # which does not reorder loads: a plain one acquires
+_IN_ORDER = platform.machine() == "x86_64"  # this processor does not reorder loads: a plain load acquires
 
 
 def _fresh_directory(directory: str) -> str:
-    """A new subdirectory, numbered after those that are there."""
+    """Make a subdirectory with a higher number than all others."""
     os.makedirs(directory, exist_ok=True)
     while True:
         lives = [int(n[len(_PREFIX):]) for n in os.listdir(directory) if n.startswith(_PREFIX)]
@@ -319,7 +326,7 @@ def _fresh_directory(directory: str) -> str:
         try:
             os.mkdir(path)
         except FileExistsError:
-            continue  # another life took the number
+            continue  # another worker took the number
         return path
 
 
@@ -336,7 +343,7 @@ def _find(heap: Bytes, starts: Codes, table: Codes, text: str) -> int | None:
 
 
 def _buffers(texts: pa.Array) -> tuple[npt.NDArray[Any], Bytes, npt.NDArray[np.bool_]]:
-    """Offsets and bytes of a string or large_string array, and which are not null (empty: none is)."""
+    """Return the offsets and bytes of a string or large_string array, and which are not null (empty: all)."""
     _, ends_buffer, data_buffer = texts.buffers()
     wide = pa.types.is_large_string(texts.type)
     if not wide and not pa.types.is_string(texts.type):
@@ -345,12 +352,12 @@ def _buffers(texts: pa.Array) -> tuple[npt.NDArray[Any], Bytes, npt.NDArray[np.b
     ends = np.frombuffer(ends_buffer if has_ends else bytes(8), np.int64 if wide else np.int32)
     has_bytes = data_buffer is not None and data_buffer.size
     data = np.frombuffer(data_buffer if has_bytes else b"\0", np.uint8)
-    ends.flags.writeable = data.flags.writeable = False  # as most are: kernels are compiled for each type
+    ends.flags.writeable = data.flags.writeable = False  # most are read-only, and each type needs a compiled kernel
     return ends, data, texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else _NONE
 
 
 def _texts(heap: Bytes, starts: Codes, codes: Codes, type: Any) -> pa.Array:
-    """An Arrow array of large strings or binaries; negative codes become null."""
+    """Return the strings of codes as an Arrow array of large strings or binaries.  Negative codes become null."""
     ends = np.empty(len(codes) + 1, np.int64)
     nulls = kernels.gather_ends(starts, codes, ends)
     data = np.empty(int(ends[-1]), np.uint8)

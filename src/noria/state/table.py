@@ -1,8 +1,8 @@
-"""`Table`: the rows of one stateful node with several hash indexes over them, full or partial.
+"""`Table`: the rows of one stateful node with several hash indexes over them, full or partial (§4).
 
-A partial table knows for each index which keys are *present* (their rows are complete, perhaps none); a row
-lives while any present key needs it (DESIGN section 4, rules R6 and R8 of the protocol).  Key arrays have
-shape (key columns, keys), in the index's column order, raw codes: CI text is folded here.
+In a partial table, each index knows which keys are *present*: their rows are complete, perhaps none.  A row is stored
+while some present key covers it (DESIGN section 4, rules R6 and R8).  Key arrays have shape (key columns, keys), in the
+index's column order.  Callers pass codes that are not folded; the table folds case-insensitive (CI) text.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from noria.state.mapped import reserve_words
 
 _NO_FOLD = np.zeros(1, np.int64)
 LINE = 8  # words of a cache line
-IDLE_ROWS = 2_000  # of a full table: with more, dropping an index takes longer than keeping it
-SMALLEST = 16  # rows and entries a fresh arena has room for
-LARGE = 2**15  # rows from which on an arena grows where it is; a smaller one is made anew in a few milliseconds
-RESERVE = 2**27  # rows, and keys of each index, that a large arena has addresses for: some 30 GB of them
+IDLE_ROWS = 2_000  # a full table of more rows keeps unused indexes until its next copy: dropping one copies all rows
+SMALLEST = 16  # the least room of an arena, in rows and in entries of each index
+LARGE = 2**15  # rows: a larger arena grows in place; a smaller one is copied within a few milliseconds
+RESERVE = 2**27  # rows, and keys of each index, for which a large arena reserves addresses: some 30 GB
 
 Columns = tuple[int, ...]
 
 
 class Cold(NamedTuple):
-    """Some present keys, shape (key columns, n): the tick that each was last read in, and the bytes that it takes."""
+    """Some present keys, shape (key columns, n), with the tick of the last read and the size in bytes of each."""
 
     keys: Codes
     stamps: Codes
@@ -72,34 +72,37 @@ def _power(n: int) -> int:
 
 
 def _lines(words: int) -> int:
-    """Rounded up to a cache line."""
+    """Round up to whole cache lines."""
     return (words + LINE - 1) // LINE * LINE
 
 
 def _aligned(words: int) -> Codes:
-    """An array that starts on a cache line, so that small rows and entries never straddle two."""
+    """Allocate an array that starts on a cache line, so that small rows and entries do not straddle two lines."""
     raw = np.empty(words + LINE, np.int64)
     skip = -(raw.ctypes.data // 8) % LINE
     return raw[skip:skip + words]
 
 
 class Table:
-    """width: words of a row; identity: how many leading words identify it (all, unless groups keep
-    accumulators behind their key).  folds: which columns hold CI text."""
+    """The rows of one node, with their weights and indexes.
+
+    width: words of a row.  identity: how many leading words identify a row; all, except for groups, which store
+    accumulators behind the key.  folds: which columns hold CI text.
+    """
 
     def __init__(self, width: int, folds: Sequence[bool], symbols: Symbols | None, *, full: bool,
                  identity: int | None = None, name: str = ""):
         self.width, self.identity, self.folds, self.name = width, identity or width, tuple(folds), name
         self._symbols = symbols if any(folds) else None
         self.indexes: list[Columns] = []
-        self._idle: set[Columns] = set()  # those that nobody looks up by
+        self._idle: set[Columns] = set()  # unused indexes
         self.full = full
         self._cursor: dict[Columns, int] = {}
         self.arena = self._arena(SMALLEST, [], [])
 
     # -------------------------------------------------------------- shape
     def _arena(self, rows: int, indexes: Sequence[Columns], entries: Sequence[int]) -> Codes:
-        """Empty, with room for so many rows, and for so many keys in each index; far more if that is many."""
+        """Allocate an empty arena for `rows` rows and `entries[x]` keys in index x.  A large one has a reserve."""
         hashes = [_power(n) * 2 for n in (rows, *(max(e, SMALLEST) for e in entries))]
         large = max(hashes) >= 2 * LARGE
         if large:
@@ -111,8 +114,10 @@ class Table:
         return self._described(_aligned(words), [h // 2 for h in hashes], hashes, indexes, sections)
 
     def _sections(self, rooms: list[int], hashes: list[int], indexes: Sequence[Columns]) -> tuple[int, list[int]]:
-        """How many words an arena has with such rooms for rows and for each index's keys, and so many words for their
-        hash tables; and where rows, their hash, and for each index entries, their hash and links begin."""
+        """Compute an arena's size in words, and the first word of each section in the order of `state/layout.py`.
+
+        rooms: the most rows, then the most keys of each index.  hashes: the words of their hash tables.
+        """
         at = _lines(HEADER + DESCRIPTOR * len(indexes))
         starts = []
         sizes = [rooms[0] * (self.width + 1), hashes[0]]
@@ -125,7 +130,7 @@ class Table:
 
     def _described(self, a: Codes, rooms: list[int], hashes: list[int], indexes: Sequence[Columns],
                    sections: list[int]) -> Codes:
-        """The arena with its header and descriptors written, and hash tables of so many slots cleared."""
+        """Write an arena's header and descriptors, and clear its hash tables.  hashes: their slots."""
         a[:HEADER + DESCRIPTOR * len(indexes)] = 0
         reserved = hashes[0] < 2 * rooms[0]  # a table of n slots then begins n slots into its section
         bases = [at + slots * reserved for at, slots in zip([sections[1], *sections[3::3]], hashes, strict=True)]
@@ -142,7 +147,7 @@ class Table:
         return a
 
     def _reshape(self, rows: int, indexes: list[Columns], room: int = 0) -> None:
-        """A fresh arena with room for `rows` rows and `room` more keys per index; contents copied."""
+        """Copy everything to a new arena with room for `rows` rows and `room` more keys in each index."""
         live = [int(self.arena[HEADER + DESCRIPTOR * self.indexes.index(c) + ELIVE]) if c in self.indexes
                 else int(self.arena[LIVE]) for c in indexes]
         fresh = self._arena(max(rows, SMALLEST), indexes, [n + room for n in live])
@@ -154,26 +159,26 @@ class Table:
         return _NO_FOLD if self._symbols is None else self._symbols.fold_table
 
     def reserve(self, n: int) -> None:
-        """Room for n more rows and n more keys in every index."""
+        """Make room for n more rows and n more keys in each index."""
         if not growth.make_room(self.arena, n):
             self._reshape(max(len(self) + n, self._roomy()), self._busy(), n)
 
     def _busy(self) -> list[Columns]:
-        """The indexes that somebody looks up by."""
+        """The indexes that are in use."""
         return [c for c in self.indexes if c not in self._idle]
 
     def _roomy(self) -> int:
-        """Rows that the arena has hash slots for."""
+        """The number of rows for which the arena has hash slots."""
         return max(int(self.arena[HCAP]) // 2, len(self))
 
     def clear(self) -> None:
-        """Forget all rows of a table that has no index; its room stays."""
+        """Remove all rows of a table without indexes.  Its arena keeps its size."""
         a = self.arena
         a[[LIVE, HIGH, FREE, HASH + MOVED, HASH + CLEARED]] = 0, 0, -1, 0, 0
         a[int(a[HASH]) : int(a[HASH]) + int(a[HCAP])] = -1
 
     def add_index(self, cols: Columns) -> None:
-        """A new index over the stored rows; in a partial table all its keys are missing."""
+        """Add an index over the stored rows.  In a partial table, all its keys are missing at first."""
         if len(cols) > MAX_KEY:
             raise ValueError(f"an index over {len(cols)} columns; at most {MAX_KEY}")
         if cols not in self.indexes:
@@ -186,11 +191,11 @@ class Table:
             self._reshape(self._roomy(), [c for c in self.indexes if c != cols])
 
     def fits(self, indexes: Sequence[Columns]) -> bool:
-        """Are these indexes there?"""
+        """True if the table has these indexes."""
         return set(indexes) <= set(self.indexes)
 
     def fit(self, indexes: Sequence[Columns]) -> None:
-        """These indexes and no others; of a large full table others go when it is made anew."""
+        """Keep exactly these indexes.  A large full table drops the others when it is next copied to a new arena."""
         for cols in indexes:
             self.add_index(cols)
         self._idle = {c for c in self.indexes if c not in indexes}
@@ -200,7 +205,10 @@ class Table:
 
     # -------------------------------------------------------------- updates
     def apply(self, delta: Batch) -> Batch:
-        """Add the delta to what is stored; returns the rows that were covered, the others are dropped."""
+        """Add a delta to the stored rows.  Return the covered rows; the others are dropped.
+
+        Raises InvariantViolation NO-SPURIOUS if the weight of a row falls below 0.
+        """
         n = len(delta)
         self.reserve(n)
         kept = np.empty(n, np.bool_)
@@ -209,7 +217,10 @@ class Table:
         return delta if kept.all() else delta.where(kept)
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
-        """Make missing keys present with exactly these rows (FILL-AGREES with what other keys cover)."""
+        """Make missing keys present.  rows: all rows of these keys.
+
+        Raises InvariantViolation FILL-AGREES if another present key covers one of the rows and it is not stored.
+        """
         self.reserve(max(len(rows), keys.shape[1]))
         code = kernels.fill(self.arena, self.indexes.index(cols), keys, rows.columns, rows.weights, self._fold())
         if code:
@@ -225,7 +236,10 @@ class Table:
         return out
 
     def lookup(self, cols: Columns, keys: Codes, tick: int = 0) -> tuple[Batch, Codes]:
-        """Stored rows under each key and the ordinal of the key, whether the key is present or not."""
+        """Return the stored rows under each key, present or missing, and for each row the ordinal of its key.
+
+        tick: recorded as the keys' last use.
+        """
         c, w, o = kernels.lookup(self.arena, self.indexes.index(cols), keys, self._fold(), tick)
         return Batch(c, w), o
 
@@ -233,21 +247,21 @@ class Table:
         return Batch(*kernels.all_rows(self.arena))
 
     def part(self, parts: int, low: int, high: int) -> Batch:
-        """The rows of parts low..high-1 of so many (a power of two)."""
+        """Return the rows of parts low to high-1 (`state/slices.py`).  parts: the number of parts, a power of two."""
         return slices.part(self.arena, parts, low, high)
 
     def part_of(self, rows: Batch, parts: int) -> Codes:
-        """The part that each row is in, stored or not."""
+        """Return the part of each row, stored or not."""
         numbers: Codes = slices.part_of(np.ascontiguousarray(rows.columns[: self.identity]), parts)
         return numbers
 
     def present(self, cols: Columns) -> Codes:
-        """All present keys of an index, folded."""
+        """Return all present keys of an index, folded."""
         keys: Codes = kernels.present_keys(self.arena, self.indexes.index(cols), 0, 2**62)[0]
         return keys
 
     def coldest(self, cols: Columns, most: int) -> Cold:
-        """Up to `most` present keys from where the last sample ended."""
+        """Return a sample of up to `most` present keys, from the end of the last sample on."""
         keys, stamps, rows, self._cursor[cols] = kernels.present_keys(
             self.arena, self.indexes.index(cols), self._cursor.get(cols, 0), most)
         return Cold(keys, stamps, rows * self.row_bytes() + self.key_bytes(cols))
@@ -256,7 +270,7 @@ class Table:
         return int(self.arena[HEADER + DESCRIPTOR * self.indexes.index(cols) + PRESENT])
 
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
-        """These words of every row, and of every present key that has them."""
+        """Yield these columns of all rows and, in a partial table, of all present keys.  texts: columns of text ids."""
         for c in texts:
             yield kernels.column(self.arena, c)
         for cols in self.indexes if not self.full else ():
@@ -268,20 +282,20 @@ class Table:
         return int(self.arena[LIVE])
 
     def memory(self) -> int:
-        """Bytes in use by rows and keys.  The arena is larger; what it never used is not resident."""
+        """Return the bytes that rows and keys use.  The arena is larger, but its unused part is not resident."""
         keys = sum(int(self.arena[HEADER + DESCRIPTOR * x + ELIVE]) * (ENTRY + len(cols) + 2)
                    for x, cols in enumerate(self.indexes))
         return int(self.arena[LIVE]) * self.row_bytes() + 8 * (HEADER + keys)
 
     def row_bytes(self) -> int:
-        """Bytes of one row, its hash slots and links."""
+        """Return the bytes of one row with its hash slots and links."""
         return 8 * (self.width + 3 + 2 * len(self.indexes))
 
     def key_bytes(self, cols: Columns) -> int:
-        """Bytes of one key of an index, its hash slots included."""
+        """Return the bytes of one key of an index with its hash slots."""
         return 8 * (ENTRY + len(cols) + 2)
 
     def shrink(self) -> None:
-        """Give slack back when most of the arena is empty."""
+        """Copy to a smaller arena if most of this one is empty."""
         if self._roomy() > 4 * max(len(self), SMALLEST):
             self._reshape(2 * int(self.arena[LIVE]), self._busy())

@@ -1,7 +1,7 @@
-"""Aggregates over the rows of a window, one pass over rows that are sorted by group and by the window's order.
+"""Aggregates over window frames, in one pass over rows that are sorted by group and by the window's order.
 
-The accumulators are those of `group_kernels.py`: exact sums in 128 bits, sums of doubles as double-doubles begun anew
-in each group, so that what a group shows depends on its own rows only.
+Sums use the arithmetic of `group_kernels.py`: 128 bits for integers, double-doubles for doubles.  They restart in
+each group, so that a group's results depend only on its own rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from noria.state.group_kernels import (
 
 @njit
 def running(kind, values, ranks, new_group, frame_end, factor):
-    """The aggregate of `kind` for each row: over the rows of its group up to the next row that ends a frame.
-    ranks: what MIN and MAX compare.  factor: AVG's power of ten for the added scale."""
+    """Compute an aggregate for each row, over the rows of its group up to the next row that ends a frame.
+
+    kind: as in `group_kernels`.  ranks: the numbers that MIN and MAX compare.  new_group, frame_end: one flag for each
+    row.  factor: AVG's power of ten for the added scale.
+    """
     n = values.shape[0]
     out = np.empty(n, np.int64)
     rows, count, errors, best, first = 0, 0, 0, -1, 0

@@ -1,12 +1,13 @@
-"""Expressions, in this order:
+"""Scalar expressions.  Read the modules in this order:
 
-    expr        trees: frozen, typed
-    coerce      clients' values to columns' types, as strict mode does
+    expr        frozen, typed trees
+    coerce      converts clients' values to columns' types, as MySQL's strict mode does
     library     functions of values only: argument types, result type, code
-    casts       conversions from one type to another, over codes
+    casts       converts codes from one type to another
     evaluate    runs a tree over a batch, compiled to closures (evaluate_numbers, evaluate_text, evaluate_library)
     failures    turns an exception in the evaluation of a row into that row's error
-    functions   typing: `call` and `cast` make trees with fitting arguments, and say which can fail
+    functions   `call` and `cast` make trees with fitting arguments; `failing` says which can fail
+    points      finds the values to which a condition restricts columns
 
-A typed tree comes in; codes of a batch's rows go out.
+Input: a typed tree and a batch.  Output: one code for each row.
 """

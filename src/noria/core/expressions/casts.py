@@ -1,10 +1,12 @@
 """Casts of codes from one type to another, and MySQL's reading of numbers and dates in text.
 
-`kernel(from, to)` returns a function over arrays of codes.  NULL stays NULL and an error an error.  A result that does
-not fit its type becomes the type's greatest or least value, as in MySQL's CAST.  It is an error if only our bound is
-exceeded (DECIMAL of 18 digits), if it is negative and UNSIGNED, or if it is no member of an ENUM or SET.  Text that is
-no date is NULL.  Text that is no number is the number it begins with, else 0.  Rounding is half away from zero; from a
-double to an integer it is half to even.
+`kernel(source, target)` returns a function over arrays of codes.  NULL stays NULL, and an error stays an error.
+
+* A result that does not fit its type becomes the type's greatest or least value, as in MySQL's CAST.
+* It becomes an error if it exceeds a bound that only Noria has (DECIMAL of 18 digits), or is negative and the type is
+  UNSIGNED.  A value that is no member of an ENUM or SET becomes an error, too.
+* Text that is no date becomes NULL.  Text that is no number becomes the number at its beginning, or 0.
+* Rounding is half away from zero, but half to even from a double to an integer.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ _NUMBER = re.compile(r"\s*([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)")
 _MOMENT = Column("", SqlType(Kind.DATETIME, scale=6))
 _WIDE = Context(prec=80)
-EXACT_DOUBLE = 2**53  # integers up to here are doubles exactly
+EXACT_DOUBLE = 2**53  # doubles represent integers up to this one exactly
 
 
 # ------------------------------------------------------------------ reading text
 def number_prefix(text: str) -> int | Decimal | float:
-    """The number a text begins with, 0 if it begins with none: '12abc' is 12, '1e3' is 1000.0."""
+    """Return the number at the beginning of a text, or 0: '12abc' is 12, '1e3' is 1000.0."""
     found = _NUMBER.match(text)
     if found is None or not (found[2] or found[3]):
         return 0
@@ -59,13 +61,13 @@ def number_prefix(text: str) -> int | Decimal | float:
 
 
 def integer_prefix(text: str) -> int:
-    """The integer a text begins with: CAST('12.7x' AS SIGNED) is 12."""
+    """Return the integer at the beginning of a text, or 0: CAST('12.7x' AS SIGNED) is 12."""
     found = _INTEGER.match(text)
     return int(found[1]) if found is not None else 0
 
 
 def parse_moment(value: Any) -> datetime | None:
-    """The moment a literal means, None if it means none."""
+    """Return the moment that a literal denotes, or None."""
     try:
         moment = coerce(value, _MOMENT, 1)
     except SqlError:
@@ -75,7 +77,7 @@ def parse_moment(value: Any) -> datetime | None:
 
 # ------------------------------------------------------------------ helpers of every kernel
 def per_distinct(codes: Codes, f: Callable[[Codes], Codes]) -> Codes:
-    """f over the distinct valid codes, spread over all; NULL and errors stay."""
+    """Apply f once to each distinct valid code.  NULL and errors stay."""
     if len(codes) == 1:
         return codes if codes.item() <= ERROR_CODE else f(codes)
     distinct, place = np.unique(codes, return_inverse=True)
@@ -86,14 +88,14 @@ def per_distinct(codes: Codes, f: Callable[[Codes], Codes]) -> Codes:
 
 
 def with_specials(source: Codes, result: Codes) -> Codes:
-    """The result, with NULL and errors where the source has them."""
+    """Copy the NULLs and errors of the source to the result."""
     if len(source) and source.item(source.argmin()) <= ERROR_CODE:
         return np.where(source <= ERROR_CODE, source, result)
     return result
 
 
 def divide_rounded(a: Codes, b: Codes | int) -> Codes:
-    """a / b rounded half away from zero; b is not zero."""
+    """Divide and round half away from zero.  b must not be zero."""
     size, unit = np.abs(a), np.abs(b)
     q = size // unit
     rest = size - q * unit
@@ -102,7 +104,7 @@ def divide_rounded(a: Codes, b: Codes | int) -> Codes:
 
 
 def multiply_checked(a: Codes, b: Codes) -> Codes:
-    """a * b, an error where it leaves int64.  Specials in the inputs give anything."""
+    """Multiply; a product outside int64 is an error.  The result is undefined for NULL and errors."""
     r: Codes = a * b
     risky = np.abs(a.astype(np.float64) * b) >= 2.0**62
     if risky.any():
@@ -113,7 +115,7 @@ def multiply_checked(a: Codes, b: Codes) -> Codes:
 
 
 def rescale(codes: Codes, digits: int) -> Codes:
-    """codes * 10**digits; NULL and errors stay."""
+    """Multiply codes by 10**digits, with rounding if digits is negative.  NULL and errors stay."""
     if digits == 0:
         return codes
     if digits > 0:
@@ -122,7 +124,7 @@ def rescale(codes: Codes, digits: int) -> Codes:
 
 
 def doubles_of(codes: Codes, scale: int = 0) -> npt.NDArray[np.float64]:
-    """Integers over 10**scale as the nearest doubles."""
+    """Return the doubles nearest to codes / 10**scale."""
     if scale == 0:
         return codes.astype(np.float64)
     unit = 10**scale
@@ -133,14 +135,14 @@ def doubles_of(codes: Codes, scale: int = 0) -> npt.NDArray[np.float64]:
 
 
 def doubles_to_codes(values: npt.NDArray[np.float64]) -> Codes:
-    """Codes of doubles; infinite ones and NaN are errors."""
+    """Return the codes of doubles.  Infinity and NaN become errors."""
     finite = np.isfinite(values)
     return np.where(finite, encode_doubles(np.where(finite, values, 0.0)), ERROR_CODE)
 
 
 # ------------------------------------------------------------------ kernels
 def kernel(source: SqlType, target: SqlType) -> Kernel:
-    """The cast as a function over codes."""
+    """Return the cast from `source` to `target` as a function over codes."""
     if target.is_listed and source != target:
         return _to_members(source, target)
     if source.is_text and target.is_text:
@@ -153,7 +155,7 @@ def kernel(source: SqlType, target: SqlType) -> Kernel:
         return _through_values(source, target)
     if target.kind in _MOMENTS:
         return _moments(source, target)
-    if source.is_listed:  # a place or a mask is a number already
+    if source.is_listed:  # its code, a position or a mask, is the number
         source = BIGINT
     if target.kind is Kind.DOUBLE:
         return _to_doubles(source, target)
@@ -179,8 +181,11 @@ def _to_doubles(source: SqlType, target: SqlType) -> Kernel:
 
 
 def _through_values(source: SqlType, target: SqlType) -> Kernel:
-    """Between numbers, moments and times, once per distinct value: 20200102 is a date, a TIME of a moment its clock,
-    a moment as a number its digits.  What does not convert is NULL."""
+    """Return the cast between numbers, moments and times, which runs once for each distinct value.
+
+    The number 20200102 is a date, a moment is the number of its digits, and the TIME of a moment is its time of day.
+    A value that cannot be converted becomes NULL.
+    """
     def one(code: int) -> int:
         value = decode(code, source, _NO_SYMBOLS)
         if target.kind is Kind.TIME:
@@ -199,7 +204,7 @@ def _through_values(source: SqlType, target: SqlType) -> Kernel:
 
 
 def digits(value: Any, scale: int = 0) -> str:
-    """A date, datetime or time as the number that MySQL takes it for: 20200102, 20200102030405, 30405."""
+    """Return the digits of the number that MySQL makes of a date, datetime or time: 20200102030405, 30405."""
     if isinstance(value, timedelta):
         return show_time(value, scale).replace(":", "")
     if isinstance(value, datetime):
@@ -214,7 +219,7 @@ def _to_fraction(micros: int, target: SqlType) -> int:
 
 
 def _bounds(target: SqlType) -> tuple[int, int]:
-    """The codes an INT or DECIMAL may have."""
+    """Return the least and the greatest code of an INT or DECIMAL type."""
     if target.kind is Kind.DECIMAL:
         most = MAX_INT if target.precision >= MAX_DECIMAL_DIGITS else 10**target.precision - 1
         return (0 if target.unsigned else -most + (most == MAX_INT)), most
@@ -224,12 +229,12 @@ def _bounds(target: SqlType) -> tuple[int, int]:
 
 
 def clips(target: SqlType) -> bool:
-    """Is what does not fit the type made its greatest or least?"""
+    """True if a value that does not fit the type becomes its greatest or least value, not an error."""
     return target.kind is Kind.INT or target.precision < MAX_DECIMAL_DIGITS
 
 
 def _limited(codes: Codes, digits: int, target: SqlType) -> Codes:
-    """codes * 10**digits within the type."""
+    """Multiply codes by 10**digits, and clip the results to the type or make them errors."""
     low, high = _bounds(target)
     if clips(target) and digits > 0:
         most = high // 10**digits + 1
@@ -244,7 +249,7 @@ def _limited(codes: Codes, digits: int, target: SqlType) -> Codes:
 
 
 def _own_bounds(target: SqlType) -> tuple[int, int]:
-    """What a value that does not fit an INT is made in MySQL; a code may be too small for it."""
+    """Return MySQL's least and greatest value of an INT type, which may be outside the range of codes."""
     return (0, 2**target.bits - 1) if target.unsigned else (-(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1)
 
 
@@ -264,13 +269,16 @@ def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> i
 
 
 def _from_doubles(values: npt.NDArray[np.float64], target: SqlType) -> Codes:
-    """Each double by its shortest decimal digits: 1.005 to two digits is 1.01, and 2.5 to an integer 2."""
+    """Round doubles by their shortest decimal digits: 1.005 to two digits is 1.01.  2.5 to an integer is 2."""
     rounding = ROUND_HALF_EVEN if target.kind is Kind.INT else ROUND_HALF_UP
     return np.array([_whole(Decimal(repr(v)), target, rounding) for v in values.tolist()], np.int64)
 
 
 def _between_texts(source: SqlType, target: SqlType) -> Kernel:
-    """Cut to a length; bytes to characters (NULL where they are no UTF-8) and back; text parsed as JSON."""
+    """Return the cast between texts: it cuts to a length, converts bytes to characters and back, and parses JSON.
+
+    Bytes that are not UTF-8 become NULL.
+    """
     length = target.length
     steps: list[Callable[[str], str | None]] = []
     if source.is_bytes and not target.is_bytes:
@@ -307,7 +315,7 @@ def _characters(data: str) -> str | None:
 
 
 def interned_or_special(values: list[Any], symbols: Symbols) -> Codes:
-    """Codes of texts; of None NULL, of an exception an error."""
+    """Return the codes of texts.  None becomes NULL, and any other object, such as an exception, an error."""
     out = np.array([NULL_CODE if v is None else ERROR_CODE for v in values], np.int64)
     good = [i for i, v in enumerate(values) if isinstance(v, str)]
     if good:
@@ -316,7 +324,7 @@ def interned_or_special(values: list[Any], symbols: Symbols) -> Codes:
 
 
 def _from_text(source: SqlType, target: SqlType) -> Kernel:
-    """Text as what it begins with; a JSON string as its text."""
+    """Return the cast from text, which reads the beginning of a text.  A JSON string is read as its text."""
     read = _reader(target)
     if source.is_json:
         return lambda codes, symbols: per_distinct(
@@ -343,7 +351,7 @@ def _reader(target: SqlType) -> Callable[[str], int]:
             return int(_moments(_MOMENT.type, target)(code, _NO_SYMBOLS).item())
     elif target.kind is Kind.DOUBLE:
         def read(text: str) -> int:
-            number = float(Decimal(number_prefix(text)))  # an int beyond all doubles would raise
+            number = float(Decimal(number_prefix(text)))  # float() of a very large int would raise
             return int(doubles_to_codes(np.array([number])).item())
     else:
         def read(text: str) -> int:
@@ -359,7 +367,7 @@ def _moment_code(moment: date, target: SqlType) -> int:
 
 
 def _moments(source: SqlType, target: SqlType) -> Kernel:
-    """DATE to DATETIME changes no code; to DATE cuts the time off; fewer fraction digits round half up."""
+    """Return the cast between DATE and DATETIME.  To DATE it cuts the time off; to fewer digits it rounds half up."""
     if target.kind is Kind.DATE:
         return lambda codes, _: with_specials(codes, codes - codes % DAY_MICROS)
     if source.kind is Kind.DATE or target.scale >= source.scale:
@@ -369,7 +377,7 @@ def _moments(source: SqlType, target: SqlType) -> Kernel:
 
 
 def _to_members(source: SqlType, target: SqlType) -> Kernel:
-    """A member or a list of them by text, or by its number; an error where there is no such."""
+    """Return the cast to ENUM or SET, from text or numbers.  A value that is no member becomes an error."""
     column = Column("", target)
 
     def one(code: int, symbols: Symbols) -> int:
@@ -400,7 +408,7 @@ def _to_text(source: SqlType, target: SqlType) -> Kernel:
 
 
 def show(value: Any, type: SqlType) -> str:
-    """The text of a value as MySQL prints one of the type."""
+    """Return the text of a value of the type, as MySQL prints it."""
     if isinstance(value, datetime):
         fraction = f".{value.microsecond:06d}"[: type.scale + 1] if type.scale else ""
         return f"{value:%Y-%m-%d %H:%M:%S}{fraction}"
@@ -414,12 +422,12 @@ def show(value: Any, type: SqlType) -> str:
 
 
 def show_float(value: float) -> str:
-    """A FLOAT to its six digits."""
+    """Return the text of a FLOAT: six digits."""
     return show_double(float(f"{value:.6g}"))
 
 
 def texts(codes: Codes, symbols: Symbols) -> list[str]:
-    """The texts of valid codes."""
+    """Return the texts of codes that are neither NULL nor errors."""
     if len(codes) == 1:
         return [symbols.text(codes.item())]
     found: list[str] = symbols.texts(codes).to_pylist()

@@ -1,8 +1,8 @@
 """Converts a client's value to a column's type, as MySQL's strict mode does: to a Python value or an error.
 
-`coerce(value, column, row)` returns the value as `values.encode` expects it.  Numbers are rounded half away from zero.
-Text that is no number or no date is rejected.  Nothing is truncated silently, except spaces beyond a VARCHAR's length,
-as in MySQL.  Errors name the column and the row.
+`coerce(value, column, row)` returns the value as `values.encode` expects it.  Numbers are rounded half away from zero,
+but floats to integers half to even.  Text that is no number or no date is rejected.  Only spaces beyond the length of a
+VARCHAR are truncated silently, as in MySQL.  Errors name the column and the row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from noria.core.types import Column, Kind
 
 EPOCH = datetime(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
-MAX_TEXT_BYTES = MAX_PACKET_BYTES  # every flavour of TEXT is one type here, as long as a statement may be
-SMALL_TEXTS = {"tinytext": 255, "tinyblob": 255}  # their most bytes
+MAX_TEXT_BYTES = MAX_PACKET_BYTES  # all TEXT types but the small ones have this bound: the length of a statement
+SMALL_TEXTS = {"tinytext": 255, "tinyblob": 255}  # the bytes of the types with a lower bound
 _FLOAT = struct.Struct("<f")
 _WIDE = Context(prec=80)  # enough digits that rounding to a column's scale is the only rounding
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
@@ -35,7 +35,7 @@ _TIMESTAMP_RANGE = datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 7
 
 
 def coerce(value: Any, column: Column, row: int) -> Any:
-    """The value (not None) as one of the column's type."""
+    """Convert a value, not None, to the column's type.  Raises SqlError if it does not fit."""
     kind = column.type.kind
     if column.type.is_bytes:
         return _bytes(value, column, row)
@@ -55,7 +55,7 @@ def coerce(value: Any, column: Column, row: int) -> Any:
 
 
 def integer_bounds(column: Column) -> tuple[int, int]:
-    """The least and greatest integer the column takes; those of BIGINT are what an int64 code can hold."""
+    """Return the least and greatest integer of the column.  For BIGINT they are the bounds of codes."""
     bits = column.type.bits
     if column.type.declared == "year":
         return 0, 2155
@@ -73,7 +73,7 @@ def _utf8(value: bytes, column: Column, row: int) -> str:
 
 
 def _number(value: Any, kind: str, column: Column, row: int) -> Decimal:
-    """The value as a Decimal, whatever its type."""
+    """Convert a value of any type to a Decimal.  Raises SqlError if it is no number."""
     if isinstance(value, str):
         found = _NUMBER.fullmatch(value)
         if found is None:
@@ -97,7 +97,7 @@ def _number(value: Any, kind: str, column: Column, row: int) -> Decimal:
 
 
 def _rounded(number: Decimal, scale: int, column: Column, row: int, rounding: str = ROUND_HALF_UP) -> int:
-    """number * 10**scale, rounded half away from zero if nothing else is said."""
+    """Return number * 10**scale as an integer, rounded half away from zero by default."""
     if number.adjusted() > 40:
         raise out_of_range(column.name, row)
     if number.adjusted() < -40:
@@ -129,7 +129,7 @@ def _double(value: Any, column: Column, row: int) -> float:
 
 
 def _single(number: float, column: Column, row: int) -> float:
-    """The nearest FLOAT."""
+    """Return the nearest FLOAT."""
     try:
         return float(_FLOAT.unpack(_FLOAT.pack(number))[0])
     except OverflowError:
@@ -137,7 +137,7 @@ def _single(number: float, column: Column, row: int) -> float:
 
 
 def _year(value: Any, year: int, column: Column, row: int) -> int:
-    """YEAR: two digits are of 1970 to 2069; 0 is 0000, but as text 2000."""
+    """Convert to YEAR.  Two digits mean 1970 to 2069.  The number 0 is the year 0000, the text '0' is 2000."""
     if 0 < year < 100 or (year == 0 and isinstance(value, str) and value.strip() != "0000"):
         return year + (2000 if year < 70 else 1900)
     if year and not 1901 <= year <= 2155:
@@ -179,7 +179,7 @@ def _text(value: Any, column: Column, row: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The text of a value as MySQL writes it."""
+    """Return the text of a value as MySQL prints it."""
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, float):
@@ -216,7 +216,7 @@ def show_double(value: float) -> str:
 
 
 def _bytes(value: Any, column: Column, row: int) -> bytes:
-    """BINARY is filled up with zeros to its length."""
+    """Convert to bytes.  BINARY is padded with zeros to its length."""
     data = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else _shown(value).encode()
     type = column.type
     if len(data) > (type.length or SMALL_TEXTS.get(type.declared, MAX_TEXT_BYTES)):
@@ -235,13 +235,13 @@ def _json_text(value: Any, column: Column, row: int) -> str:
 
 # ------------------------------------------------------------------ ENUM and SET
 def member_place(text: str, members: tuple[str, ...]) -> int | None:
-    """The place of a member, from 1; case does not count, nor do spaces at the end."""
+    """Return the position of an ENUM's member, from 1, or None.  Case and trailing spaces do not matter."""
     wanted = fold(text.rstrip(" "))
     return next((i for i, m in enumerate(members, 1) if fold(m) == wanted), None)
 
 
 def member_mask(text: str, members: tuple[str, ...]) -> int | None:
-    """The mask of a list of members."""
+    """Return the mask of a comma-separated list of a SET's members, or None if one is no member."""
     mask = 0
     for part in text.split(",") if text else ():
         place = member_place(part, members)
@@ -252,14 +252,14 @@ def member_mask(text: str, members: tuple[str, ...]) -> int | None:
 
 
 def listed_text(code: int, kind: Kind, members: tuple[str, ...]) -> str:
-    """The text that a place or mask stands for."""
+    """Return the text of an ENUM's position or a SET's mask."""
     if kind is Kind.ENUM:
         return members[code - 1] if 1 <= code <= len(members) else ""
     return ",".join(m for i, m in enumerate(members) if code >> i & 1)
 
 
 def _listed(value: Any, column: Column, row: int) -> str:
-    """A member (members) by text, or by its number."""
+    """Convert to ENUM or SET, by the members' text or by number."""
     type = column.type
     code: int | None = None
     if isinstance(value, str):
@@ -279,7 +279,7 @@ LONGEST_TIME = timedelta(hours=838, minutes=59, seconds=59)
 
 
 def parse_time(value: Any) -> timedelta | None:
-    """'10:11:12.5', '1 10:11', '101112', a datetime's time: whatever MySQL reads as a TIME; None if nothing."""
+    """Read a value as MySQL reads a TIME: '10:11:12.5', '1 10:11', '101112', a datetime.  Return None if it is none."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, datetime):
@@ -323,7 +323,7 @@ def _time(value: Any, column: Column, row: int) -> timedelta:
 
 
 def show_time(value: timedelta, scale: int) -> str:
-    """'-12:30:00', '838:59:59.5' to `scale` digits."""
+    """Return a TIME as text with `scale` fractional digits: '-12:30:00', '838:59:59.5'."""
     micros = abs(value) // MICROSECOND
     seconds, fraction = divmod(micros, 1_000_000)
     shown = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -335,7 +335,7 @@ _OTHERS: dict[Kind, Callable[[Any, Column, int], Any]] = {Kind.TIME: _time, Kind
 
 # ------------------------------------------------------------------ dates and times
 def _moment(value: Any, column: Column, row: int) -> date | datetime:
-    """A date for DATE, a datetime for DATETIME."""
+    """Convert to DATE or DATETIME: a Python date or datetime."""
     type = column.type
     moment = _datetime(value)
     if moment is not None and type.kind is Kind.DATETIME:
@@ -369,7 +369,7 @@ def _datetime(value: Any) -> datetime | None:
 
 
 def _parsed(text: str) -> datetime | None:
-    """'2020-01-02 03:04:05.678', '2020/1/2', '20200102030405': whatever MySQL reads as a moment."""
+    """Read a text as MySQL reads a moment: '2020-01-02 03:04:05.678', '2020/1/2', '20200102030405'."""
     digits = _DIGITS.fullmatch(text)
     if digits is not None:
         run = digits[1]
@@ -391,7 +391,7 @@ def _parsed(text: str) -> datetime | None:
 
 def _build(year: str, parts: list[int], fraction: str | None) -> datetime:
     number = int(year)
-    if len(year) == 2:  # MySQL's rule: 00-69 are of this century
+    if len(year) == 2:  # MySQL's rule: 00 to 69 mean 2000 to 2069
         number += 2000 if number < 70 else 1900
     micros = (fraction or "").ljust(7, "0")
     moment = datetime(number, *parts)  # type: ignore[arg-type]  # at most five, no time zone
@@ -409,7 +409,7 @@ def _offset(zone: str) -> timedelta:
 
 
 def _to_scale(moment: datetime, scale: int) -> datetime | None:
-    """Rounded to `scale` fractional digits, half up; None where that leaves the calendar."""
+    """Round half up to `scale` fractional digits.  Return None if that leaves the calendar."""
     unit: int = 10 ** (6 - scale)
     if moment.microsecond % unit == 0:
         return moment

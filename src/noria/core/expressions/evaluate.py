@@ -1,15 +1,15 @@
-"""Runs an expression over a batch: trees become nested closures over arrays of codes, once.
+"""Runs an expression over a batch.  A tree is compiled once to nested closures over arrays of codes.
 
-`compile(e)` gives the codes, `predicate(e)` the mask of rows for which e is true (`certain(e)` raises where that is not
-known), `constant(e)` the Python value of a tree without columns.  Trees are those of `functions.py`, whose
-promises are relied on.
+`compile(e)` returns codes, `predicate(e)` the mask of rows for which e is true, and `constant(e)` the Python value of a
+tree without columns.  `certain(e)` is a predicate that raises if a row's condition is an error.  Trees must be made by
+`functions`, which fits the arguments of each call.
 
-* A batch of one row is common, so closures do little: constants are arrays of one value that numpy
-  broadcasts, and specials (NULL, errors) cost one argmin where there are none.
-* A condition has two masks, where it is true and where it is false; NULL and errors are in neither.  AND, OR
-  and NOT are masks alone, so `false and error` is false.
-* NULL and errors are the two least codes; of both together the error wins.
-* An exception is an error of the row that raised it (`failures.py`); a batch in which nothing raises pays nothing.
+* A batch often has one row, so closures do little.  Constants are arrays of one value that numpy broadcasts.  A check
+  for NULL and errors costs one argmin if there are none.
+* A condition has two masks: the rows where it is true, and those where it is false.  NULL and errors are in neither.
+  AND, OR and NOT combine masks, so `false and error` is false.
+* NULL and errors are the two least codes.  If an operation has both as arguments, the result is an error.
+* An exception becomes an error of the row that raised it (`failures.py`).  Without exceptions this costs nothing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from noria.core.values import decode, encode, evaluation_error
 
 T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]
-Node = Callable[[Codes, Symbols], Codes]  # columns, symbols -> codes, of the batch's length or of length one
+Node = Callable[[Codes, Symbols], Codes]  # columns, symbols -> codes, as many as the batch has rows, or one
 MaskNode = Callable[[Codes, Symbols], Mask]
 _ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE, 0))
 
 
 def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
-    """The expression as a function from batches to codes."""
+    """Compile an expression to a function from a batch to codes."""
     node, row_by_row = _built(expr, value_node), _row_by_row(expr)
 
     def run(batch: Batch, symbols: Symbols) -> Codes:
@@ -61,7 +61,7 @@ def compile(expr: Expr) -> Callable[[Batch, Symbols], Codes]:
 
 
 def predicate(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
-    """The expression as a function from batches to the mask of rows where it is true."""
+    """Compile a condition to a function from a batch to the mask of rows where it is true."""
     node, row_by_row = _built(expr, lambda e: mask_node(e, True)), _row_by_row(expr)
 
     def run(batch: Batch, symbols: Symbols) -> Mask:
@@ -86,7 +86,7 @@ def _built(expr: Expr, make: Callable[[Expr], T]) -> T:
 
 
 def _row_by_row(expr: Expr) -> Node:
-    """The codes of an expression that raises for some rows; it is compiled when that is first asked."""
+    """Return the slow form of an expression, for batches in which it raises.  It is compiled at its first use."""
     @cache
     def guarded() -> Node:
         token = _GUARDED.set(True)
@@ -99,7 +99,7 @@ def _row_by_row(expr: Expr) -> Node:
 
 
 def certain(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
-    """As `predicate`; SqlError 1690 where it is not known of a row whether it is true."""
+    """Compile a condition as `predicate` does.  The function raises SqlError 1690 if the condition is an error."""
     codes = compile(expr)
 
     def run(batch: Batch, symbols: Symbols) -> Mask:
@@ -112,7 +112,7 @@ def certain(expr: Expr) -> Callable[[Batch, Symbols], Mask]:
 
 
 def constant(expr: Expr) -> Any:
-    """The Python value of a tree without columns; SqlError 1690 where it overflows."""
+    """Return the Python value of a tree without columns.  Raises SqlError 1690 if its evaluation fails."""
     symbols = PlainSymbols()
     codes = compile(expr)(Batch(np.empty((0, 1), np.int64), np.ones(1, np.int64)), symbols)
     return decode(codes.item(), expr.type, symbols)
@@ -141,7 +141,7 @@ def _call_node(e: Call) -> Node:
 
 
 def mask_node(e: Expr, wanted: bool) -> MaskNode:
-    """Where the condition is true (or false, as wanted)."""
+    """Compile a condition to the mask of rows where it is true or, if `wanted` is False, false."""
     if isinstance(e, Call) and e.op in _MASKS and not _GUARDED.get():
         return _MASKS[e.op](e, wanted)
     node = value_node(e)
@@ -161,7 +161,7 @@ def _carried(value: str | bytes) -> str:
 
 def _constant_node(e: Const) -> Node:
     if e.type.is_text and e.value is not None:
-        text = _carried(e.value)  # interned at each run: a table may drop what nothing uses between runs
+        text = _carried(e.value)  # interned at each run, because a sweep between runs may free its id
         return lambda columns, symbols: np.array([symbols.intern(text)], np.int64)
     code = np.array([encode(e.value, e.type, PlainSymbols())], np.int64)
     return lambda columns, symbols: code
@@ -174,8 +174,9 @@ _MADE: ContextVar[dict[int, Node] | None] = ContextVar("made", default=None)
 
 
 def _once(e: Call) -> Node:
-    """The value of a condition, which its masks ask for several times each: made once, and worked out once a batch.
-    Conditions of conditions (`a = (b = (c = …))`) would else take as many times longer as they are deep."""
+    """Return the node of a condition's value, which is compiled once and evaluated once for each batch.  Otherwise the
+    time for nested conditions such as `a = (b = (c = …))` would multiply with each level, because masks use their
+    arguments several times."""
     made = _MADE.get()
     if made is None:
         token = _MADE.set({})
@@ -202,7 +203,7 @@ def _remembering(node: Node) -> Node:
 
 
 def _from_masks(e: Call) -> Node:
-    """The codes of a condition from its masks; the rest is NULL, or an error where an argument has one."""
+    """Compute the codes of a condition from its masks.  Other rows are errors if an argument is one, and else NULL."""
     true, false = _MASKS[e.op](e, True), _MASKS[e.op](e, False)
     arguments = [value_node(a) for a in e.args]
 
@@ -221,7 +222,7 @@ def _from_masks(e: Call) -> Node:
 
 # ------------------------------------------------------------------ comparisons
 def _equality_node(e: Expr, folds: bool) -> Node:
-    """Codes that are equal when the values are."""
+    """Compile an expression to codes that are equal if and only if the values are."""
     node = value_node(e)
     if not (e.type.is_text and folds):
         return node
@@ -229,7 +230,8 @@ def _equality_node(e: Expr, folds: bool) -> Node:
 
 
 def _sides(e: Call) -> tuple[Node, Node, bool]:
-    """The two sides as comparable codes, and whether the right one is a valid constant."""
+    """Compile both sides of a comparison to comparable codes.  Also return True if the right one is a constant that is
+    not NULL and keeps its code."""
     a, b = e.args
     valid = isinstance(b, Const) and b.value is not None
     if a.type.is_text and e.op not in ("eq", "ne", "nseq"):
@@ -243,7 +245,7 @@ def _sides(e: Call) -> tuple[Node, Node, bool]:
 
 
 def _order_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
-    """Text in order: both sides as ranks among the distinct sort keys of the batch."""
+    """Compile two texts to their ranks among the distinct sort keys of the batch."""
     left, right = value_node(a), value_node(b)
     collation = b.type.collation if a.type.folds else a.type.collation
 
@@ -260,10 +262,10 @@ def _halves(both: Callable[[Codes, Symbols], tuple[Codes, Codes]]) -> tuple[Node
 
 
 def _scaled_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
-    """Compare INT and DECIMALs of different scale exactly.
+    """Compile an INT or DECIMAL and a DECIMAL of another scale to codes that compare exactly.
 
-    The finer one is divided down: twice its floor, plus one if it is not whole, is compared with twice the coarser.
-    Where that would overflow, any order is right.
+    The finer value is divided by the difference in scale.  Twice its floor, plus one if there is a rest, is compared
+    with twice the coarser value.  The coarser one is clipped to avoid overflow, which does not change the order.
     """
     coarse, fine = (a, b) if a.type.scale < b.type.scale else (b, a)
     unit = 10 ** (fine.type.scale - coarse.type.scale)
@@ -286,7 +288,7 @@ _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "g
 
 
 def _comparison(e: Call, wanted: bool) -> MaskNode:
-    """NULL and errors are less than every value, so only some operators must look for them."""
+    """Compile a comparison.  NULL and errors are less than all values, so only some operators must check for them."""
     op = e.op if wanted else _NEGATED[e.op]
     compare = _COMPARE[op]
     left, right, valid = _sides(e)
@@ -360,7 +362,7 @@ def _like(e: Call, wanted: bool) -> MaskNode:
 
 # ------------------------------------------------------------------ logic
 def _junction(e: Call, wanted: bool) -> MaskNode:
-    """and: true where all are, false where one is; or: the other way round."""
+    """Compile `and` or `or`: `and` is true where all terms are true, and false where one is false."""
     nodes = [mask_node(a, wanted) for a in e.args]
     combine = np.logical_and if (e.op == "and") == wanted else np.logical_or
     first, rest = nodes[0], nodes[1:]
@@ -405,7 +407,7 @@ def _is_true(e: Call, wanted: bool) -> MaskNode:
 
 
 def _may(e: Call, wanted: bool) -> MaskNode:
-    """True or an error."""
+    """Compile `may`: the rows where the condition is true or an error."""
     node = value_node(e.args[0])
 
     def run(columns: Codes, symbols: Symbols) -> Mask:
@@ -431,7 +433,7 @@ def _coalesce(e: Call) -> Node:
 
 
 def _case(e: Call) -> Node:
-    """The value of the first true condition; a condition that fails makes the row fail if it is reached."""
+    """Compile `case`: the value of the first true condition.  An error in a condition before it makes the row fail."""
     arms = [(mask_node(c, True), value_node(c), value_node(v))
             for c, v in zip(e.args[:-1:2], e.args[1::2], strict=True)]
     otherwise = value_node(e.args[-1])
@@ -451,7 +453,7 @@ def _if(e: Call) -> Node:
 
 
 def _told(e: Call) -> Node:
-    """The first argument, an error where another one is."""
+    """Compile `told`: the first argument, or an error where another argument is one."""
     nodes = [value_node(a) for a in e.args]
 
     def run(columns: Codes, symbols: Symbols) -> Codes:
@@ -473,7 +475,7 @@ def _retype(e: Call) -> Node:
 
 
 def _extreme(e: Call) -> Node:
-    """greatest and least: the arguments have one type; NULL when one is."""
+    """Compile `greatest` or `least` of arguments of one type.  The result is NULL if an argument is NULL."""
     nodes, greatest = [value_node(a) for a in e.args], e.op == "greatest"
     text, collation = e.type.is_text, e.type.collation
 

@@ -1,8 +1,8 @@
-"""Runs the functions of the library (`library`) over codes; see `evaluate.py`.
+"""Runs the functions of `library` over codes (see `evaluate.py`).
 
-A `values` function runs once per distinct row of arguments that are neither NULL nor errors (of one varying text:
-once per symbol); a `codes` function over whole arrays.  Keeps true: NULL in gives NULL and an error an error, but
-for functions that see NULL.
+A `codes` function runs once over arrays.  A `values` function runs once for each distinct row of arguments.
+Keeps true: an error among the arguments makes the result an error.  A NULL makes it NULL, unless the function
+`sees_null`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _over_arrays(e: Call, nodes: list[Node], f: Callable[..., Any]) -> Node:
 
 
 def _masked(arguments: list[Codes], out: Codes) -> Codes:
-    """NULL and errors of the arguments over the result; of both the error wins."""
+    """Copy the NULLs and errors of the arguments to the result.  An error replaces NULL."""
     for a in arguments:
         if a.item(a.argmin()) <= ERROR_CODE:
             out = np.where(a == NULL_CODE, NULL_CODE, out)
@@ -94,7 +94,7 @@ def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
 
 
 def _storable(value: Any) -> Any:
-    """The value; UnicodeEncodeError for a text that is none, such as half of a surrogate pair from JSON."""
+    """Return the value.  Raises UnicodeEncodeError for an invalid text, such as half of a surrogate pair from JSON."""
     if type(value) is str and not value.isascii():
         value.encode()
     return value
@@ -105,7 +105,7 @@ _FAILED = SqlError(1690, "22003", "")
 
 
 def _distinct(table: Codes) -> tuple[Codes, Codes | None]:
-    """The different columns of a table of arguments, and which of them each column is."""
+    """Return the distinct columns of a table of arguments, and for each column which one it equals (None: itself)."""
     rows = table.shape[1]
     if rows == 1:
         return table, None
@@ -120,7 +120,7 @@ def _distinct(table: Codes) -> tuple[Codes, Codes | None]:
 
 
 def _reader(type: SqlType, want: Want) -> Callable[[int, Symbols], Any]:
-    """From a code to the Python value that the function is given."""
+    """Return the function that converts a code to the Python value that the library's function receives."""
     if type.is_text and want is Want.BYTES:
         form = "latin-1" if type.is_bytes else "utf-8"
         return lambda code, symbols: symbols.text(code).encode(form)
@@ -130,7 +130,7 @@ def _reader(type: SqlType, want: Want) -> Callable[[int, Symbols], Any]:
 
 
 def _writer(type: SqlType) -> Callable[[list[Any], Symbols], Codes]:
-    """From results (None: NULL; an SqlError: an error) to codes."""
+    """Return the function that converts results to codes.  None becomes NULL, and a SqlError an error."""
     if type.is_text:
         if type.is_bytes:
             return lambda values, symbols: casts.interned_or_special(
@@ -148,4 +148,4 @@ def _writer(type: SqlType) -> Callable[[list[Any], Symbols], Codes]:
     return lambda values, _: np.array([one(v) for v in values], np.int64)
 
 
-_NO_SYMBOLS: Any = None  # numbers and moments need none
+_NO_SYMBOLS: Any = None  # numbers and moments need no symbol table

@@ -1,7 +1,7 @@
 """Arithmetic over codes: `NUMBERS[op](call, argument nodes)` returns the node of a call (see `evaluate.py`).
 
-NULL and errors are passed on.  A result beyond int64, or a double that is not finite, is an error.  Division by zero is
-NULL.  Rounding is half away from zero, of doubles half to even.
+A NULL argument makes the result NULL, and an error makes it an error.  A result outside int64, or a double that is not
+finite, is an error.  Division by zero is NULL.  Rounding is half away from zero; doubles are rounded half to even.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Node = Callable[[Codes, Symbols], Codes]
 _ERROR, _NULL, _ZERO = (np.array([c], np.int64) for c in (ERROR_CODE, NULL_CODE, 0))
 _DOUBLE_ZERO, _DOUBLE_ONE = encode_double(0.0), encode_double(1.0)
 Ufunc = Callable[[Codes, Codes], Codes]
-MOST_POWER = 18  # of ten in a code
-MOST_EXPONENT = 308  # of ten in a double
+MOST_POWER = 18  # the greatest power of ten that a code can hold
+MOST_EXPONENT = 308  # the greatest power of ten that a double can hold
 
 
 def _strict(nodes: list[Node], compute: Ufunc) -> Node:
-    """A function of two arguments that is NULL or an error where an argument is."""
+    """Return the node of a function of two arguments whose result is NULL or an error if an argument is."""
     left, right = nodes
 
     def run(columns: Codes, symbols: Symbols) -> Codes:
@@ -54,7 +54,7 @@ def _on_doubles(f: Callable[[Any, Any], Any]) -> Ufunc:
 
 
 def _fits(r: Codes, overflow: Mask) -> Codes:
-    """An error where it overflowed, or came out as a code that means something else."""
+    """Make results errors that overflowed or equal the code of NULL or of an error."""
     bad = overflow | (r <= _ERROR)
     return np.where(bad, _ERROR, r) if bad.item(bad.argmax()) else r
 
@@ -88,7 +88,7 @@ def _mul(e: Call, nodes: list[Node]) -> Node:
 
 
 def _unsigned(e: Call, node: Node) -> Node:
-    """A negative BIGINT UNSIGNED is out of range."""
+    """Make negative results errors if the type is UNSIGNED."""
     if not e.type.unsigned:
         return node
 
@@ -136,7 +136,7 @@ def _intdiv(e: Call, nodes: list[Node]) -> Node:
     if e.args[0].type.kind is Kind.DOUBLE:
         whole = casts.kernel(e.args[0].type, e.type)
         quotient = _div(Call(e.args[0].type, True, "div", e.args), nodes)
-        truncated = _on_double(lambda v: np.where(np.abs(v) < 2.0**63, np.trunc(v), np.inf))  # beyond: an error
+        truncated = _on_double(lambda v: np.where(np.abs(v) < 2.0**63, np.trunc(v), np.inf))  # infinity is an error
         return lambda columns, symbols: whole(truncated(quotient(columns, symbols)), symbols)
     return _unsigned(e, _strict(nodes, _zero_is_null(lambda x, y: np.where(
         (x < 0) != (y < 0), -(np.abs(x) // np.abs(y)), np.abs(x) // np.abs(y)))))
@@ -185,7 +185,7 @@ def _round(e: Call, nodes: list[Node]) -> Node:
 
 
 def _round_before_point(codes: Codes, cut: int, zeros: int) -> Codes:
-    """Without its last `cut` digits, rounded, and with so many zeros instead.  A code has 19 digits at most."""
+    """Round away the last `cut` digits of codes, and append `zeros` zeros.  A code has at most 19 digits."""
     if cut <= MOST_POWER:
         whole = casts.divide_rounded(codes, 10**cut)
     else:
@@ -197,7 +197,7 @@ def _round_before_point(codes: Codes, cut: int, zeros: int) -> Codes:
 
 
 def _truncate(e: Call, nodes: list[Node]) -> Node:
-    """Towards zero, to digits after the point, or before it."""
+    """Round towards zero, to a number of digits after the point or, if it is negative, before it."""
     digits, type = _digits(e), e.args[0].type
     if type.kind is Kind.DOUBLE:
         return _unary(e, nodes, np.abs, _on_digits(np.trunc, digits))
@@ -210,7 +210,7 @@ def _truncate(e: Call, nodes: list[Node]) -> Node:
 
 
 def _on_digits(rounded: Callable[[Any], Any], digits: int) -> Callable[[Any], Any]:
-    """To so many digits after the point of doubles, or before it."""
+    """Return a function that rounds doubles to `digits` after the point or, if it is negative, before it."""
     if abs(digits) > MOST_EXPONENT:
         return lambda v: v * float(digits > 0)
     unit = np.float64(10.0) ** abs(digits)
@@ -220,7 +220,7 @@ def _on_digits(rounded: Callable[[Any], Any], digits: int) -> Callable[[Any], An
 
 
 def _known_finite(rounded: Any, original: Any) -> Any:
-    """A double too large to be scaled has no digits to round."""
+    """Keep the doubles that are too large to be scaled: they have no digits to round."""
     return np.where(np.isfinite(rounded), rounded, original)
 
 

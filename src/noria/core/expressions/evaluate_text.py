@@ -1,5 +1,6 @@
-"""Text over symbol ids: CONCAT, LIKE and the folding of comparisons (see `evaluate.py`); every other function of
-text is in `library/text.py`.
+"""CONCAT, LIKE and the folding of comparisons over symbol ids (see `evaluate.py`).
+
+Other functions of text are in `library/text.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from noria.core.symbols import Symbols, fold
 
 Mask = npt.NDArray[np.bool_]
 Node = Callable[[Codes, Symbols], Codes]
-FEW = 8  # up to so many rows plain Python is faster than Arrow
+FEW = 8  # rows up to which plain Python is faster than Arrow
 MaskNode = Callable[[Codes, Symbols], Mask]
 
 
 def fold_codes(codes: Codes, symbols: Symbols) -> Codes:
-    """Ids of the folded twins; NULL and errors stay."""
+    """Return the ids of the folded twins.  NULL and errors stay."""
     if codes.item(codes.argmin()) >= 0:
         return symbols.fold_table[codes]
     valid = codes >= 0
@@ -47,7 +48,7 @@ def _measured(f: Callable[[str], int]) -> Callable[[Call, list[Node]], Node]:
 
 # ------------------------------------------------------------------ several arguments
 def _rowwise(nodes: list[Node], combine: Callable[[list[Codes], Symbols], Codes]) -> Node:
-    """Runs over the rows where no argument is NULL or an error."""
+    """Return a node that runs `combine` over the rows without NULLs and errors.  Other rows are NULL or an error."""
     def run(columns: Codes, symbols: Symbols) -> Codes:
         table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes)))
         good = table.min(axis=0) > ERROR_CODE
@@ -73,10 +74,10 @@ def _concat(e: Call, nodes: list[Node]) -> Node:
 # ------------------------------------------------------------------ LIKE
 @lru_cache(maxsize=512)
 def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """The pattern as a regular expression over the whole text.
+    """Translate a LIKE pattern into a regular expression for the full text.
 
-    Between two `%` the first match is taken, so there is no backtracking.  A match takes at most the product of the
-    lengths of text and pattern.
+    Each part between two `%` matches at its first possible position, without backtracking.  So the time of a match is
+    at most proportional to the product of the lengths of text and pattern.
     """
     parts, at = [""], 0
     while at < len(pattern):
@@ -95,7 +96,7 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
 
 
 def like_mask(e: Call, nodes: list[Node], wanted: bool) -> MaskNode:
-    """Where the text is like the pattern; folded on both sides unless one of them is BIN."""
+    """Compile LIKE to a mask.  Both sides are folded unless the collation of one is BIN."""
     text, pattern = e.args[0], e.args[1]
     folds = text.type.folds and pattern.type.folds
     escape = e.args[2].value if isinstance(e.args[2], Const) else ""

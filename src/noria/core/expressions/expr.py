@@ -1,8 +1,8 @@
 """Scalar expressions as frozen, typed trees.
 
-Every node knows its SQL type and whether it can be NULL; a tree refuses to exist when its types do not fit.
-Columns are positions in the input row.  `evaluate.py` runs a tree over a batch, `spark/lowering/expressions.py`
-lowers it to Spark; both follow the one table of functions in `functions.py`.
+Each node has its SQL type, and says whether it can be NULL.  Columns are positions in the input row.  `functions.call`
+makes trees and fits the types of arguments; the classes here do not check them.  `evaluate.py` runs a tree over a
+batch, and `spark/lowering/expressions.py` lowers it to Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Expr:
 
 @dataclass(frozen=True)
 class Col(Expr):
-    """The input's column at `index`."""
+    """A column of the input row."""
 
     index: int
 
@@ -32,7 +32,10 @@ class Col(Expr):
 
 @dataclass(frozen=True)
 class Const(Expr):
-    """A literal: a Python value of the type (int, float, Decimal, str, date, datetime) or None."""
+    """A literal: a Python value of the type, or None.
+
+    It is an int, float, Decimal, str, bytes, date, datetime or timedelta.
+    """
 
     value: Any
 
@@ -42,8 +45,7 @@ class Const(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A function of `functions.py` applied to arguments of the types it wants.  size: of the whole tree, each part
-    as often as it stands in it."""
+    """The call of a function.  size: the number of parts of the tree; a part that occurs twice counts twice."""
 
     op: str
     args: tuple[Expr, ...]
@@ -58,8 +60,10 @@ class Call(Expr):
 
 @dataclass(frozen=True)
 class Param(Expr):
-    """The statement's parameter at `index`, until `functions.with_values` puts its value there.  Its type is a guess
-    from where it stands; evaluators never see it."""
+    """The statement's parameter number `index`, until `functions.with_values` replaces it by a value.
+
+    Its type is guessed from its context.  Evaluators never receive it.
+    """
 
     index: int
 
@@ -76,7 +80,7 @@ def const(value: Any, type: SqlType) -> Const:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """The expression and everything below it, parents first."""
+    """Yield all nodes of a tree, parents first."""
     yield e
     if isinstance(e, Call):
         for a in e.args:
@@ -90,7 +94,7 @@ def columns_of(e: Expr) -> set[int]:
 
 
 def substitute(e: Expr, f: Callable[[Col], Expr]) -> Expr:
-    """The expression with every column replaced by f(column)."""
+    """Return the expression with each column replaced by f(column)."""
     if isinstance(e, Col):
         return f(e)
     if isinstance(e, Call):
@@ -103,7 +107,7 @@ def shifted(e: Expr, by: int) -> Expr:
 
 
 def conjuncts(e: Expr | None) -> list[Expr]:
-    """The terms of a conjunction; none for None."""
+    """Return the terms of a conjunction; none for None."""
     if e is None:
         return []
     if isinstance(e, Call) and e.op == "and":

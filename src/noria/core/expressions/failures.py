@@ -1,10 +1,10 @@
-"""An exception that is raised while a row is evaluated is that row's error value: the one place for this rule.
+"""Turns an exception in the evaluation of a row into that row's error value.
 
-`evaluate` runs an expression over a whole batch as it is.  Only when that raises is the expression compiled once more,
-with `of_its_rows` around every call in it: the batch is then evaluated in halves, down to the rows that raise.  So
-`COALESCE(a, f(b))` is an error only where a is NULL and f raises.
+`evaluate` first runs an expression over the batch as it is.  If that raises, it compiles the expression again with
+`of_its_rows` around each call.  A call that raises then runs over halves of the batch, down to the single rows that
+raise.  So `COALESCE(a, f(b))` is an error only where a is NULL and f raises.
 
-Keeps true: what is no fault of a row leaves as an exception: a broken invariant, and want of memory or disk.
+Keeps true: an exception that no row caused is raised: a broken invariant, or a lack of memory or disk space.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ERROR = np.array([ERROR_CODE], np.int64)
 
 
 def is_of_a_row(bug: Exception) -> bool:
-    """Is the row at fault, and not the machine?"""
+    """True if an exception is the fault of a row, not of the machine or of Noria."""
     if isinstance(bug, SqlError):
         return bug.code not in (OUT_OF_RESOURCES, DISK_FULL, TABLE_FULL)
     return isinstance(bug, TimeoutError) or not isinstance(bug, (InvariantViolation, MemoryError, OSError))
 
 
 def of_its_rows(node: Node, constant: bool) -> Node:
-    """The node, giving an error for each row for which it raises.  constant: it gives the same for every row."""
+    """Wrap a node so that each row for which it raises becomes an error.  constant: the node reads no columns."""
     def run(columns: Codes, symbols: Symbols) -> Codes:
         return _evaluated(node, columns[:, :1] if constant else columns, symbols)
 

@@ -1,7 +1,7 @@
-"""Which values a condition bounds columns to: what a row must have to be found by a key, and where it must be.
+"""Finds the values and ranges to which a condition restricts columns, so that rows can be found by key or index.
 
-Keeps true: a row for which the condition holds has one of these values in each of these columns (`bounded`), and a code
-between these in each of those (`between`).
+Keeps true: if the condition holds for a row, each column of `bounded` has one of its values there.  Each column of
+`between` has a code in its range.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Kind, SqlType
 from noria.core.values import encode
 
-MAX_POINTS = 10_000  # of an IN list, or a product of them: more are no bound
+MAX_POINTS = 10_000  # values of an IN list, or combinations of several lists: a longer list is ignored
 
 
 def bounded(where: Expr | None, types: Sequence[SqlType]) -> dict[int, list[Any]]:
-    """Columns that the condition bounds to a list of values (never NULL): `=` and IN among its terms."""
+    """Return the columns that the condition restricts by `=` or IN, with the values, which are never NULL."""
     points: dict[int, list[Any]] = {}
     total = 1
     for term in conjuncts(where):
@@ -32,7 +32,7 @@ def bounded(where: Expr | None, types: Sequence[SqlType]) -> dict[int, list[Any]
 
 
 def between(where: Expr | None, types: Sequence[SqlType]) -> dict[int, tuple[int, int]]:
-    """Columns of numbers and times that the condition bounds to a range, and the least and the greatest code there."""
+    """Return the columns of numbers and times that the condition restricts to a range, with its first and last code."""
     found: dict[int, tuple[int, int]] = {}
     for term in conjuncts(where):
         bound = _bound(term, types)
@@ -47,7 +47,7 @@ _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def _bound(term: Expr, types: Sequence[SqlType]) -> tuple[int, int, int] | None:
-    """A column with its least and greatest code, the bound itself included."""
+    """Return the column of a comparison, and the least and greatest code.  Even < and > include the bound itself."""
     if not isinstance(term, Call) or term.op not in _TURNED:
         return None
     op, (first, second) = term.op, term.args
@@ -83,7 +83,7 @@ def _point(term: Expr, types: Sequence[SqlType]) -> tuple[int, list[Any]] | None
 
 
 def _same_codes(column: SqlType, other: SqlType, value: Any) -> bool:
-    """Does `column = value` compare codes (of text: folded or not) as keys on disk do?"""
+    """True if `column = value` compares codes as keys on disk do."""
     if value is None:
         return True
     if column.kind is not other.kind:

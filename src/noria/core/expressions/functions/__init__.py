@@ -1,8 +1,8 @@
-"""Scalar functions: what each op takes, what it gives, and which casts make its arguments fit.
+"""Scalar functions: the argument types, result type and casts of each op.
 
-`call(op, …)` is how every expression tree is made.  It follows MySQL's rules of types and nullability, folds what has
-no columns, and gives trees that `evaluate.py` and Spark's lowering run.  An op is either one of `numbers.py` or
-`logic.py`, whose promises about its arguments the evaluators rely on, or an entry of `library`.
+`call(op, …)` makes all expression trees.  It follows MySQL's rules of types and nullability, and folds constants.
+`evaluate.py` and Spark's lowering run the trees.  An op is defined in `numbers.py`, `logic.py` or `failing.py`, whose
+statements about its arguments the evaluators rely on, or it is an entry of `library`.
 """
 
 from __future__ import annotations

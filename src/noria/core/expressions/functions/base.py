@@ -1,7 +1,7 @@
-"""Making expression trees: `call`, `cast` and literals; the casts that make values fit each other.
+"""Makes expression trees: `call`, `cast` and literals, and the casts that make values comparable.
 
-A family (`numbers.py`, `logic.py`, `failing.py`) enters its ops in `TYPING`; functions that are no more than a
-function of their values are in `library` and need no other entry.
+The modules `numbers.py`, `logic.py` and `failing.py` register their ops in `TYPING`.  A function of its values alone is
+an entry of `library` and needs no registration here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ MANY = 1 << 16
 
 
 def call(op: str, *args: Expr) -> Expr:
-    """The op on these arguments, typed and with casts where they are needed; a constant when all of it is."""
+    """Make the typed call of an op, with casts where they are needed.  A call of constants becomes a constant.
+
+    Raises SqlError for an unknown op, wrong arguments, or an expression of more than MAX_EXPRESSION parts.
+    """
     if sum(a.size for a in args if isinstance(a, Call)) > MAX_EXPRESSION:
         raise SqlError(1436, "HY000", f"An expression has more than {MAX_EXPRESSION} parts, counted as often as it "
                                       "uses them (BETWEEN, CASE and NULLIF use one several times); make it smaller")
@@ -80,7 +83,7 @@ _TEXTS = (Want.TEXT, Want.STRING, Want.BYTES)
 
 
 def _fitted(e: Expr, want: Want) -> Expr:
-    """The argument as the function wants it."""
+    """Cast an argument as the function wants it."""
     if want in _TEXTS:
         return e if e.type.is_text else cast(e, TEXT)
     if want is Want.INT:
@@ -102,12 +105,12 @@ def _fitted(e: Expr, want: Want) -> Expr:
 
 
 def as_moment(e: Expr) -> Expr:
-    """A DATE or DATETIME as it is; text and numbers read as one."""
+    """Return a DATE or DATETIME unchanged; cast text and numbers to one."""
     return e if e.type.kind in MOMENTS else cast(e, _moment_type(e))
 
 
 def as_member(e: Expr) -> Expr:
-    """A value to be put into a JSON document."""
+    """Convert a value to a member of a JSON document."""
     if e.type.is_json or (isinstance(e, Const) and e.value is None):
         return e
     if e.type == BOOL:
@@ -117,14 +120,14 @@ def as_member(e: Expr) -> Expr:
 
 
 def retyped(e: Expr, type: SqlType) -> Expr:
-    """The same codes under another type."""
+    """Give the expression another type without changing its codes."""
     if isinstance(e, Const):
         return Const(type, e.nullable, e.value)
     return Call(type, e.nullable, "retype", (e,))
 
 
 def _moment_type(e: Expr) -> SqlType:
-    """A literal without a time is a DATE."""
+    """Return the type as which `as_moment` reads a value: DATE for a literal without a time, and else DATETIME."""
     if isinstance(e, Const) and isinstance(e.value, (str, int)):
         moment = parse_moment(e.value)
         if moment is not None and moment == _midnight(moment) and len(str(e.value).strip()) <= 10:
@@ -144,7 +147,7 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def _folded(e: Expr) -> Expr:
-    """A constant for a call of constants; one that fails stays, to fail when it is evaluated."""
+    """Replace a call of constants by its value.  A call that fails stays, so that it fails when it is evaluated."""
     if not isinstance(e, Call) or e.op in CLOCK or not all(isinstance(a, Const) for a in e.args):
         return e
     try:
@@ -153,7 +156,7 @@ def _folded(e: Expr) -> Expr:
         return e
     if value is None and e.op in ("div", "intdiv", "mod") and all(a.value is not None for a in e.args
                                                                  if isinstance(a, Const)):
-        return e  # by zero: NULL, but an error in a write
+        return e  # division by zero: NULL in a query, but an error in a write
     return Const(e.type, value is None, value)
 
 
@@ -163,7 +166,7 @@ CLOCK = frozenset({"now"})
 
 # ------------------------------------------------------------------ literals
 def _double(value: int | Decimal) -> float:
-    """The nearest double, where there is one."""
+    """Return the nearest double.  Raises SqlError 1367 if the number exceeds the greatest double."""
     found = float(Decimal(value))
     if not isfinite(found):
         raise SqlError(1367, "22007", f"Illegal double value found during parsing: {str(value)[:20]}... is beyond the "
@@ -172,7 +175,7 @@ def _double(value: int | Decimal) -> float:
 
 
 def literal(value: Any) -> Const:
-    """A Python value as a constant of MySQL's type for such a literal."""
+    """Make a constant of the type that MySQL gives such a literal."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -205,7 +208,10 @@ def _decimal_literal(value: Decimal) -> Const:
 
 # ------------------------------------------------------------------ casts
 def cast(e: Expr, type: SqlType) -> Expr:
-    """The expression as another type; itself when that changes no code."""
+    """Cast the expression to a type.  Return it unchanged if the cast changes no code.
+
+    Raises SqlError for a cast of TIME to a moment, which would depend on the current date.
+    """
     if isinstance(e, Const) and e.value is None:
         return Const(type, True, None)
     if e.type == type or _same_text(e.type, type):
@@ -222,7 +228,7 @@ def cast(e: Expr, type: SqlType) -> Expr:
 
 
 def _same_text(source: SqlType, type: SqlType) -> bool:
-    """Do the codes of texts stay what they are?"""
+    """True if both types are text and a cast changes no code."""
     if not (source.is_text and type.is_text) or type.length or source.folds != type.folds:
         return False
     return source.is_bytes == type.is_bytes and source.is_json == type.is_json
@@ -238,14 +244,14 @@ def _as_moment(e: Const, type: SqlType) -> Const:
 
 
 def truth(e: Expr) -> Expr:
-    """The expression as a condition: BOOL codes."""
+    """Convert an expression to a condition, whose codes are 1, 0, NULL or an error."""
     if isinstance(e, Const) and e.value is None:
         return Const(BOOL, True, None)
     return e if _is_truth(e) else call("ne", as_number(e), literal(0))
 
 
 def _is_truth(e: Expr) -> bool:
-    """Is it certain to give 1, 0 or NULL?  A BOOL column is not: MySQL's may hold 2."""
+    """True if the expression's value is always 1, 0 or NULL.  A BOOL column may hold 2, as in MySQL."""
     if isinstance(e, Const):
         return e.type == BOOL and e.value in (0, 1, None)
     if not isinstance(e, Call) or e.type != BOOL:
@@ -256,7 +262,7 @@ def _is_truth(e: Expr) -> bool:
 
 
 def common_type(types: Sequence[SqlType]) -> SqlType:
-    """The type that holds values of all these: of CASE's branches, of UNION's arms."""
+    """Return the type for values of all these types, such as the branches of CASE or the arms of UNION."""
     if not types:
         return BIGINT
     if all(t == types[0] for t in types):
@@ -281,7 +287,10 @@ def common_type(types: Sequence[SqlType]) -> SqlType:
 
 # ------------------------------------------------------------------ making arguments fit
 def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
-    """The two with casts so that their codes compare as MySQL compares the values."""
+    """Cast two expressions so that their codes compare as MySQL compares the values.
+
+    Raises SqlError 1525 for a literal that is no date or time beside one.
+    """
     if isinstance(a, Const) and a.value is None:
         return cast(a, b.type), b
     if isinstance(b, Const) and b.value is None:
@@ -305,7 +314,7 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
 
 
 def _comparable_texts(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Bytes compare with bytes; a JSON document with a text as with a string of JSON."""
+    """Make two texts comparable: bytes with bytes, and a text with a JSON document as a JSON string."""
     if a.type.is_bytes != b.type.is_bytes:
         return _readable(a, b), _readable(b, a)
     if a.type.is_json != b.type.is_json:
@@ -314,7 +323,10 @@ def _comparable_texts(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _readable(e: Expr, other: Expr) -> Expr:
-    """Bytes that are UTF-8 are a text compared exactly; else the other side is made bytes."""
+    """Fit one side of a comparison of bytes with text: constant bytes in UTF-8 become text that compares exactly.
+
+    Otherwise the text becomes bytes.
+    """
     if isinstance(e, Const) and isinstance(e.value, bytes) and not other.type.is_bytes:
         try:
             return Const(TEXT_BIN, False, e.value.decode())
@@ -330,7 +342,7 @@ def _readable(e: Expr, other: Expr) -> Expr:
 
 
 def _comparable_members(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
-    """ENUM and SET: with a text by text, with a number by place or mask."""
+    """Make ENUM and SET comparable: by text with a text, by position or mask with a number."""
     if a.type == b.type and op in ("eq", "ne", "nseq"):
         return a, b
     if a.type.is_number or b.type.is_number:
@@ -344,7 +356,7 @@ def _comparable_members(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
 
 
 def _member(e: Expr, type: SqlType) -> Expr:
-    """A literal that names a member (members in their order), as that."""
+    """Convert a literal that names a member, or members in their order, to the ENUM or SET type."""
     if not (type.is_listed and isinstance(e, Const) and isinstance(e.value, str)):
         return e
     code = (member_place if type.kind is Kind.ENUM else member_mask)(e.value, type.members)
@@ -355,7 +367,7 @@ def _member(e: Expr, type: SqlType) -> Expr:
 
 
 def as_number(e: Expr) -> Expr:
-    """A number for arithmetic: text is a DOUBLE, a date its digits, a member its place; NULL fits any."""
+    """Cast to a number for arithmetic: text to DOUBLE, a date to its digits, ENUM and SET to their codes."""
     if e.type.is_number:
         return e
     if isinstance(e, Const) and e.value is None:
@@ -367,21 +379,22 @@ def as_number(e: Expr) -> Expr:
 
 
 def _number_read(e: Expr) -> Expr:
-    """Text compared with a number: a literal is read exactly, so that a column keeps its type and its index."""
+    """Cast one side of a comparison with a number.  A literal text is read exactly, so that a column on the other side
+    keeps its type and can use its index."""
     if isinstance(e, Const) and isinstance(e.value, str):
         return literal(number_prefix(e.value))
     return as_number(e)
 
 
 def _whole(e: Expr) -> Expr:
-    """1.00 against an INT is 1."""
+    """Replace an integral DECIMAL constant such as 1.00 by an integer."""
     if isinstance(e, Const) and isinstance(e.value, Decimal) and e.value == int(e.value):
         return literal(int(e.value))
     return e
 
 
 def _comparable_moments(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """A date or datetime with something of another kind."""
+    """Make a date or datetime comparable with a value of another kind."""
     if isinstance(b, Const) and b.type.kind not in MOMENTS:
         moment = parse_moment(b.value)
         if moment is None:
@@ -401,7 +414,7 @@ def _comparable_moments(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _comparable_times(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """A TIME with a text or a number."""
+    """Make a TIME comparable with a text or a number."""
     if isinstance(b, Const):
         found = parse_time(b.value)
         if found is None:
@@ -413,7 +426,7 @@ def _comparable_times(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def aligned(args: Args) -> Args:
-    """Numbers as all DOUBLE, all INT, or all DECIMAL of one scale."""
+    """Cast numbers to all DOUBLE, all INT, or all DECIMAL of one scale."""
     numbers = tuple(as_number(a) for a in args)
     type = common_type([n.type for n in numbers])
     if type.kind is Kind.INT:

@@ -1,10 +1,10 @@
-"""Which expressions can fail, and the two ops by which a failure is told.
+"""Finds the expressions that can fail, and defines the two ops that pass an evaluation error on.
 
-    may(condition)        is it true or an error?  Never NULL, never an error
-    told(value, e, …)     the value, or an error where one of the e is one
+    may(condition)        true if the condition is true or an error; never NULL, never an error
+    told(value, e, …)     the value, or an error if one of the e is an error
 
-`can_fail` errs to the safe side: what it does not know can fail.  Keeps true: an expression of which it says that it
-cannot fail gives no `ERROR_CODE` over values that are none.
+`can_fail` returns True if in doubt.  Keeps true: an expression for which it returns False does not evaluate to
+`ERROR_CODE` if no column is an error.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TOTAL = frozenset("""
     lpad rpad replace reverse insert locate substring_index concat_ws field find_in_set elt ascii md5 sha1 fold quote
     year month day quarter hour minute second microsecond dayofweek weekday dayofyear last_day to_days to_seconds
     datediff dayname monthname now json_valid
-""".split())  # they fail only where an argument does
-INTERNAL = frozenset({"may", "told"})  # of plans; no text says them
+""".split())  # these fail only if an argument does
+INTERNAL = frozenset({"may", "told"})  # only plans have these; no SQL text can call them
 _EXACT = (Kind.INT, Kind.DECIMAL)
-_MOST_ROWS = 2**31  # no sum has more terms
+_MOST_ROWS = 2**31  # an upper bound of the terms of a sum
 
 
 def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
-    """Can it give an error?  shaky: can this column hold one?"""
+    """True if the expression can evaluate to an error.  shaky: returns True for a column that can hold one."""
     if isinstance(e, Col):
         return shaky(e.index)
     if not isinstance(e, Call):
@@ -51,7 +51,7 @@ def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
 
 
 def sum_can_fail(type: SqlType) -> bool:
-    """Can SUM or AVG of a column of the type leave what a code holds?"""
+    """True if SUM or AVG of a column of the type can exceed the range of codes."""
     size = _size_of(type)
     return size is None or size * _MOST_ROWS > MAX_INT
 
@@ -79,7 +79,7 @@ def _cast_can_fail(e: Call) -> bool:
 
 # ------------------------------------------------------------------ sizes
 def _size(e: Expr) -> int | None:
-    """No code of the exact number is greater, with or without its sign; None where it is not known to fit."""
+    """Return an upper bound of the absolute codes of an INT or DECIMAL expression, or None if it may overflow."""
     if isinstance(e, Const):
         return None if e.type.kind not in _EXACT else 0 if e.value is None else abs(encode(e.value, e.type, None))  # type: ignore[arg-type]
     if not isinstance(e, Call):

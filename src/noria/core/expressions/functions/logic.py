@@ -1,13 +1,16 @@
-"""Typing of comparisons, of three-valued logic, of choices, and of CONCAT.
+"""Makes typed calls of comparisons, three-valued logic, choices and CONCAT.
 
     eq ne lt le gt ge nseq in like                       comparisons, to BOOL
     and or not xor is_null is_true                       three-valued logic, to BOOL
     coalesce if case nullif greatest least concat        any type
 
-Compared values are of one kind, or INT with DECIMAL.  The scales of decimals may differ, but not under nseq.  Text is
-compared exactly if one side is BIN.  `in` has only non-NULL constants after its first argument.  Conditions are BOOL
-codes (1, 0, NULL, error).  case(condition, value, …, else) always has an else, like(text, pattern, escape) an escape.
-The branches of a choice have the result's type (text: of any length).
+Keeps true, for the evaluators:
+* Compared values have one kind, or are INT and DECIMAL.  Decimals may have different scales, except under nseq.
+* Text is compared exactly if one side is BIN.
+* `in` has only constants after its first argument, and none is NULL.
+* Conditions are BOOL codes: 1, 0, NULL or an error.
+* case(condition, value, …, else) always has an else, and like(text, pattern, escape) an escape.
+* The branches of a choice have the result's type, but texts may have any length.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt
 
 
 def _comparison(op: str, args: Args) -> Expr:
-    """A constant stands on the right."""
+    """Make a comparison with a constant on the right."""
     a, b = comparable(args[0], args[1], op)
     if isinstance(a, Const) and not isinstance(b, Const):
         a, b, op = b, a, FLIPPED[op]
@@ -52,7 +55,7 @@ def _comparison(op: str, args: Args) -> Expr:
 
 
 def _in(op: str, args: Args) -> Expr:
-    """One `in` of constants; whatever does not compare with the first argument as it is becomes `or` of eq."""
+    """Make one `in` of constants.  Items that do not compare with the first argument as it is become terms with eq."""
     x, plain, other = args[0], [], []
     for item in args[1:]:
         left, right = comparable(x, item)
@@ -82,7 +85,7 @@ def _like(op: str, args: Args) -> Expr:
 
 
 def _junction(op: str, args: Args) -> Expr:
-    """and, or: flat, without repeated or neutral terms."""
+    """Make a flat `and` or `or` without repeated and neutral terms."""
     neutral, final = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
     terms: dict[Expr, None] = {}
     for a in map(truth, args):
@@ -98,7 +101,7 @@ def _junction(op: str, args: Args) -> Expr:
 
 
 def _not(op: str, args: Args) -> Expr:
-    """Into comparisons, through other negations; else `not`."""
+    """Negate a condition: turn comparisons around, remove a double `not`, and otherwise add a `not`."""
     a = truth(args[0])
     if isinstance(a, Call) and a.op in NEGATED:
         return replace(a, op=NEGATED[a.op])
@@ -125,13 +128,13 @@ def _is_true(op: str, args: Args) -> Expr:
 
 # ------------------------------------------------------------------ choices
 def _branches(args: Args) -> tuple[SqlType, Args]:
-    """The branches cast to one type; NULLs take any."""
+    """Cast the branches of a choice to one type.  NULL fits any type."""
     type = common_type([a.type for a in args if not (isinstance(a, Const) and a.value is None)])
     return type, tuple(cast(a, type) for a in args)
 
 
 def _coalesce(op: str, args: Args) -> Expr:
-    """Nothing after an argument that is never NULL; type of all that were written."""
+    """Make a coalesce without the arguments after one that is never NULL.  All arguments determine its type."""
     type, args = _branches(args)
     args = tuple(a for a in args if not (isinstance(a, Const) and a.value is None))
     certain = next((i for i, a in enumerate(args) if not a.nullable), None)
@@ -156,7 +159,7 @@ def _case(op: str, args: Args) -> Expr:
 
 
 def _extreme(op: str, args: Args) -> Expr:
-    """greatest, least: of one type; literals beside dates are read as dates; NULL when one is."""
+    """Make `greatest` or `least` of arguments of one type.  Beside dates, a literal is read as a date."""
     if any(a.type.kind in MOMENTS for a in args):
         args = tuple(as_moment(a) if isinstance(a, Const) and isinstance(a.value, str) else a for a in args)
     type, args = _branches(args)
@@ -169,7 +172,7 @@ def _nullif(op: str, args: Args) -> Expr:
 
 # ------------------------------------------------------------------ text
 def _concat(op: str, args: Args) -> Expr:
-    """BIN when an argument is; bytes when one is."""
+    """Make a concat.  It is bytes if an argument is, otherwise BIN if one is."""
     texts = tuple(a if a.type.is_text else cast(a, TEXT) for a in args)
     type = text_of(tuple(t.type for t in texts))
     return Call(type, nullable(texts), op, tuple(cast(t, type) if type.is_bytes else t for t in texts))

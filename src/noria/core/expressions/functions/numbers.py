@@ -1,7 +1,8 @@
-"""Typing of arithmetic: add sub mul div intdiv mod neg abs round truncate floor ceil.
+"""Makes typed calls of arithmetic: add sub mul div intdiv mod neg abs round truncate floor ceil.
 
-The arguments of add, sub, intdiv and mod are all DOUBLE, all INT, or all DECIMAL of one scale.  Those of mul and div
-are all DOUBLE, or INT and DECIMAL of any scales.  An INT result is unsigned if an argument is, and then never negative.
+Keeps true, for the evaluators: the arguments of add, sub, intdiv and mod are all DOUBLE, all INT, or all DECIMAL of one
+scale.  Those of mul and div are all DOUBLE, or INT and DECIMAL of any scales.  Of add, sub, mul and intdiv, an INT
+result is unsigned if an argument is; the evaluators then make a negative result an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from noria.core.types import BIGINT, DOUBLE, Kind, SqlType, decimal
 
 
 def _sum(op: str, args: Args) -> Expr:
-    """add, sub: INT gives BIGINT (unsigned if one is), DECIMAL keeps the larger scale, any DOUBLE gives DOUBLE."""
+    """Make add or sub.  INT yields BIGINT, DECIMAL keeps the larger scale, and a DOUBLE argument yields DOUBLE."""
     args = aligned(args)
     return Call(_result(args[0].type, args[0].type.scale, args), nullable(args), op, args)
 
@@ -44,7 +45,7 @@ def _product(op: str, args: Args) -> Expr:
 
 
 def _quotient(op: str, args: Args) -> Expr:
-    """DECIMAL with four digits more than the dividend; NULL when the divisor is zero."""
+    """Make div.  A DECIMAL result has four more fractional digits than the dividend.  Division by zero is NULL."""
     args = _doubles_or_exact(args)
     if args[0].type.kind is Kind.DOUBLE:
         return Call(DOUBLE, True, op, args)
@@ -62,14 +63,16 @@ def _remainder(op: str, args: Args) -> Expr:
 
 
 def _signed(op: str, args: Args) -> Expr:
-    """neg, abs."""
+    """Make neg or abs."""
     a = as_number(args[0])
     return Call(_result(a.type, a.type.scale), a.nullable, op, (a,))
 
 
 def _rounded(op: str, args: Args) -> Expr:
-    """round(x[, digits]): half away from zero; truncate: towards it; the digits are a constant.  A DECIMAL gets as many
-    digits as are asked for, but no more than four that it has not, as a quotient."""
+    """Make round(x[, digits]), half away from zero, or truncate, towards zero.  The digits must be a constant.
+
+    A DECIMAL gets the requested number of fractional digits, but at most four more than it has.
+    """
     a = as_number(args[0])
     digits = args[1] if len(args) > 1 else literal(0)
     if not isinstance(digits, Const) or not isinstance(digits.value, int):
@@ -83,7 +86,7 @@ def _rounded(op: str, args: Args) -> Expr:
 
 
 def _to_whole(op: str, args: Args) -> Expr:
-    """floor, ceil: an integer stays what it is."""
+    """Make floor or ceil.  An integer is returned unchanged."""
     a = as_number(args[0])
     if a.type.kind is Kind.INT:
         return a

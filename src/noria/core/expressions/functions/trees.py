@@ -1,4 +1,4 @@
-"""Whole expression trees: replacing columns, the one form of conditions that say the same."""
+"""Rewrites of expression trees: replaces columns, parameters and the clock, and normalises the order of operands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noria.core.types import DATETIME
 
 
 def rebuilt(e: Expr, column: Callable[[Col], Expr]) -> Expr:
-    """The expression with every column replaced, types and nullability worked out again."""
+    """Replace each column, and derive types and nullability again."""
     if isinstance(e, Col):
         return column(e)
     if not isinstance(e, Call):
@@ -24,8 +24,10 @@ def rebuilt(e: Expr, column: Callable[[Col], Expr]) -> Expr:
 
 
 def zero_divisors(e: Expr) -> list[Expr]:
-    """For each division that is surely worked out: the condition that its divisor is zero.  What stands in a branch
-    of a choice may be guarded by its condition."""
+    """Return for each division that is always evaluated the condition that its divisor is zero.
+
+    Divisions in a branch of a choice are left out: the choice's condition may guard them.
+    """
     if not isinstance(e, Call):
         return []
     found = [t for a in (e.args[:1] if e.op in LAZY else e.args) for t in zero_divisors(a)]
@@ -38,7 +40,7 @@ LAZY = frozenset({"if", "case", "coalesce", "and", "or"})
 
 
 def now(scale: int, universal: bool = False) -> Expr:
-    """The time of the statement, in the session's time zone or in UTC; `at_time` puts it in."""
+    """Make a call of the statement's time, in the session's time zone or in UTC.  `at_time` replaces it."""
     return Call(replace(DATETIME, scale=scale), False, "now", (literal(universal),))
 
 
@@ -47,7 +49,7 @@ def uses_clock(e: Expr) -> bool:
 
 
 def at_time(e: Expr, utc: datetime, offset: timedelta) -> Expr:
-    """The expression with the statement's time, which is the same wherever it stands; cut to its digits."""
+    """Replace each call of the clock by the statement's time, cut to the digits of its type."""
     if not isinstance(e, Call):
         return e
     if e.op == "now":
@@ -58,12 +60,12 @@ def at_time(e: Expr, utc: datetime, offset: timedelta) -> Expr:
 
 
 def cut(moment: datetime, scale: int) -> datetime:
-    """Without digits beyond the scale: the clock is never ahead of itself."""
+    """Remove the digits beyond the scale without rounding, so that the clock is never ahead of time."""
     return moment.replace(microsecond=moment.microsecond // 10 ** (6 - scale) * 10 ** (6 - scale))
 
 
 def _again(e: Call, args: tuple[Expr, ...]) -> Expr:
-    """The call on other arguments."""
+    """Make the same call with other arguments."""
     if e.op in CLOCK:
         return e
     if e.op in ("cast", "retype"):
@@ -72,7 +74,7 @@ def _again(e: Call, args: tuple[Expr, ...]) -> Expr:
 
 
 def with_values(e: Expr, values: Sequence[Any]) -> Expr:
-    """The expression with the values of its parameters, typed anew."""
+    """Replace the parameters by their values, and derive types again."""
     if isinstance(e, Param):
         return literal(values[e.index])
     if not isinstance(e, Call):
@@ -82,7 +84,7 @@ def with_values(e: Expr, values: Sequence[Any]) -> Expr:
 
 
 def canonical(e: Expr) -> Expr:
-    """The same condition or value for every way to write it that differs in the order of operands only."""
+    """Sort the operands, so that expressions that differ only in their order become equal."""
     if not isinstance(e, Call):
         return e
     args = tuple(map(canonical, e.args))
@@ -94,6 +96,6 @@ def canonical(e: Expr) -> Expr:
 
 
 def conjunction(terms: Sequence[Expr]) -> Expr | None:
-    """All of the terms as one canonical condition; None when that is no condition at all."""
+    """Return the canonical conjunction of the terms, or None if it is always true."""
     e = canonical(call("and", TRUE, *terms))
     return None if e == TRUE else e

@@ -1,7 +1,7 @@
-"""The library: every function of SQL that is a plain function of its values, one entry each.
+"""The library: one entry for each SQL function whose result depends only on the values of its arguments.
 
-`LIBRARY[op]` is what a call of that op means; operators, comparisons, CASE and casts, which need more than that,
-are in `functions`.  `sql/expressions/functions.py` says under which names a client finds them.
+`LIBRARY[op]` defines a call of that op.  Operators, comparisons, CASE and casts need more, and are in `functions`.
+`sql/expressions/functions.py` maps the names of SQL functions to ops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions of dates and times, on codes: microseconds since 1970 (a TIME: microseconds), a day at midnight.
+"""Functions of dates and times.  Codes are microseconds since 1970, of a DATE at midnight; a TIME is microseconds.
 
-Parts and sums are worked out with numpy's calendar over whole arrays; formats once per distinct value.  A result
-outside the years 0 to 9999 is NULL.
+Parts and sums are computed over arrays with numpy's calendar, formats once for each distinct value.  A result outside
+the years 1 to 9999 is NULL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augus
 
 # ------------------------------------------------------------------ the calendar over arrays
 def calendar(codes: Codes) -> tuple[Codes, Codes, Codes]:
-    """Year, month and day of each moment."""
+    """Return the year, month and day of each moment."""
     days = (codes // DAY).astype("M8[D]")
     months, years = days.astype("M8[M]"), days.astype("M8[Y]")
     return (years.astype(np.int64) + 1970, (months - years).astype(np.int64) + 1,
@@ -40,20 +40,20 @@ def calendar(codes: Codes) -> tuple[Codes, Codes, Codes]:
 
 
 def _limited(codes: Codes) -> Codes:
-    """NULL outside the calendar."""
+    """Make moments outside the calendar NULL."""
     days = codes // DAY
     return np.where((days < FIRST_DAY) | (days > LAST_DAY), NULL_CODE, codes)
 
 
 def add_micros(codes: Codes, count: Codes, unit: Codes) -> Codes:
-    """count units of so many microseconds later."""
+    """Add `count` units of `unit` microseconds."""
     far = np.abs(count.astype(np.float64) * unit.astype(np.float64)) > 2.0 * LAST_DAY * DAY
     moved = (codes + np.where(far, np.int64(0), count) * unit).astype(np.int64)
     return np.where(far, NULL_CODE, _limited(moved))
 
 
 def add_months(codes: Codes, months: Codes) -> Codes:
-    """The same day of another month, or that month's last."""
+    """Add months.  The result is the same day of the month, or the month's last day."""
     years, month, day = calendar(codes)
     far = np.abs(months) > 120_000
     total = years * 12 + month - 1 + np.where(far, 0, months)
@@ -65,7 +65,7 @@ def add_months(codes: Codes, months: Codes) -> Codes:
 
 
 def diff_months(a: Codes, b: Codes) -> Codes:
-    """Whole months from a to b, towards zero."""
+    """Return the number of months from a to b, rounded towards zero."""
     (ya, ma, da), (yb, mb, db) = calendar(a), calendar(b)
     months = (yb - ya) * 12 + mb - ma
     rest_a, rest_b = da * DAY + a % DAY, db * DAY + b % DAY
@@ -89,15 +89,16 @@ def _weekday(codes: Codes) -> Codes:
 
 
 def _unix(codes: Codes) -> Codes:
-    """Seconds, or units of the type's fraction; 0 where MySQL's clock has none."""
+    """Return microseconds since 1970; 0 for moments before 1970 or from 3001-01-19 on, for which MySQL returns 0."""
     return np.where((codes < 0) | (codes >= 32_536_771_200 * SECOND), 0, codes)
 
 
 def week(day: date, mode: int) -> tuple[int, int]:
-    """Year and week.
+    """Return the year and the week of a day.
 
-    Bits of mode: 1: weeks start on Monday; 2: weeks are numbered from 1, never 0; 4: the first week is the one with the
-    year's first such day, else the one with four days of the year.
+    Bits of mode, as in MySQL.  1: weeks start on Monday, not on Sunday.  2: weeks are numbered from 1, never 0.
+    4: the other rule for the first week.  Without it, a first week that starts on Monday has four days of the year; one
+    that starts on Sunday begins with the first Sunday of the year.
     """
     monday_first, year_wanted, first_weekday = bool(mode & 1), bool(mode & 2), bool(mode & 4)
     if not monday_first:
@@ -154,13 +155,13 @@ _PARTS: dict[str, Callable[[datetime], str]] = {
 
 
 def formatted(moment: date, form: str) -> str:
-    """DATE_FORMAT."""
+    """Format a moment as DATE_FORMAT does."""
     m = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
     return re.sub(r"%(.)", lambda f: _PARTS[f[1]](m) if f[1] in _PARTS else f[1], form, flags=re.DOTALL)
 
 
 def time_formatted(time: timedelta, form: str) -> str:
-    """TIME_FORMAT: hours may be more than a day's."""
+    """Format a time as TIME_FORMAT does.  There may be more than 24 hours."""
     micros = abs(time) // timedelta(microseconds=1)
     hours, within = divmod(micros, 3600 * SECOND)
     m = datetime(1970, 1, 1, hours % 24) + timedelta(microseconds=within)
@@ -186,12 +187,12 @@ def _reader(form: str) -> re.Pattern[str] | None:
         out += r"\s*" + (_READ.get(m[1], re.escape(m[1])) if m[1] else "" if m[2] else re.escape(m[3]))
     try:
         return re.compile(out)
-    except re.error:  # a part is asked for twice
+    except re.error:  # the format has a part twice
         return None
 
 
 def read(text: str, form: str) -> datetime | None:
-    """STR_TO_DATE; None for what does not fit."""
+    """Read a text as STR_TO_DATE does.  Return None if it does not fit the format."""
     reader = _reader(form)
     found = None if reader is None else reader.match(text)
     if found is None:
@@ -223,7 +224,7 @@ def _built(part: dict[str, str | None]) -> datetime | None:
 
 
 def parts_of(form: str) -> tuple[bool, bool, bool]:
-    """Does a format have a date, a time, a fraction?"""
+    """Return three flags: whether a format has a date, a time, a fraction."""
     letters = set(re.findall(r"%(.)", form))
     return bool(letters & set("YymcMbdeDj")), bool(letters & set("HkhIlisSfTrp")), "f" in letters
 
@@ -242,7 +243,7 @@ def _clipped(codes: Codes) -> Codes:
 
 
 def _part_of_time(unit: int, within: int) -> Callable[[Codes], Codes]:
-    """A part of the time of a moment or TIME, of whose sign nothing is left."""
+    """Return the function that computes a part of a time.  The sign is ignored."""
     return lambda codes: np.abs(codes) // unit % within
 
 
@@ -257,7 +258,7 @@ def _made_date(year: int, day: int) -> date | None:
 
 
 def _period_months(period: int) -> int:
-    """Months since the year 0; none in period 0.  A period below that is out of range."""
+    """Return the months of a period YYYYMM since year 0; 0 for period 0.  Raises OverflowError if it is negative."""
     if period < 0:
         raise OverflowError(period)
     if not period:
@@ -276,7 +277,7 @@ def _add_period(period: int, months: int) -> int:
 
 
 def _wide(types: Types) -> SqlType:
-    """A moment with the time of the finer argument."""
+    """Return DATETIME with the fractional digits of the most precise argument."""
     return SqlType(Kind.DATETIME, scale=max(t.scale for t in types if t.kind is not Kind.INT))
 
 

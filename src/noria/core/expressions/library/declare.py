@@ -23,20 +23,20 @@ from noria.core.types import BYTES, TEXT, TEXT_BIN, SqlType
 
 
 class Want(Enum):
-    """What a function wants of an argument; whatever else is given is cast."""
+    """The type that a function expects of an argument.  Other arguments are cast to it."""
 
     ANY = "any"
     TEXT = "text"  # characters: bytes are read as UTF-8
     BYTES = "bytes"  # bytes: characters as UTF-8
-    STRING = "string"  # text or bytes as they are
+    STRING = "string"  # text or bytes, unchanged
     INT = "int"
     NUMBER = "number"  # of any kind
     DOUBLE = "double"
     DATE = "date"
-    MOMENT = "moment"  # a DATE or DATETIME as it is
+    MOMENT = "moment"  # a DATE or DATETIME, unchanged
     TIME = "time"
     JSON = "json"  # a document: text is parsed
-    MEMBER = "member"  # a value to be put into a document: text is a string of it
+    MEMBER = "member"  # a value for a document: text becomes a JSON string
 
 
 Types = tuple[SqlType, ...]
@@ -44,9 +44,13 @@ Types = tuple[SqlType, ...]
 
 @dataclass(frozen=True)
 class Function:
-    """takes: a want per argument; `more` lets the last one repeat, `least` leaves later ones out.
-    nullable: it can be NULL where no argument is.  internal: no text says its name; functions of SQL are made with
-    it."""
+    """One function of the library.
+
+    `takes`: a `Want` for each argument.  `gives`: the result type, or a function of the argument types.  `least`: the
+    least number of arguments, if some are optional.  `more`: the last argument may repeat.
+    `nullable`: the result can be NULL although no argument is.  `internal`: SQL has no function of this name; the
+    planner uses it for other functions and operators.
+    """
 
     takes: tuple[Want, ...]
     gives: SqlType | Callable[[Types], SqlType]
@@ -70,7 +74,7 @@ class Function:
 
 
 def text_of(arguments: Types) -> SqlType:
-    """Text as exact as its most exact argument; bytes if one is bytes."""
+    """Return the type of a text made of arguments: bytes if one is bytes, otherwise BIN if one is BIN, otherwise CI."""
     texts = [t for t in arguments if t.is_text]
     if any(t.is_bytes for t in texts):
         return BYTES

@@ -1,7 +1,7 @@
-"""JSON: a document is its normalised text, as MySQL prints it, so that equal documents are one symbol.
+"""Functions of JSON.  A document is its normalised text, as MySQL prints it, so that equal documents are one symbol.
 
-Keys are ordered by length, then by bytes; `{"a": 1, "bb": [true, null]}`.  Functions parse the text and print what
-they give.  Paths: `$.key`, `$."a key"`, `$[0]`, `$[last]`, `$[last-1]`, `$[1 to 2]`, `$[*]`, `$.*`, `$**.key`.
+Keys are ordered by length, then by bytes: `{"a": 1, "bb": [true, null]}`.  Functions parse the text and print their
+results.  Paths: `$.key`, `$."a key"`, `$[0]`, `$[last]`, `$[last-1]`, `$[1 to 2]`, `$[*]`, `$.*`, `$**.key`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = tuple[str, Any]
 
 # ------------------------------------------------------------------ documents
 def parse(text: str) -> Any:
-    """The document a text is; SqlError 3140 if it is none."""
+    """Parse a document.  Raises SqlError 3140 if the text is not JSON."""
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as e:
@@ -36,7 +36,7 @@ def _refused(word: str) -> Any:
 
 
 def show(value: Any) -> str:
-    """The document as MySQL prints it."""
+    """Print a document as MySQL does."""
     if isinstance(value, dict):
         keys = sorted(value, key=lambda k: (len(k.encode()), k.encode()))
         return "{" + ", ".join(f"{_text(k)}: {show(value[k])}" for k in keys) + "}"
@@ -58,12 +58,12 @@ def normalised(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A text as a string of a document."""
+    """Return a text as a JSON string."""
     return _text(text)
 
 
 def unquote(text: str) -> str:
-    """The text of a string; any other document as it is."""
+    """Return the text of a JSON string; any other document unchanged."""
     if not (len(text) > 1 and text[0] == text[-1] == '"'):
         return text
     value = parse(text)
@@ -73,7 +73,10 @@ def unquote(text: str) -> str:
 # ------------------------------------------------------------------ paths
 @lru_cache(maxsize=1024)
 def steps(path: str) -> tuple[Step, ...]:
-    """A path as steps: ("key", name), ("keys", None), ("at", (first, last)), ("all", None), ("deep", None)."""
+    """Parse a path into steps: ("key", name), ("keys", None), ("at", (first, last)), ("all", None), ("deep", None).
+
+    Raises SqlError 3143 for an invalid path.
+    """
     path = path.strip()
     found: list[Step] = []
     at = 1
@@ -95,7 +98,7 @@ def steps(path: str) -> tuple[Step, ...]:
 
 
 def _place(text: str) -> int:
-    """An index; from the end as a negative one: last is -1."""
+    """Parse an index.  An index from the end is negative: `last` is -1."""
     text = text.replace(" ", "")
     return -1 - int(text[5:] or 0) if text.startswith("last") else int(text)
 
@@ -106,12 +109,12 @@ def _bad_path(path: str, at: int) -> SqlError:
 
 
 def _many(path: tuple[Step, ...]) -> bool:
-    """May it lead to several values?"""
+    """True if a path can lead to several values."""
     return any(kind in ("keys", "all", "deep") or (kind == "at" and what[1] is not None) for kind, what in path)
 
 
 def reached(value: Any, path: tuple[Step, ...]) -> Iterator[Any]:
-    """The values that a path leads to."""
+    """Yield the values to which a path leads."""
     if not path:
         yield value
         return
@@ -135,7 +138,7 @@ def reached(value: Any, path: tuple[Step, ...]) -> Iterator[Any]:
 
 
 def _picked(items: list[Any], kind: str, what: Any, is_list: bool) -> list[Any]:
-    """The items at places; a value that is no array counts as an array of itself, but not for [*]."""
+    """Return the selected items.  A value that is no array counts as an array of itself, but not for [*]."""
     if kind == "all":
         return items if is_list else []
     first, last = ((p + len(items) if p < 0 else p) for p in (what[0], what[0] if what[1] is None else what[1]))
@@ -153,13 +156,13 @@ def extract(document: str, *paths: str) -> str | None:
 
 
 def extract_text(document: str, path: str) -> str | None:
-    """column->>path; a JSON null is the text null."""
+    """Return the text of column->>path.  A JSON null yields the text null."""
     found = extract(document, path)
     return None if found is None else unquote(found)
 
 
 def value_at(document: str, path: str) -> str | None:
-    """JSON_VALUE: a scalar as text; NULL for null and for what is no scalar."""
+    """Return a scalar as text, as JSON_VALUE does; NULL for a JSON null, an array or an object."""
     found = list(reached(parse(document), steps(path)))
     if len(found) != 1 or found[0] is None or isinstance(found[0], (dict, list)):
         return None
@@ -209,7 +212,7 @@ def keys(document: str, path: str = "$") -> str | None:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """1 equals 1.0 but not true."""
+    """True if two values are equal.  1 equals 1.0 but not true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, list) and isinstance(b, list):
@@ -273,7 +276,7 @@ def made_object(*pairs: str | None) -> str:
 
 
 def _changed(value: Any, path: tuple[Step, ...], new: Any, how: str) -> Any:
-    """The value with another one at the path.  how: set, insert (only where there is none), replace, remove."""
+    """Return the value with another one at the path.  how: set, insert (if the path has no value), replace, remove."""
     if not path:
         return value if how == "insert" else new
     (kind, what), rest = path[0], path[1:]
@@ -307,7 +310,7 @@ def _writer(how: str) -> Any:
             return None
         value = parse(document)
         for path, new in zip(pairs[::2], pairs[1::2], strict=True):
-            _at(document, str(unquote(str(path))))  # refuses wildcards
+            _at(document, str(unquote(str(path))))  # raises for wildcards
             value = _changed(value, steps(unquote(str(path))), None if new is None else parse(new), how)
         return show(value)
 
@@ -325,7 +328,7 @@ def removed(document: str, *paths: str) -> str:
 
 
 def merged(a: str, b: str) -> str:
-    """JSON_MERGE_PATCH of two documents."""
+    """Merge two documents as JSON_MERGE_PATCH does."""
     def patch(x: Any, y: Any) -> Any:
         if not isinstance(y, dict):
             return y

@@ -1,4 +1,7 @@
-"""Functions of numbers that have no operator: roots and powers, logarithms, angles, bits, other bases."""
+"""Functions of numbers: roots and powers, logarithms, angles, bits, other bases.
+
+Arithmetic operators are in `functions/numbers.py`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def _double(f: Callable[..., Any], arguments: int = 1, nullable: bool = True) ->
 
 
 def _log(base: Doubles, x: Doubles) -> Doubles:
-    """NULL for a base of 1 or below 0, as for a number that has no logarithm."""
+    """Return the logarithm; NULL for a base of 1, and if the base or the number is not positive."""
     lowered: Doubles = np.log(base)
     return np.where((base <= 0) | (base == 1) | (x <= 0), np.nan, np.log(x) / lowered)
 
@@ -35,7 +38,7 @@ def _ln(x: Doubles) -> Doubles:
 
 
 def _pow(x: Doubles, y: Doubles) -> Doubles:
-    """0 to a negative power is out of range, like a root of a negative number."""
+    """Return the power.  A root of a negative number is an error, like 0 to a negative power."""
     result = np.power(x, y)
     return np.where(np.isnan(result), np.inf, result)
 
@@ -46,7 +49,7 @@ def _cot(x: Doubles) -> Doubles:
 
 # ------------------------------------------------------------------ bits
 def _positive(codes: Codes) -> Codes:
-    """BIGINT UNSIGNED beyond 2**63 - 1 does not exist here: out of range."""
+    """Make a BIGINT UNSIGNED beyond 2**63 - 1 an error: no code can hold it."""
     return np.where(codes < 0, ERROR_CODE, codes)
 
 
@@ -69,7 +72,7 @@ def _bit_count(x: int) -> int:
 
 # ------------------------------------------------------------------ text of numbers
 def conv(number: Any, source: int, target: int) -> str | None:
-    """A number from one base in another; None for bases beyond 2 to 36."""
+    """Convert a number from one base to another.  Return None if a base is not from 2 to 36, with either sign."""
     if not (2 <= abs(source) <= 36 and 2 <= abs(target) <= 36):
         return None
     text = str(number).strip().upper()
@@ -96,7 +99,7 @@ def in_base(value: int, base: int) -> str:
 
 
 def hexadecimal(value: Any) -> str:
-    """Of a number its digits (a negative one as 64 bits), of a text its bytes."""
+    """Return the hexadecimal digits of a number, or of the bytes of a text.  A negative number is taken as 64 bits."""
     if isinstance(value, bytes):
         return value.hex().upper()
     if not isinstance(value, (int, float, Decimal)):
@@ -108,7 +111,7 @@ def hexadecimal(value: Any) -> str:
 
 
 def formatted(value: Decimal | int | float, digits: int) -> str:
-    """1234567.891 to two digits: '1,234,567.89'."""
+    """Return a number with separators of thousands: 1234567.891 to two digits is '1,234,567.89'."""
     digits = min(max(digits, 0), 30)
     number = Decimal(repr(value) if isinstance(value, float) else value)
     return f"{number.quantize(Decimal(1).scaleb(-digits), 'ROUND_HALF_UP'):,f}"
@@ -119,7 +122,7 @@ def _sign(x: Any) -> int:
 
 
 def inet_aton(text: str) -> int | None:
-    """The number of an IPv4 address; short forms as MySQL reads them: '127.1' is 127.0.0.1."""
+    """Return the number of an IPv4 address, or None.  Short forms are read as in MySQL: '127.1' is 127.0.0.1."""
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or any(not p.isdigit() or int(p) > 255 for p in parts):
         return None

@@ -1,7 +1,7 @@
-"""Functions of text: parts and places, padding, digests, lists in text, regular expressions.
+"""Functions of text: parts and positions, padding, digests, lists in text, regular expressions.
 
-Places are characters, from 1.  Finding a text within a text goes by the collation, replacing does not (MySQL's
-REPLACE and SUBSTRING_INDEX compare exactly).
+Positions count characters from 1.  The functions here compare exactly.  For those that search by the collation, such as
+LOCATE, the caller folds the arguments first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, BOOL, BYTES, TEXT
 
-Text = Any  # str, or bytes where the function is given bytes
+Text = Any  # str, or bytes if the function receives bytes
 
 
 def substring(text: Text, start: int, length: int | None = None) -> Text:
-    """Negative positions count from the end; nothing at 0 or outside."""
+    """Return a part of a text.  Negative positions count from the end.  It is empty at 0 and outside the text."""
     begin = start - 1 if start > 0 else len(text) + start
     if start == 0 or begin < 0 or (length is not None and length <= 0):
         return text[:0]
@@ -55,18 +55,18 @@ def _pad(left: bool) -> Any:
 
 
 def repeated(text: Text, times: int) -> Text | None:
-    """NULL where it would be larger than a packet."""
+    """Repeat a text.  Return None (NULL) if it would be larger than a packet."""
     times = max(times, 0)
     return text * times if len(text) * times <= MAX_PACKET_BYTES else None
 
 
 def located(what: str, text: str, start: int = 1) -> int:
-    """The place of a text in another, 0 if it is not there.  Both are folded already where they have to be."""
+    """Return the position of a text in another, or 0.  The caller has folded both if the collation requires it."""
     return text.find(what, start - 1) + 1 if 1 <= start <= len(text) + 1 else 0
 
 
 def substring_index(text: str, delimiter: str, count: int) -> str:
-    """All before the count-th delimiter, or after it from the end."""
+    """Return the text before the count-th delimiter or, if count is negative, after it from the end."""
     if not delimiter or not count:
         return ""
     parts = text.split(delimiter)
@@ -81,7 +81,7 @@ def inserted(text: str, start: int, length: int, what: str) -> str:
 
 
 def field(wanted: Any, *among: Any) -> int:
-    """The place of a value among others, 0 if it is not there."""
+    """Return the position of a value among others, or 0."""
     return 0 if wanted is None else next((i for i, v in enumerate(among, 1) if v == wanted), 0)
 
 
@@ -108,7 +108,7 @@ def quoted(text: str | None) -> str:
 
 
 def characters(*codes: int | None) -> bytes:
-    """CHAR(77, 121): the bytes of each number, as many as it needs."""
+    """Return the bytes of each number, as many as it needs, as CHAR(77, 121) does."""
     out = b""
     for code in codes:
         if code is not None:
@@ -118,7 +118,7 @@ def characters(*codes: int | None) -> bytes:
 
 
 def _ordinal(text: str) -> int:
-    """The bytes of the first character as a number."""
+    """Return the bytes of the first character as a number."""
     return int.from_bytes(text[:1].encode(), "big")
 
 
@@ -137,7 +137,7 @@ def _from_base64(text: str) -> bytes | None:
 
 
 def _to_base64(data: bytes) -> str:
-    """Lines of 76 characters, as MySQL breaks them."""
+    """Encode as base64 in lines of 76 characters, as MySQL does."""
     whole = base64.b64encode(data).decode()
     return "\n".join(whole[i : i + 76] for i in range(0, len(whole), 76))
 
@@ -149,7 +149,7 @@ def sha2(data: bytes, bits: int) -> str | None:
 
 
 def soundex(text: str) -> str:
-    """The sound of a word: its first letter and a digit for each change of sound, at least four characters."""
+    """Return the sound of a word: its first letter and a digit for each change of sound, at least four characters."""
     groups = {c: d for d, letters in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R"), 1) for c in letters}
     letters = [c for c in text.upper() if c.isalpha()]
     if not letters:
@@ -173,10 +173,11 @@ _CLASSES = {"alpha": "^\\W\\d_", "digit": "0-9", "alnum": "^\\W_", "upper": "A-Z
 
 @lru_cache(maxsize=512)
 def pattern(text: str, flags: str) -> regex.Pattern[str]:
-    """A pattern as Python's, whose matches have a `timeout`, because backtracking may never end.
+    """Translate and compile a pattern for the module `regex`.
 
-    Classes like [[:digit:]] and the word marks [[:<:]] are translated.
-    flags: c exact, i without case, m ^ and $ at each line, n the dot matches newlines, u only \\n ends a line.
+    Matches need a `timeout`, because backtracking may not end.  Classes such as [[:digit:]] and the word marks [[:<:]]
+    are translated.  Flags: c is exact, i ignores case, m lets ^ and $ match at each line, n lets the dot match a
+    newline, u changes nothing: only \\n ends a line.  Raises SqlError 3685 for an invalid pattern.
     """
     chosen = regex.VERSION0 | (regex.IGNORECASE if "i" in flags and flags.rfind("i") > flags.rfind("c") else 0)
     chosen |= (regex.MULTILINE if "m" in flags else 0) | (regex.DOTALL if "n" in flags else 0)
@@ -191,7 +192,7 @@ def pattern(text: str, flags: str) -> regex.Pattern[str]:
 
 
 def is_quick(expression: str) -> bool:
-    """Is there at most one part that may repeat without bound, and it is no group?  Then a match takes no long time."""
+    """True if at most one part may repeat without bound, and it is no group.  Then each match is fast."""
     return len(re.findall(r"[*+]|\{\d+,\}", expression)) < 2 and not re.search(r"\)[*+{]", expression)
 
 
@@ -210,7 +211,7 @@ def regexp_instr(text: str, expression: str, flags: str) -> int:
 
 
 def regexp_replace(text: str, expression: str, new: str, flags: str) -> str:
-    """$1 in the new text is what the first group took."""
+    """Replace all matches.  $1 in the new text is the match of the first group."""
     template = re.sub(r"\\(?![0-9\\])", r"\\\\", new)
     made: str = pattern(expression, flags).sub(re.sub(r"\$(\d)", r"\\g<\1>", template), text, timeout=REGEXP_S)
     return made
