@@ -26,6 +26,7 @@ from noria.dataflow.ops import gate
 from noria.dataflow.ops.keep import Keep
 from noria.lowering.lower import Lowering
 from noria.plan import mir
+from noria.plan.keys import unique_keys
 from noria.plan.optimizer import optimize
 from noria.plan.reuse.grouped import grouped
 from noria.plan.reuse.join_order import joined
@@ -96,7 +97,7 @@ def chains(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         on = [(a, b) for a, f in enumerate(relations[left].fields) for b, g in enumerate(right.fields)
               if random_plans._same(f.type, g.type)]
         if on:
-            unique = [(a, b) for a, b in on if {b} in mir.unique_keys(right)]
+            unique = [(a, b) for a, b in on if {b} in unique_keys(right)]
             last = [(a, b) for a, b in on if computes and b == right.width - 1]
             a, b = rng.choice(last or unique or on)
             pool.append((left, a, right, b, rng.random() < 0.3))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from noria.core.expressions.expr import Col, Expr, columns_of
+from noria.core.expressions.expr import Expr, columns_of
 from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
 
@@ -487,24 +487,6 @@ def rebased(plan: Mir, table: str, over: Callable[[Base], Mir]) -> Mir:
         return made[id(node)]
 
     return again(plan)
-
-
-def unique_keys(plan: Mir) -> list[frozenset[int]]:
-    """Sets of columns in which no two rows have equal values (NULL equals NULL)."""
-    if isinstance(plan, Base):
-        return [frozenset(plan.table.primary_key)] if plan.table.primary_key else []
-    if isinstance(plan, Aggregate):
-        return [frozenset(range(len(plan.group)))]
-    if isinstance(plan, Distinct):
-        return [frozenset(range(plan.width)), *unique_keys(plan.input)]
-    if isinstance(plan, Filter):
-        return unique_keys(plan.input)
-    if isinstance(plan, Project):
-        place = {e.index: i for i, e in enumerate(plan.exprs) if isinstance(e, Col)}
-        return [frozenset(place[c] for c in key) for key in unique_keys(plan.input) if key <= place.keys()]
-    if isinstance(plan, Join) and any(key <= {b for _, b in plan.on} for key in unique_keys(plan.right)):
-        return unique_keys(plan.left)  # at most one right row for each left one
-    return []
 
 
 def show(plan: Mir, indent: int = 0) -> str:

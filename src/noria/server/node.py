@@ -1,8 +1,7 @@
 """The server process: the one place that wires everything, starts it in order and stops it in order.
 
-    (with a lease: Spark driver → stand by until this server holds the lease →)
-    claim the data directory → bind both ports → run directory → link → Spark driver → worker up → MySQL → HTTP →
-    "noria ready"
+    (with a lease: Spark driver → stand by until this server holds the lease →) claim the data directory →
+    bind both ports → run directory → link → Spark driver → worker up → MySQL → HTTP → "noria ready"
 
 Keeps true: the ready line is printed once, when statements are answered, and standard output has nothing else.  A port
 that is taken is reported before a process is started, and a bound port is kept until the end.  A stop (SIGTERM, SIGINT)

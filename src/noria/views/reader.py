@@ -5,8 +5,7 @@ values in, lists of row tuples out) or many at once (Arrow).  A missing key is a
 The caller applies order and limit, and adds the row of an empty aggregate.
 
 Keeps true: an answer, even an empty one or an error, was read from memory that was still the view's afterwards, with a
-key that was encoded for that memory.  If the view has moved, the reader follows it and encodes the key again.  It never
-waits for the writer.  A view object belongs to one thread.
+key encoded for it.  The reader follows a view that moves, and never waits for the writer.  A view is of one thread.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from itertools import combinations
 from typing import Any
 
 from noria.core.expressions.expr import Expr
-from noria.plan.mir import Mir, unique_keys
+from noria.plan.keys import unique_keys
+from noria.plan.mir import Mir
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.fewer_columns import fewer_columns
 from noria.plan.reuse.rows import rows_of

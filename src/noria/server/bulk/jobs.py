@@ -87,7 +87,7 @@ class Bulk:
 
     @asynccontextmanager
     async def _place(self, what: str) -> AsyncIterator[Path]:
-        """Create a directory for one job.  It is removed at the end of the block."""
+        """Create a directory for one job, which is removed at the end of the block."""
         path = self._directory / f"{what}-{next(self._numbers)}"
         path.mkdir(mode=0o700)
         try:
@@ -132,7 +132,7 @@ class Bulk:
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
-        """Run the query again while no other query runs.  If the driver dies again, this query is the cause."""
+        """Run the query again while no other query runs: if the driver dies again, this query is the cause."""
         tell(WAITING)
         try:
             return await self._answer(batch, tell, await self.queries.take_all())
@@ -174,8 +174,7 @@ class Bulk:
 
     # ------------------------------------------------------------ first states
     async def bootstrap(self, view: ViewDef, node: int, plan: Mir) -> None:
-        """Compute a node's input rows over a snapshot made now, and deliver them to the workers.  The snapshot includes
-        the deltas that the worker kept back for the node until then; it keeps back later ones."""
+        """Compute a node's input rows over a snapshot made now.  The workers keep back the deltas since then."""
         async with self._in_slot(self._first_states), self._place("bootstrap") as place:
             checkpoint = await self._snapshot(place, node)
             replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
@@ -204,8 +203,7 @@ class Bulk:
                 if b["ticket"] in self._indexing else b for b in builds]
 
     async def _repeated(self, job: str, **arguments: Any) -> Any:
-        """Return a job's result.  If the driver dies, the job runs again, any number of times; its input must survive
-        the driver."""
+        """Return a job's result.  If the driver dies, the job runs again; its input must survive the driver."""
         while True:
             try:
                 return await self._run(job, **arguments)
@@ -213,8 +211,7 @@ class Bulk:
                 shutil.rmtree(arguments["out"], ignore_errors=True)
 
     async def _run(self, job: str, **arguments: Any) -> Any:
-        """Return a job's result.  If cancelled, this returns when no task of the job runs any more, so its files can
-        be removed."""
+        """Return a job's result.  If cancelled, wait until no task of the job runs, so that its files can go."""
         ended = asyncio.Event()
         with self._pool() as pool:
             try:
@@ -237,9 +234,8 @@ class Bulk:
                    ) -> AsyncIterator[dict[str, Any]]:
         """Load files and yield steps of progress.  The last step has `rows` and `rejected`.
 
-        request: as `LoadPermit.check` returns it.  run: runs the SQL statement that creates the table.
-        put: writes rows that may conflict with stored rows (`merged`).
-        """
+        request: of `LoadPermit.check`.  run: runs the SQL that creates the table.  put: writes rows that may conflict
+        with stored rows (`merged`)."""
         from noria.spark.loading.load import LoadSpec
         from noria.spark.loading.reading import of_request
 
@@ -297,8 +293,7 @@ class Bulk:
         yield {"step": "done", "rows": report.rows}
 
     async def _ingested(self, body: Ingest) -> None:
-        """Let the workers ingest files.  If cancelled, this returns when the files are ingested or never will be, so
-        they can be removed."""
+        """Let the workers ingest files.  If cancelled, wait until they are ingested or never will be."""
         taking = self._link.submit(body)
         try:
             done: Done = await asyncio.shield(taking)
@@ -310,8 +305,7 @@ class Bulk:
             raise done.error
 
     async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """As `_steps`, but the job begins again if the driver dies, at most SPARK_TRIES times in all.  out: the
-        directory that the job writes, or ""."""
+        """As `_steps`, but the job begins again if the driver dies, at most SPARK_TRIES times.  out: its directory."""
         for left in reversed(range(limits.SPARK_TRIES)):
             try:
                 async with aclosing(self._steps(job, **arguments)) as steps:

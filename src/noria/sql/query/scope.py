@@ -12,7 +12,8 @@ from functools import cached_property
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
 from noria.core.expressions.expr import Col
 from noria.core.types import Field
-from noria.plan.mir import Mir, unique_keys
+from noria.plan.keys import unique_keys
+from noria.plan.mir import Mir
 
 _CONDITIONS = ("where clause", "on clause")
 
