@@ -18,7 +18,7 @@ from noria.kernels import place, signatures
 from noria.kernels.jit import kernels_of
 
 WARM = ("from noria.kernels import place; place.set_whole(place.directory()); "  # each call then compiles its kernel
-        "from noria.runtime import warm; warm.kernels()")
+        "from noria.runtime.worker import warm; warm.kernels()")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.types import JSON
 from noria.sql.commands import CreateTable
-from noria.sql.parse import parse
+from noria.sql.parse import bind, parse, prepare
 from sql.catalogs import DictCatalog
 
 SCHEMA = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20))", "CREATE TABLE u (id INT PRIMARY KEY, b INT)")
@@ -99,3 +99,26 @@ def test_what_has_no_effect_is_harmless(text: str) -> None:
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_would_have_an_effect_is_refused(text: str) -> None:
     assert said(text), "accepted, and nothing comes of it"
+
+
+def test_a_limit_of_a_select_without_from_is_bound() -> None:
+    prepared = prepare("SELECT 1 LIMIT ?", DictCatalog())
+    assert [bind(prepared, [n]).limit for n in (0, 1, 5)] == [0, 1, 5]
+    with pytest.raises(SqlError) as told:
+        bind(prepared, [-1])
+    assert told.value.code == 1210
+
+
+def test_explain_keeps_its_text_when_it_is_bound() -> None:
+    prepared = prepare("EXPLAIN SELECT 1", DictCatalog())
+    assert prepared.command.text == bind(prepared, []).text == "SELECT 1"
+
+
+@pytest.mark.parametrize(("text", "code", "name"), [
+    ("DROP TABLE a, b, B", 1066, "B"),
+    ("CREATE TABLE t (a INT, b INT, KEY (a, b, B))", 1060, "B"),
+])
+def test_the_repeated_name_is_named(text: str, code: int, name: str) -> None:
+    with pytest.raises(SqlError) as told:
+        prepare(text, DictCatalog())
+    assert told.value.code == code and f"'{name}'" in told.value.message

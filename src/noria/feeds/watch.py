@@ -28,12 +28,12 @@ class Watch:
     def listen(self, path: Path) -> asyncio.Future[None]:
         """Return a future that is done at the file's next change, or after FEED_LOOK_S.  Call this before you read the
         file, so that no change is missed.  Raises Closed."""
+        if self._closed:
+            raise Closed
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        if self._closed:
-            raise Closed
         name = f"{path.name}-wal"
         self._waiting[name].add(future)
         timer = loop.call_later(FEED_LOOK_S, _done, future)

@@ -100,9 +100,9 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
-        inner = _planned(rest, text, catalog)
-        return Prepared(Explain(inner.command, analyze, text[rest[0].start:]), inner.parameters,
-                        lambda values: Explain(inner.binder(values), analyze))
+        inner, of = _planned(rest, text, catalog), text[rest[0].start:]
+        return Prepared(Explain(inner.command, analyze, of), inner.parameters,
+                        lambda values: Explain(inner.binder(values), analyze, of))
     statement = parse_tokens(tokens, text)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):

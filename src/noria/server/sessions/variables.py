@@ -179,7 +179,7 @@ def _appended(value: str, before: Value) -> str:
     'NO_ZERO_DATE,STRICT_ALL_TABLES'
     """
     more = _APPEND.fullmatch(value.strip())
-    return f"{before},{more[1]}" if more else value
+    return f"{before},{more[1].lstrip(',')}" if more else value
 
 
 def _time_zone(name: str, value: Value) -> Kept:

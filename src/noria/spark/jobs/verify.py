@@ -109,6 +109,8 @@ class VerifyReport:
     def __str__(self) -> str:
         bad = sum(not v.ok for v in self.views)
         verdict = f"verify: {len(self.views)} views agree" if not bad else f"verify: {bad} views do NOT agree"
+        if self.misplaced:
+            verdict += ", and rows of base tables are wrong"
         placed = [f"table {m.table}: {m}" for m in self.misplaced]
         return "\n".join([*map(str, self.views), *placed, verdict])
 

@@ -81,10 +81,12 @@ def located(what: Expr, text: Expr, start: Expr | None = None) -> Expr:
 
 
 def _field(wanted: Expr, *among: Expr) -> Expr:
-    """FIELD: compares as text if all arguments are text, else as doubles."""
+    """FIELD: compares as text if all arguments are text, exactly if all are integers or decimals, else as doubles."""
     args = (wanted, *among)
     if all(a.type.is_text or a.type.is_listed for a in args):
         made = [call("fold", a) if folds(*args) else a for a in args]
+    elif all(a.type.kind in (Kind.INT, Kind.DECIMAL) for a in args):
+        made = list(args)
     else:
         made = [cast(as_number(a), DOUBLE) for a in args]
     return call("field", *made)

@@ -62,8 +62,8 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
         raise refuse(f"DROP {tree.kind}", tree)
     named = tree.args.get("tables") or [tree.this]
     names = tuple(n.name for n in named)
-    if len({n.lower() for n in names}) < len(names):
-        raise SqlError(1066, "42000", f"Not unique table/alias: '{names[0]}'")
+    if (twice := repeated(names)) is not None:
+        raise SqlError(1066, "42000", f"Not unique table/alias: '{twice}'")
     if tree.kind == "TABLE":
         return DropTable(names, bool(tree.args.get("exists")))
     return DropView(names, bool(tree.args.get("exists")), statement.feed)
@@ -440,9 +440,19 @@ def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int,
         if n.lower() not in places:
             raise SqlError(1072, "42000", f"Key column '{n}' doesn't exist in table")
     found = tuple(places[n.lower()] for n in names)
-    if len(set(found)) < len(found):
-        raise SqlError(1060, "42S21", f"Duplicate column name '{names[0]}'")
+    if (twice := repeated(names)) is not None:
+        raise SqlError(1060, "42S21", f"Duplicate column name '{twice}'")
     return found
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs before, whatever its case."""
+    known = set[str]()
+    for name in names:
+        if name.lower() in known:
+            return name
+        known.add(name.lower())
+    return None
 
 
 def checked(c: Column) -> Column:

@@ -11,6 +11,7 @@ from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import Item, SelectItems
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.context import Context
+from noria.sql.query.ends import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
@@ -31,8 +32,7 @@ def select_items(context: Context, tree: exp.Select) -> SelectItems:
     if where is not None or tree.args.get("offset") is not None:
         raise refuse("WHERE in a SELECT without FROM", tree, "leave it out")
     items = tuple(_item(context, n) for n in tree.expressions)
-    count = limit.expression if limit is not None else None
-    return SelectItems(items, int(count.this) if isinstance(count, exp.Literal) and count.this.isdigit() else None)
+    return SelectItems(items, count_of(context, limit.expression if limit is not None else None))
 
 
 def _item(context: Context, node: exp.Expr) -> Item:
