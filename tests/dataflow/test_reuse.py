@@ -15,8 +15,8 @@ from itertools import permutations
 
 import pytest
 
+from dataflow.engine.test_engine_random import _play, published
 from dataflow.engine_rig import Rig
-from dataflow.test_engine_random import _play, published
 from noria.core.expressions import functions
 from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
