@@ -70,6 +70,7 @@ def test_commands_refuse_it(data: Path, command: tuple[str, ...]) -> None:
     assert contents(data) == before and not Path(f"{data}.copy").exists()
 
 
+@pytest.mark.one_worker("the stopped server had one")
 def test_a_database_in_this_process_refuses_it(data: Path) -> None:
     newer(data / "worker-0" / "base")
     before = contents(data)
