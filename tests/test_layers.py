@@ -195,3 +195,13 @@ def test_no_folder_has_more_than_15_modules() -> None:
     crowded = {folder: count for folder, count in counts.items() if count > MOST_MODULES}
     assert not crowded.keys() - CROWDED, f"wants rooms: { {f: n for f, n in crowded.items() if f not in CROWDED} }"
     assert not CROWDED - crowded.keys(), f"has rooms now, so it leaves the list: {CROWDED - crowded.keys()}"
+
+
+def test_nothing_is_imported_from_a_test_module() -> None:
+    """What several test modules share is in a helper, which has no `test_` in its name, or a fixture of conftest.py."""
+    wrong = [f"{path.relative_to(TESTS)}, line {node.lineno}: {name}"
+             for path in sorted(TESTS.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+             for name in [f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name]
+             if any(part.startswith("test_") for part in name.split("."))]
+    assert wrong == []

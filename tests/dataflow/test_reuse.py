@@ -15,8 +15,8 @@ from itertools import permutations
 
 import pytest
 
-from dataflow.engine.test_engine_random import _play, published
 from dataflow.engine_rig import Rig
+from dataflow.random_play import play, published
 from noria.core.expressions import functions
 from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
@@ -26,13 +26,13 @@ from noria.dataflow.ops import gate
 from noria.dataflow.ops.keep import Keep
 from noria.plan import mir
 from noria.plan.lower import Lowering
-from noria.plan.optimizer import optimize
 from noria.plan.reuse.grouped import grouped
 from noria.plan.reuse.join_order import joined
 from noria.plan.reuse.sharing import groupings
 from noria.plan.view import ViewDef
 from noria.state.symbols import SymbolTable
 from reference import mir_reference, random_plans
+from reference.join_chains import chains, known
 from reference.table_views import TableViews
 
 SEEDS = int(os.environ.get("NORIA_REUSE_SEEDS", "80"))
@@ -45,7 +45,7 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     tree = Tree(rng, bases, rng.choice([1, 1, 2, 2, 3]))
     source, _ = tree.written(range(len(tree.relations)))
     if len(tree.relations) == 2 and rng.random() < 0.3:
-        source, tree = random_plans._join(rng, *tree.relations) or source, None
+        source, tree = random_plans.join(rng, *tree.relations) or source, None
     terms = [random_plans.predicate(rng, source.fields) for _ in range(3)]
     if rng.random() < 0.6:  # that differ in a constant
         c = rng.randrange(source.width)
@@ -62,7 +62,7 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
             rows, places = tree.any_order(rng, condition)
         if rng.random() < 0.3:
             shuffled = rng.sample(range(source.width), source.width)
-            rows, places = random_plans._columns(rows, shuffled), [places[c] for c in shuffled]
+            rows, places = random_plans.projection(rows, shuffled), [places[c] for c in shuffled]
         if rng.random() < 0.4:
             rows = computed(rng, rows, places)
         by = [g for g in group if rng.random() < 0.92]
@@ -72,61 +72,11 @@ def siblings(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         if rng.random() < 0.3:
             plan = mir.Filter(plan, random_plans.predicate(rng, plan.fields))
         if rng.random() < 0.2 and len(out) > 0:
-            joined = random_plans._join(rng, plan, rng.choice(out).plan)
+            joined = random_plans.join(rng, plan, rng.choice(out).plan)
             plan = joined or plan
         key = tuple(rng.sample(range(keys), min(keys, rng.choice([0, 1, 1, 1, 2]))))
         ranged = len(key) == 1 and not plan.fields[key[0]].type.is_text and rng.random() < 0.3
         out.append(ViewDef(f"v{i}", plan, key, plan.width, ranged=ranged))
-    return out
-
-
-def chains(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
-    """Views of one relation and some of the joins over it, inner and left, in orders of their own; of some tables some
-    rows only; grouped, filtered and projected or not."""
-    pool: list[tuple[int, int, mir.Mir, int, bool]] = []  # left relation, its column; right relation, its column; outer
-    relations: list[mir.Mir] = [mir.Base(rng.choice(bases))]
-    for _ in range(rng.choice([2, 3, 3])):
-        right: mir.Mir = mir.Base(rng.choice(bases))
-        if rng.random() < 0.2:
-            right = mir.Filter(right, random_plans.predicate(rng, right.fields))
-        whole = [c for c, f in enumerate(right.fields) if f.type.kind is Kind.INT and f.nullable]
-        if computes := bool(whole) and rng.random() < 0.3:
-            right = known(right, whole[0])
-        left = rng.randrange(len(relations))
-        on = [(a, b) for a, f in enumerate(relations[left].fields) for b, g in enumerate(right.fields)
-              if random_plans._same(f.type, g.type)]
-        if on:
-            unique = [(a, b) for a, b in on if {b} in mir.unique_keys(right)]
-            last = [(a, b) for a, b in on if computes and b == right.width - 1]
-            a, b = rng.choice(last or unique or on)
-            pool.append((left, a, right, b, rng.random() < 0.3))
-            relations.append(right)
-    out = []
-    for i in range(rng.randint(2, 5)):
-        plan, starts = relations[0], {0: 0}
-        left_out = rng.choice([None, None, *range(len(pool))])
-        for n in rng.sample(range(len(pool)), len(pool)):
-            left, a, right, b, outer = pool[n]
-            if n != left_out and left in starts and plan.width + right.width <= 10:
-                starts[n + 1] = plan.width
-                flip = len(starts) == 2 and not outer and rng.random() < 0.3
-                if flip:
-                    plan, starts = mir.Join(right, plan, ((b, a),)), {left: right.width, n + 1: 0}
-                else:
-                    plan = mir.Join(plan, right, ((starts[left] + a, b),), outer)
-        if rng.random() < 0.3:
-            plan = mir.Filter(plan, random_plans.predicate(rng, plan.fields))
-        if rng.random() < 0.3:
-            by = rng.sample(range(plan.width), rng.choice([1, 1, 2]) if plan.width > 1 else 1)
-            what = rng.choice([("count_star", None), ("max", 0)])
-            plan = mir.Aggregate(plan, tuple(by), (mir.agg(*what, plan.fields),), ("a0",))
-        else:
-            some = rng.sample(range(plan.width), rng.randint(1, plan.width))
-            plan = random_plans._columns(plan, some) if rng.random() < 0.8 else plan
-        plan = optimize(plan) if rng.random() < 0.6 else plan  # with those of the computed columns that it reads
-        keys = plan.width - isinstance(plan, mir.Aggregate)
-        key = tuple(rng.sample(range(keys), min(keys, rng.choice([0, 1, 1, 1, 2]))))
-        out.append(ViewDef(f"v{i}", plan, key, plan.width))
     return out
 
 
@@ -140,7 +90,7 @@ class Tree:
             width, fields = sum(r.width for r in self.relations), [f for r in self.relations for f in r.fields]
             new = mir.Base(rng.choice(bases))
             on = [(a, width + b) for a, f in enumerate(fields) for b, g in enumerate(new.fields)
-                  if random_plans._same(f.type, g.type)]
+                  if random_plans.same(f.type, g.type)]
             if on and width + new.width <= 9:
                 self.relations.append(new)
                 self.pairs += rng.sample(on, min(len(on), rng.choice([1, 1, 1, 2])))
@@ -206,7 +156,7 @@ def run(seed: int, steps: int = 30) -> bool:
         for together in [views] if seed % 4 < 2 else [[v] for v in views]:
             rig.add_views(together)
         shared = any(n.reuse for n in rig.engine.graph.nodes)
-        _play(rig, rng, views, late, steps)
+        play(rig, rng, views, late, steps)
     except Exception as e:
         raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-4000:]}") from e
     return shared
@@ -362,7 +312,7 @@ def joins(views: list[ViewDef]) -> list[mir.Join]:
 
 
 def shown(name: str, rows: mir.Mir, *columns: int) -> ViewDef:
-    return ViewDef(name, random_plans._columns(rows, columns), (0,), len(columns))
+    return ViewDef(name, random_plans.projection(rows, columns), (0,), len(columns))
 
 
 UT = mir.Join(U, T, ((1, 0),))  # each u with its t
@@ -406,13 +356,6 @@ def copies(views: Sequence[ViewDef]) -> list[Node]:
         rig.add_view(v)
     rig.engine.relayout()
     return [n for n in rig.engine.graph.nodes if isinstance(n.op, Keep)]
-
-
-def known(rows: mir.Mir, c: int) -> mir.Project:
-    """All columns, and one with 0 for NULL."""
-    columns = [col(i, f.type, f.nullable) for i, f in enumerate(rows.fields)]
-    made = functions.call("coalesce", columns[c], const(0, columns[c].type))
-    return mir.Project(rows, (*columns, made), (*(f.name for f in rows.fields), "known"))
 
 
 def test_copies_of_the_same_rows_are_one() -> None:
@@ -478,8 +421,6 @@ def test_what_is_partial_alone_is_partial_together(block: int) -> None:
         assert states[0] <= states[1], f"seed {seed}: {states}"
         kept = [sum(n.op.stateful and bool(n.parents) for n in r.engine.graph.nodes) for r in (together, apart)]
         assert kept[0] <= kept[1], f"seed {seed}: {kept}"
-
-
 
 
 def test_equal_plans_over_tables_that_are_called_otherwise() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import noria
-from control.databases import ask
-from control.views.test_readers import readers, shown
+from control.databases import ask, readers, shown
 from noria.client.api import Database
 from noria.control.catalog import holding
 from noria.core.expressions.expr import col

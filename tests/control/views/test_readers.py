@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import noria
-from control.databases import ask, each_worker
+from control.databases import ask, each_worker, readers, shown
 from noria.client.api import Database
 from noria.core.errors import SqlError
 from noria.dataflow.backfill.backfills import Backfills
@@ -23,18 +23,6 @@ from noria.dataflow.backfill.backfills import Backfills
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
           "INSERT INTO t VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
 PER_A = "SELECT a, COUNT(*) AS n FROM t GROUP BY a"
-
-
-def readers(db: Database) -> set[str]:
-    """What has a reader in the worker."""
-    return {name for node in ask(db, "graph") for name in node["views"]}
-
-
-def shown(db: Database) -> dict[str, tuple[str, str]]:
-    """Each view's state and the reason, as SHOW NORIA VIEWS has them."""
-    result = db.sql("SHOW NORIA VIEWS")
-    return {r[result.columns.index("View")]: (r[result.columns.index("State")], r[result.columns.index("Why")])
-            for r in result.rows}
 
 
 UNREAD = ("none", "not looked up in yet: it keeps nothing")

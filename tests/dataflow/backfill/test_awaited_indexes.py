@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.backfill.test_building import ROWS, WAITING, Building
-from dataflow.backfill.test_declared_indexes import BY_A, alter, await_indexes, families, whole
+from dataflow.building import ROWS, WAITING, Building
+from dataflow.declared_indexes import BY_A, alter, await_indexes, families, whole
 from noria.core.errors import SqlError
 from noria.core.statements import Insert
 from noria.core.types import INT, Column

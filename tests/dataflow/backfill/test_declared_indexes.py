@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dataflow.backfill.test_building import ROWS, WAITING, Building
+from dataflow.building import ROWS, WAITING, Building
+from dataflow.declared_indexes import BY_A, alter, await_indexes, families, whole
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, IndexDef
-from noria.dataflow.inspect.validate import validate
 from noria.dataflow.messages import packets
-from noria.storage.offline.check import Check
-
-BY_A = IndexDef("by_a", (1,))
 
 
 @pytest.fixture
@@ -26,29 +23,6 @@ def bench(tmp_path: Path) -> Iterator[Building]:
     made = Building.filled(tmp_path / "base")
     yield made
     made.worker.close()
-
-
-def alter(bench: Building, *indexes: IndexDef) -> packets.Migrated:
-    table = replace(bench.store.tables()["t"], indexes=indexes)
-    reply: packets.Migrated = bench.change(packets.Migrate((packets.AlterTable(table),), ()))
-    return reply
-
-
-def await_indexes(bench: Building) -> None:
-    bench.replies += [r.body for r in bench.worker.step(
-        [packets.Envelope(1, -1, 0, packets.Ask(WAITING, "indexed", "t"))])]
-
-
-def families(bench: Building) -> set[str]:
-    return {f for f in bench.store._engine.families() if f.startswith("t1.")}
-
-
-def whole(bench: Building, path: Path) -> None:
-    """The store, closed, has no findings; the benches' own close does nothing more."""
-    validate(bench.worker.engine)
-    bench.worker.close()
-    report = Check(str(path / "base"), lambda what, done, total: None).run()
-    assert report.findings == [] and report.tables == {"t": len(bench.rows)}
 
 
 def test_built_between_writes(bench: Building, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dataflow.backfill.test_building import ROWS, WAITING, Building
+from dataflow.building import ROWS, WAITING, Building
 from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dataflow import simulator
-from dataflow.cluster.test_shards import run
+from dataflow.random_schedules import run
 from dataflow.simulator import Cluster
 from noria.core.batch import Batch
 from noria.core.types import TableDef

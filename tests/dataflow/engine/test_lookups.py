@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dataflow.backfill.test_building import Building
+from dataflow.building import Building
 from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.statements import Delete, Insert, Update

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dataflow.engine.test_engine_random import compare_with_reference, published
 from dataflow.engine_rig import Rig
+from dataflow.random_play import compare_with_reference, published
 from dataflow.simulator import Cluster
 from noria.core.errors import SqlError, is_out_of_service, out_of_service
 from noria.core.plain_symbols import PlainSymbols

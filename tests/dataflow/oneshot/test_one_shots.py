@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.worker.test_contained import Bench
+from dataflow.bench import Bench
 from noria.core.statements import Insert
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope

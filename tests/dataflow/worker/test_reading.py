@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dataflow.worker.test_contained import Bench, rows
+from dataflow.bench import Bench, rows
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Alike, Envelope, Found, ReadMany, Rows

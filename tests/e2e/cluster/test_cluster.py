@@ -17,7 +17,7 @@ import pytest
 
 from e2e.serving import Served, execute, rows, until
 from e2e.standalone import ELSEWHERE, can_hide_memory, standalone
-from runtime.transport.test_elsewhere import certificate
+from runtime.certificates import certificate
 
 pytestmark = [pytest.mark.spark,
               pytest.mark.skipif("NORIA_CLUSTER" not in os.environ, reason="ten JVMs: `make cluster`")]

@@ -22,7 +22,7 @@ from e2e.standalone import ELSEWHERE, can_hide_memory
 from noria.runtime.worker.resources import private_bytes
 from noria.spark.hosting.session import import_path
 from ports import free_port
-from runtime.transport.test_elsewhere import certificate
+from runtime.certificates import certificate
 
 READY = re.compile(r"noria front-end ready mysql=127\.0\.0\.1:(\d+)\n")
 MOST_BYTES = 160 * 2**20  # of a front end that has done little; what it takes is in bench/RESULTS.md

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ import pymysql
 import pytest
 
 import noria
+from e2e.meanwhile import Statement, clients, patient
 from e2e.serving import Served, execute, rows, serving, until
 from seeds import kinds
 
@@ -44,35 +44,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 class Ended(AssertionError):
     """What was to be seen under way had ended."""
-
-
-def patient(served: Served) -> Any:
-    """A connection that waits for first states as long as a busy machine needs after a crash."""
-    return served.connect(init_command="SET max_execution_time = 270000", read_timeout=280)
-
-
-class Statement(threading.Thread):
-    """One statement on a connection of its own, under way until `outcome`."""
-
-    def __init__(self, served: Served, text: str):
-        super().__init__()
-        self.connection = patient(served)
-        self.number = self.connection.thread_id()
-        self.error: BaseException | None = None
-        self.text = text
-        self.start()
-
-    def run(self) -> None:
-        try:
-            execute(self.connection, self.text)
-        except pymysql.err.MySQLError as e:
-            self.error = e
-
-    def outcome(self) -> BaseException | None:
-        self.join(120)
-        assert not self.is_alive()
-        self.connection.close()
-        return self.error
 
 
 def builds(served: Served) -> list[tuple[Any, ...]]:
@@ -265,33 +236,6 @@ def test_a_crash_in_a_first_read(served: Served, what: tuple[str, ...]) -> None:
         assert error is None, error
         assert Counter(rows(c, "SELECT * FROM counts")) == expected(0)
         execute(c, "DROP VIEW counts")
-
-
-@contextmanager
-def clients(served: Served, *works: Callable[[Any, int], object]) -> Iterator[None]:
-    """Each does its work again and again, on a connection of its own; none of it fails."""
-    done, failures = threading.Event(), []
-
-    def client(work: Callable[[Any, int], object]) -> None:
-        with served.connect() as c:
-            for n in range(100_000):
-                if done.is_set():
-                    return
-                try:
-                    work(c, n)
-                except pymysql.err.MySQLError as e:
-                    failures.append(e)
-
-    threads = [threading.Thread(target=client, args=(work,)) for work in works]
-    for t in threads:
-        t.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for t in threads:
-            t.join()
-    assert failures == []
 
 
 def test_clients_go_on(served: Served) -> None:

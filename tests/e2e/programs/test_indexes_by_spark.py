@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import noria
-from e2e.programs.test_changes_meanwhile import Statement, clients
+from e2e.meanwhile import Statement, clients
 from e2e.serving import Served, alive, execute, import_path, rows, serving, until
 from noria.core.limits import WORKER_INDEX_ROWS
 

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 import noria
-from e2e.programs.test_changes_meanwhile import Statement, clients
+from e2e.meanwhile import Statement, clients
 from e2e.serving import Served, execute, rows, until
 from noria.core.limits import REWRITTEN_KEYS, REWRITTEN_ROWS
 from seeds import kinds

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dataflow.worker.test_workers import TABLES, VIEWS, WORKERS
+from dataflow.three_workers import TABLES, VIEWS, WORKERS
 from noria.core.keys import shard_of
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.worker.test_workers import WORKERS, Three, opened
+from dataflow.three_workers import WORKERS, Three, opened
 from noria.control.catalog.published import published
 from noria.core.errors import VIEW_CHANGED, SqlError
 from noria.core.limits import MAX_INT, MIN_INT

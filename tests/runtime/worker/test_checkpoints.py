@@ -22,7 +22,7 @@ from noria.runtime.worker import checkpoints
 from noria.storage.commits import state_file
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks.engine import DELTAS
-from runtime.worker.test_saved_states import ROWS, VIEWS, Db
+from runtime.restarts import ROWS, VIEWS, Db
 from seeds import seed
 
 SOME = seed("CHECKPOINT_SEED", 34)

@@ -13,12 +13,11 @@ import pymysql
 import pytest
 
 from e2e.local import LocalFar, LocalFronts, LocalServer
-from e2e.serving import until
+from e2e.serving import rows, until
 from noria.dataflow.messages.packets import Envelope
 from noria.runtime.transport import wire
 from noria.server.fronts import controller, far, line, messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
-from server.fronts.test_front_ends import rows
 
 KEYS = 40
 

@@ -15,6 +15,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalFar, LocalFronts, LocalServer, views_at_once
+from e2e.serving import rows
 from noria.core.errors import SqlError
 from noria.server.fronts import controller
 from noria.server.fronts.messages import Begin
@@ -50,12 +51,6 @@ def answer(run: Any, text: str) -> Any:
         return e.code, e.message
     except pymysql.MySQLError as e:
         return e.args
-
-
-def rows(c: Any, text: str, values: Any = None) -> list[Any]:
-    with c.cursor() as cursor:
-        cursor.execute(text, values)
-        return list(cursor.fetchall())
 
 
 def here(server: LocalServer, text: str) -> list[Any]:

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,13 @@ from noria.core.statements import Insert
 from noria.core.types import INT
 from noria.dataflow.messages.packets import Ask, Write
 from noria.spark.jobs import reshard as job
-from noria.spark.jobs.resharding import Resharding
 from noria.storage.offline import resharding
 from noria.storage.offline.check import Check
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables.shards import BEFORE, RESHARD, SWITCH, bases, check_workers, workers_of
 from seeds import seed
+from spark.resharded import to
 
 pytestmark = pytest.mark.spark
 TABLES = (
@@ -70,18 +69,6 @@ def filled(path: Path, workers: int, rng: random.Random, rows: int) -> list[list
 def read(db: Database) -> list[list[Any]]:
     found = [sorted(map(tuple, db.sql(q)), key=repr) for q in READS]
     return [*found, *([tuple(r) for r in db.sql("SELECT * FROM counted WHERE n = ?", [n])] for n in range(9))]
-
-
-def to(path: Path, workers: int, spark: Callable[[], Any] | None = None, again: bool = False) -> str:
-    claim = Claim(path)
-    try:
-        return Resharding(path, workers, claim.next_epoch(), lambda *step: None, spark or _none, again).run()
-    finally:
-        claim.release()
-
-
-def _none() -> SparkSession:
-    raise AssertionError("little needs no Spark")
 
 
 def whole(path: Path, workers: int, wanted: list[list[Any]]) -> None:
@@ -145,7 +132,7 @@ KILLED = """
 import os, sys
 sys.path.insert(0, "tests")
 from pathlib import Path
-from spark.jobs.test_reshard import to
+from spark.resharded import to
 left = int(sys.argv[3])
 
 def line(frame, event, argument):

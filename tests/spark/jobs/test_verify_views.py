@@ -23,7 +23,6 @@ from noria.core.batch import concat
 from noria.core.errors import SqlError
 from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
-from noria.core.statements import Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, TableDef
 from noria.dataflow.inspect import export
 from noria.dataflow.inspect.validate import bag, recompute
@@ -35,26 +34,10 @@ from noria.spark.jobs.bootstrap import bootstrap
 from noria.spark.jobs.query import explain, query
 from noria.spark.jobs.verify import Maintained, VerifyReport, verify
 from noria.spark.lowering import lower
-from noria.state.symbols import SymbolTable
-from noria.storage.store import RocksStore
 from reference import random_plans
+from spark.checkpoints import checkpoint
 
 pytestmark = pytest.mark.spark
-
-
-def checkpoint(path: Path, tables: list[TableDef], rows: dict[str, list[tuple[Any, ...]]]) -> str:
-    """A store's checkpoint with these rows."""
-    store = RocksStore(str(path / "data"), SymbolTable())
-    for t in tables:
-        store.create_table(t)
-    store.set_recipe((), 1, 1)
-    for i, t in enumerate(tables):
-        if rows[t.name]:
-            ((result,), _) = store.write([Insert(t.name, tuple(range(len(t.columns))), rows[t.name])], 1, i + 2)
-            assert result.error is None, result
-    store.checkpoint(str(path / "checkpoint"))
-    store.close()
-    return str(path / "checkpoint")
 
 
 def maintained(path: Path, rig: Rig, views: list[ViewDef]) -> list[Maintained]:

@@ -25,7 +25,7 @@ from noria.plan.mir import Base
 from noria.spark.jobs.files import write
 from noria.spark.loading.inferring import infer
 from noria.spark.loading.reading import Reading
-from spark.jobs.test_verify_views import checkpoint
+from spark.checkpoints import checkpoint
 from spark.loaded_files import read
 from sql.catalogs import DictCatalog
 

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,43 +15,13 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
-from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Load, Statement, WriteResult
 from noria.core.types import INT, Column, TableDef
 from noria.dataflow.messages.packets import Decide, Prepare, Write
 from noria.storage.rocks.errors import StoreDamaged
-from noria.storage.store import RocksStore
 from noria.storage.tables import meta
 from noria.storage.tables.sst import entries, write_file
-
-T = TableDef("t", (Column("id", INT, False),), (0,))
-
-
-class Shard:
-    """A store and the numbering of its changes."""
-
-    def __init__(self, path: Path):
-        self.path, self.seq = str(path), 1
-        self.store = RocksStore(self.path, PlainSymbols())
-        self.store.create_table(T)
-        self.store.set_recipe(("t",), 1, 1)
-
-    def reopen(self) -> None:
-        """Only what is on disk counts."""
-        self.store.close()
-        self.store = RocksStore(self.path, PlainSymbols())
-
-    def send(self, body: Any, seq: int = 0) -> list[Any]:
-        self.seq += not seq
-        seq = seq or self.seq
-        if isinstance(body, Prepare):
-            return self.store.prepare(body.statements, body.group, body.coordinator, 1, seq)
-        if isinstance(body, Decide):
-            return self.store.decide(body.group, body.commit, 1, seq)[0]
-        return self.store.write(body.statements, 1, seq, None, body.group, body.forget, body.once)[0]
-
-    def rows(self) -> set[int]:
-        return set(self.store.scan("t", None, 1000)[0].columns[0].tolist())
+from storage.shard import Shard, T, insert
 
 
 @pytest.fixture
@@ -60,10 +29,6 @@ def shard(tmp_path: Path) -> Iterator[Shard]:
     shard = Shard(tmp_path / "s")
     yield shard
     shard.store.close()
-
-
-def insert(id: int) -> Statement:
-    return Insert("t", (0,), [(id,)])
 
 
 def delete(id: int) -> Statement:

@@ -32,7 +32,7 @@ from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
 from seeds import seed
-from storage.commits.test_prepared import Shard, insert
+from storage.shard import Shard, insert
 
 OLD = Path(__file__).parent / "data" / "format-3.tar.xz"  # one table, one group that is prepared
 THIRD = call("eq", col(0, INT, False), const(3, INT))

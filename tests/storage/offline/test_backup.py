@@ -17,7 +17,7 @@ from noria.storage.offline import backup
 from noria.storage.offline.backup import BackupError
 from noria.storage.rocks.mark import FILE
 from noria.storage.store import RocksStore
-from storage.rocks.test_damage import GROUPS, ROWS, SMALL, cut, filled, flip, ids, write
+from storage.damage import GROUPS, ROWS, SMALL, cut, filled, flip, ids, write
 
 
 def quiet(done: int, total: int) -> None:

@@ -20,7 +20,7 @@ from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreDamaged
 from noria.storage.store import RocksStore
-from storage.rocks.test_damage import (
+from storage.damage import (
     LOSSES,
     ROOMY,
     SMALL,

@@ -19,7 +19,7 @@ from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer
 from noria.storage.rocks.mark import Mark
-from storage.rocks.test_damage import filled
+from storage.damage import filled
 
 if not app.registered_commands:
     register()

@@ -26,7 +26,7 @@ from noria.storage.tables.shards import (
     shards_of,
     workers_of,
 )
-from storage.rocks.test_damage import filled, ids
+from storage.damage import filled, ids
 
 
 @pytest.mark.parametrize("workers", [1, 3])
