@@ -25,11 +25,11 @@ BOUNDARY_CALLS ?= 16
 boundaries: setup
 	@seed=$${NORIA_BOUNDARY_SEED:-$$(date +%s)}; echo "NORIA_BOUNDARY_SEED=$$seed"; \
 		NORIA_BOUNDARY_SEED=$$seed NORIA_BOUNDARY_CALLS=$(BOUNDARY_CALLS) NORIA_BOUNDARY_SPARK=100000 \
-		$(PYTHON) -m pytest -q --timeout=0 tests/dataflow/test_boundary_values.py tests/spark/test_boundary_values.py
+		$(PYTHON) -m pytest -q --timeout=0 tests/dataflow/engine/test_boundary_values.py tests/spark/lowering/test_boundary_values.py
 
 # On a Spark standalone cluster of several daemons; and the data source on local-cluster, while tasks fail.
 cluster: setup
-	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/test_cluster.py tests/spark/test_source_on_cluster.py
+	@NORIA_CLUSTER=1 $(PYTHON) -m pytest -q tests/e2e/cluster/test_cluster.py tests/spark/source/test_source_on_cluster.py
 
 # Every test that opens databases in its own process, of one worker, of two and of three each; in CI each draws.
 IN_PROCESS = $(shell grep -rlE 'noria\.open|LocalServer|LocalServices|control\.databases' tests --include='test_*.py') \
@@ -43,8 +43,8 @@ SOAK_SEEDS ?= 100000
 soak: workers
 	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
-		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_engine_random.py
-	@NORIA_SHARDED_SEEDS=$${NORIA_SHARDED_SEEDS:-40} $(PYTHON) -m pytest -q --timeout=0 tests/runtime/test_sharded.py
+		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/engine/test_engine_random.py
+	@NORIA_SHARDED_SEEDS=$${NORIA_SHARDED_SEEDS:-40} $(PYTHON) -m pytest -q --timeout=0 tests/runtime/cluster/test_sharded.py
 
 # 100,000 schedules of several workers, of other seeds each time (printed): most of the workers' core alone (3.25 times
 # WORKERS_SEEDS), WHOLE_SEEDS of the whole server but Spark.  Hours.
@@ -53,7 +53,7 @@ WHOLE_SEEDS ?= 5000
 simulate: setup
 	@first=$${NORIA_SHARD_FIRST:-$$(date +%s)}; echo "NORIA_SHARD_FIRST=$$first NORIA_WHOLE_FIRST=$$first"; \
 		NORIA_SHARD_FIRST=$$first NORIA_SHARD_SEEDS=$(WORKERS_SEEDS) NORIA_WHOLE_FIRST=$$first NORIA_WHOLE_SEEDS=$(WHOLE_SEEDS) \
-		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/test_shards.py tests/simulated/test_whole.py
+		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/cluster/test_shards.py tests/simulated/test_whole.py
 
 # A server under random faults until so many of its processes were killed (CHAOS_SECONDS: or at least so long); seeds are
 # printed, CHAOS_SEED repeats one; CHAOS_WORKERS and CHAOS_FRONT_ENDS, which it draws, may be given.  docs/explanation/reliability.md says what is promised.
@@ -66,7 +66,7 @@ chaos: setup
 PROTOCOL_CASES ?= 1000000
 fuzz-protocols: setup
 	@FUZZ_MYSQL_CASES=$(PROTOCOL_CASES) FUZZ_WORKER_CASES=$(PROTOCOL_CASES) FUZZ_WIRE_CASES=$(PROTOCOL_CASES) \
-		FUZZ_VIEWS_CASES=$(PROTOCOL_CASES) $(PYTHON) -m pytest -q --tb=short tests/chaos/test_fuzz_*.py
+		FUZZ_VIEWS_CASES=$(PROTOCOL_CASES) $(PYTHON) -m pytest -q --tb=short tests/chaos/fuzz/test_fuzz_*.py
 
 # Ten times what the memory limit holds, read and written for ten minutes: docs/internals/memory-sweep.svg.
 memory-sweep: setup
@@ -90,7 +90,7 @@ wheel: setup
 # In a network namespace without a network, a user who is not root installs the wheel and all that it depends on from a
 # local directory, and plays the demo: a few minutes and 2 GB in /tmp.  CI leaves out the installation of dependencies.
 offline: setup
-	@NORIA_OFFLINE=1 $(PYTHON) -m pytest -q tests/e2e/test_wheel.py
+	@NORIA_OFFLINE=1 $(PYTHON) -m pytest -q tests/e2e/clients/test_wheel.py
 
 # The generated pages of docs/reference, written from the program; a test fails while they are stale.
 docs: setup

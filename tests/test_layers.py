@@ -1,9 +1,11 @@
-"""The package layers: a package imports only packages before it in the list, and the pure ones do no I/O."""
+"""The package layers: a package imports only packages before it in the list, and the pure ones do no I/O.  And the
+rooms: their order, and how many modules one has."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,3 +172,30 @@ def test_the_architecture_prints_this_order() -> None:
 def test_a_module_of_more_than_500_lines_says_why() -> None:
     long = {p.relative_to(SRC): p.read_text() for p in SRC.rglob("*.py") if len(p.read_text().splitlines()) > 500}
     assert [str(p) for p, text in long.items() if "500 lines" not in text.split('"""')[1]] == []
+
+
+# ---------------------------------------------------------------- floors
+TESTS = Path(__file__).parent
+MOST_MODULES = 15
+# These have more, and wait to be sorted into rooms.
+CROWDED = {"src/noria/cli", "src/noria/dataflow/ops", "src/noria/plan/reuse", "src/noria/spark/loading",
+           "src/noria/sql/query", "src/noria/state"}
+
+
+def test_no_folder_has_more_than_15_modules() -> None:
+    root = TESTS.parent
+    counts = Counter(str(p.parent.relative_to(root)) for folder in (SRC, TESTS) for p in folder.rglob("*.py")
+                     if p.name != "__init__.py")
+    crowded = {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+    assert not crowded.keys() - CROWDED, f"wants rooms: { {f: n for f, n in crowded.items() if f not in CROWDED} }"
+    assert not CROWDED - crowded.keys(), f"has rooms now, so it leaves the list: {CROWDED - crowded.keys()}"
+
+
+def test_nothing_is_imported_from_a_test_module() -> None:
+    """What several test modules share is in a helper, which has no `test_` in its name, or a fixture of conftest.py."""
+    wrong = [f"{path.relative_to(TESTS)}, line {node.lineno}: {name}"
+             for path in sorted(TESTS.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+             for name in [f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name]
+             if any(part.startswith("test_") for part in name.split("."))]
+    assert wrong == []

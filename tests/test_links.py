@@ -80,7 +80,8 @@ def test_paths_of_pages_in_the_code_exist() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").glob("*.py"),
              *(ROOT / "scripts").glob("*"), *(ROOT / "examples").rglob("*.py"), *(ROOT / "packaging").glob("*"),
              *ROOT.glob("*.md"), ROOT / "Makefile"]
-    named = {(f, name) for f in files for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg)\b", f.read_text())}
+    named = {(f, name) for f in files if f.is_file()
+             for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg)\b", f.read_text())}
     assert len(named) > 10
     lost = sorted(f"{f.relative_to(ROOT)}: {name}" for f, name in named if not (ROOT / name).exists())
     assert not lost, lost

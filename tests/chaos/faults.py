@@ -4,8 +4,8 @@ Keeps true: a fault harms nothing but the server under test, its directories and
 server has all it needs to recover by itself (a front end that was killed has been started again).
 
 Left out: corrupt files below the data directory, after which not everything can be as acknowledged
-(`tests/e2e/test_damaged_data.py`); corrupt view files, which are the worker's own, and trusted (`test_fuzz_views.py`
-corrupts copies).
+(`tests/e2e/failures/test_damaged_data.py`); corrupt view files, which are the worker's own, and trusted
+(`fuzz/test_fuzz_views.py` corrupts copies).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos import lines
-from chaos.clients import Permit, World
 from chaos.clock import Clock
-from chaos.loads import Loaded, loading
-from chaos.slow import slow_readers
+from chaos.workload.clients import Permit, World
+from chaos.workload.loads import Loaded, loading
+from chaos.workload.slow import slow_readers
 from e2e.serving import Served, alive, described, processes_with, rows, until
 
 KILLED, TOO_LATE, DISK_FULL, NO_MEMORY, INTERNAL = 1317, 3024, 1021, 1041, 1105

@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.boundaries import MADE as EDGES
-from chaos.boundaries import Boundaries
-from chaos.changes import MADE as BIG
-from chaos.changes import Big, Changes, Feeds, asked, compare
-from chaos.clients import (
+from chaos.clock import Clock
+from chaos.faults import BARE, FAULTS, LATE, Fault, Stage, chosen, weights
+from chaos.lines import can_cut
+from chaos.workload.boundaries import MADE as EDGES
+from chaos.workload.boundaries import Boundaries
+from chaos.workload.changes import MADE as BIG
+from chaos.workload.changes import Big, Changes, Feeds, asked, compare
+from chaos.workload.clients import (
     CONVERGE_S,
     MARKS,
     Attached,
@@ -36,13 +39,10 @@ from chaos.clients import (
     bound,
     plain,
 )
-from chaos.clock import Clock
-from chaos.faults import BARE, FAULTS, LATE, Fault, Stage, chosen, weights
-from chaos.journal import Journal
-from chaos.lines import can_cut
-from chaos.loads import MADE as TO_LOAD
-from chaos.loads import compare as compare_loads
-from chaos.probes import PROBED, Losses, Probe
+from chaos.workload.journal import Journal
+from chaos.workload.loads import MADE as TO_LOAD
+from chaos.workload.loads import compare as compare_loads
+from chaos.workload.probes import PROBED, Losses, Probe
 from e2e.crash_model import OWNED, TABLES, VIEWS, keys_of
 from e2e.serving import Served, execute, until
 

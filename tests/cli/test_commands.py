@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from cli.command import run
 from noria.cli import restore
 from noria.cli.load import _absolute, _beside
 from noria.cli.options import serve_command
 from noria.cli.sql import statements
 from noria.storage.offline import backup
-
-SRC = str(Path(__file__).parents[2] / "src")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "noria", *arguments], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "PYTHONPATH": SRC}, check=False)
 
 
 @pytest.mark.parametrize("command", ["serve", "load", "verify", "sql", "version", "check", "backup", "restore", "apply",

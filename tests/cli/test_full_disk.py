@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import noria
-from cli.test_commands import run
+from cli.command import run
 from disks import occupy, small_disk
 
 

@@ -50,3 +50,15 @@ def of(path: Path, statements: Sequence[str]) -> Iterator[Database]:
         for text in statements:
             made.sql(text)
         yield made
+
+
+def readers(db: Database) -> set[str]:
+    """What has a reader in the worker."""
+    return {name for node in ask(db, "graph") for name in node["views"]}
+
+
+def shown(db: Database) -> dict[str, tuple[str, str]]:
+    """Each view's state and the reason, as SHOW NORIA VIEWS has them."""
+    result = db.sql("SHOW NORIA VIEWS")
+    return {r[result.columns.index("View")]: (r[result.columns.index("State")], r[result.columns.index("Why")])
+            for r in result.rows}

@@ -25,7 +25,7 @@ import pytest
 from e2e.mariadb import INSTALLED
 from e2e.serving import Served, until
 from following.sources import SourceDb
-from following.test_exactly_once import write
+from following.writers import write
 from noria.spark.hosting.session import import_path
 from ports import free_port
 

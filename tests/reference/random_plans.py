@@ -74,14 +74,14 @@ def predicate(rng: random.Random, fields: tuple[Field, ...]) -> Expr:
     return e
 
 
-def _same(a: SqlType, b: SqlType) -> bool:
+def same(a: SqlType, b: SqlType) -> bool:
     if a.is_bytes != b.is_bytes:
         return False
     return a.kind is b.kind and a.folds == b.folds and (a.kind is not Kind.DECIMAL or a.scale == b.scale)
 
 
-def _join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
-    pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields) if _same(a.type, b.type)]
+def join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
+    pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields) if same(a.type, b.type)]
     if not pairs or left.width + right.width > 9:
         return None
     rng.shuffle(pairs)
@@ -126,16 +126,16 @@ def _aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
 def _union(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
     """UNION ALL of columns of the same types; sometimes of a relation with itself."""
     pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields)
-             if _same(a.type, b.type) and a.type.kind is b.type.kind]
+             if same(a.type, b.type) and a.type.kind is b.type.kind]
     if not pairs:
         return None
     if left is right or (left.width == right.width and all((i, i) in pairs for i in range(left.width))):
         return mir.UnionAll(left, right)
     pairs = rng.sample(pairs, min(len(pairs), rng.choice([1, 2, 2, 3])))
-    return mir.UnionAll(*(_columns(n, [p[side] for p in pairs]) for side, n in enumerate((left, right))))
+    return mir.UnionAll(*(projection(n, [p[side] for p in pairs]) for side, n in enumerate((left, right))))
 
 
-def _columns(n: mir.Mir, columns: list[int]) -> mir.Mir:
+def projection(n: mir.Mir, columns: list[int]) -> mir.Mir:
     exprs = tuple(col(c, n.fields[c].type, n.fields[c].nullable) for c in columns)
     return mir.Project(n, exprs, tuple(f"u{i}" for i in range(len(columns))))
 
@@ -200,7 +200,7 @@ def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
         if op in _OVER_ONE:
             made = _OVER_ONE[op](rng, n)
         else:
-            made = (_join if op == "join" else _union)(rng, n, rng.choice(nodes))
+            made = (join if op == "join" else _union)(rng, n, rng.choice(nodes))
         if made is not None:
             return made
 
@@ -225,7 +225,7 @@ def ways(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     nodes: list[mir.Mir] = [mir.Base(t) for t in bases]
     shared = rng.choice(nodes)
     if rng.random() < 0.4:
-        shared = _join(rng, shared, rng.choice(nodes)) or shared
+        shared = join(rng, shared, rng.choice(nodes)) or shared
     grouped = rng.random() < 0.8
     shared = _aggregate(rng, shared) if grouped else shared
     out = []
@@ -233,7 +233,7 @@ def ways(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         plan: mir.Mir | None = shared
         x = rng.random()
         if x < 0.3:
-            plan = _join(rng, *rng.sample([shared, rng.choice(nodes)], 2))
+            plan = join(rng, *rng.sample([shared, rng.choice(nodes)], 2))
         elif x < 0.45:
             plan = _aggregate(rng, shared)
         elif x < 0.6:

@@ -1,5 +1,5 @@
 """Programs as texts: read, written, compared.  What leads from one to another is tried on a database in
-`tests/control/test_whole.py`."""
+`tests/control/apply/test_whole.py`."""
 
 from __future__ import annotations
 

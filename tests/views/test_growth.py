@@ -15,7 +15,7 @@ from noria.views.layout import INDEXED, LIVE
 from noria.views.reader import attach
 from noria.views.writer import View
 from views import grower
-from views.test_torn_reads import ENVIRONMENT
+from views.children import ENVIRONMENT
 
 STEP = 1_000  # keys at a time, in this process
 

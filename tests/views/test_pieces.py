@@ -16,8 +16,8 @@ from noria.state.symbols import SymbolTable
 from noria.views import pieces
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import View, ViewDirectory
+from views.children import ENVIRONMENT
 from views.fresh import fresh
-from views.test_torn_reads import ENVIRONMENT
 
 ROWS = 200
 MANY = 2_000  # more than one block holds

@@ -6,7 +6,6 @@ must one with plain loads in place of the atomic ones.  That shows that this tes
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,12 +20,12 @@ from noria.views import read_kernels
 from noria.views.read_kernels import ASKED, PLAIN, ROWS, ROWS_AT
 from noria.views.reader import attach
 from views import hammer
+from views.children import ENVIRONMENT
 from views.fresh import fresh
 
 READS = 400_000  # of the real kernel
 MOST_READS = 200_000_000  # until the broken ones must have torn; they tear within some hundred thousand
 STRIDE = hammer.WIDTH + 1
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 SECOND_LOOK = "if load_acquire(A, block) != version or load_acquire(A, at) != word:"
 NO_SECOND_LOOK = (SECOND_LOOK, "if False:")

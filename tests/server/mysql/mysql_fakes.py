@@ -288,3 +288,9 @@ class RawClient:
 def read_error(payload: bytes) -> tuple[int, str]:
     assert payload[0] == 0xFF, payload
     return struct.unpack_from("<H", payload, 1)[0], payload[9:].decode()
+
+
+def serves_on(serving: Serving) -> None:
+    """A new client is let in and gets an answer."""
+    with RawClient(serving.port) as client:
+        assert client.login().command(b"\x0e")[0] == 0

@@ -15,7 +15,7 @@ from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.mysql import Bounds, codec, encode_result
 from noria.server.outcomes import Ok, ResultSet
-from server.mysql.mysql_fakes import BASE, FakeBackend, RawClient, Serving, packet, read_error
+from server.mysql.mysql_fakes import BASE, FakeBackend, RawClient, Serving, packet, read_error, serves_on
 
 FIELDS = [Field("n", BIGINT)]
 
@@ -24,11 +24,6 @@ FIELDS = [Field("n", BIGINT)]
 def bounded(backend: FakeBackend, bounds: Bounds) -> Iterator[Serving]:
     with Serving(backend, bounds=bounds) as serving:
         yield serving
-
-
-def serves_on(serving: Serving) -> None:
-    with RawClient(serving.port) as client:
-        assert client.login().command(b"\x0e")[0] == 0
 
 
 def test_commands_byte_by_byte(serving: Serving) -> None:

@@ -21,8 +21,7 @@ from noria.server.mysql.streaming import Pieces
 from noria.server.outcomes import Failed, Ok, Outcome, ResultSet, Streamed
 from noria.server.rows import LargeRows
 from noria.server.sessions.running import Running
-from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, Serving, packet
-from server.mysql.test_mysql_connection import serves_on
+from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, Serving, packet, serves_on
 
 FIELDS = (Field("n", BIGINT), Field("t", TEXT))
 ROWS = 40_000  # of some 500 bytes

@@ -1,0 +1,370 @@
+"""Every rule of the protocol is needed: without it a schedule of the simulator fails (DESIGN section 7, the model's R1
+to R16)."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataflow import simulator
+from dataflow.random_schedules import run
+from dataflow.simulator import Cluster
+from noria.core.batch import Batch
+from noria.core.types import TableDef
+from noria.dataflow.backfill.backfills import Backfills
+from noria.dataflow.backfill.exchange_state import BackfillSender
+from noria.dataflow.cluster import exchanges
+from noria.dataflow.cluster.exchange_server import Values
+from noria.dataflow.cluster.exchanges import Exchanges
+from noria.dataflow.cluster.frontier import FrontierRequests
+from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
+from noria.dataflow.cluster.remote_scan import Pieces, RemoteScan
+from noria.dataflow.graph import eviction, layout
+from noria.dataflow.graph.nodes import Mode
+from noria.dataflow.graph.partition import Partition, owners
+from noria.dataflow.messages.peer_messages import Lost, Request
+from noria.dataflow.ops.aggregate import Aggregate
+from noria.dataflow.ops.join import Join
+from noria.dataflow.ops.union import Union
+from noria.plan import mir
+from noria.plan.view import ViewDef
+from noria.state.table import Table
+from reference.random_plans import views, ways
+
+MOST = 1500  # schedules
+FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
+         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # one is near
+
+
+def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: channels in order."""
+
+    def any_order(messages: Any) -> Any:
+        messages.rotate(random.Random(len(messages)).randrange(len(messages)))
+        return messages.popleft()
+
+    monkeypatch.setattr(simulator, "first", any_order)
+
+
+def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2: requests are served when a walk's outputs are sent, not on its way."""
+    split, tick = Exchanges.split, Cluster.tick
+
+    def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
+        rig.shards.asked = [c for (_, to), c in self.channels.items() if to == rig.worker]
+        tick(self, rig, *arguments)
+
+    def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
+        for sender, messages in enumerate(self.asked):  # type: ignore[attr-defined]
+            if messages and isinstance(messages[0], Request):
+                self.giving.serve(sender + (sender >= self.worker), messages.popleft())
+        return split(self, node, rows)
+
+    monkeypatch.setattr(Cluster, "tick", ticked)
+    monkeypatch.setattr(Exchanges, "split", served)
+
+
+def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: of keys that do not tell their worker, all are asked."""
+
+    def one(*arguments: Any) -> Any:
+        wanted = asked_of(*arguments)
+        return wanted if not all(mask.all() for mask in wanted.values()) else dict(list(wanted.items())[:1])
+
+    monkeypatch.setattr(exchanges, "asked_of", one)
+
+
+def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: an answer holds the asker's rows only."""
+    monkeypatch.setattr(Values, "owners", lambda self, node, columns: _asker(self, node, columns))
+
+
+def _asker(values: Values, node: Any, columns: Any) -> Any:
+    """As it is where rows are sent on, and everybody's own where they are asked for."""
+    frame = sys._getframe(2).f_code.co_name
+    whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
+                   values._engine.symbols)
+    return Anybody(whose) if frame in ("_give", "_give_piece") else whose
+
+
+class Anybody:
+    """Equal to whoever asks."""
+
+    def __init__(self, whose: Any):
+        self._number = len(whose)
+
+    def __eq__(self, other: object) -> Any:
+        return np.ones(self._number, np.bool_)
+
+
+def any_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: a row stays while a key of any index is present."""
+    evict_key = Table.evict
+
+    def evict_rows(self: Table, cols: Any, keys: Any) -> int:
+        gone = evict_key(self, cols, keys)
+        rows = self.lookup(cols, keys)[0]
+        if len(rows) and self.identity == self.width:
+            self.apply(rows.negated())
+        return gone
+
+    monkeypatch.setattr(Table, "evict", evict_rows)
+
+
+def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: a fill adds what no present key holds already."""
+    fill = Table.fill
+
+    def fill_again(self: Table, cols: Any, keys: Any, rows: Batch) -> None:
+        had = self.lookup(cols, keys)[0] if self.identity == self.width else None
+        fill(self, cols, keys, rows)
+        if had is not None and len(had):
+            self.apply(had)
+
+    monkeypatch.setattr(Table, "fill", fill_again)
+
+
+def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8: what hangs on a looked-up key goes, also where the key holds no row."""
+    carry = Join.carry
+
+    def only_with_rows(self: Join, engine: Any, node: Any, port: int, primary: int | None, p: Any) -> Any:
+        own = self.keys[port]
+        if port != primary and all(c in p.cols for c in own):
+            keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in own]])
+            if not len(engine.fetch(node.parents[port], own, keys, Mode.STORED)[0]):
+                return []
+        return carry(self, engine, node, port, primary, p)
+
+    monkeypatch.setattr(Join, "carry", only_with_rows)
+
+
+def left_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R9: leaving a left join from its right side a pattern keeps left columns only."""
+    carry = Join.carry
+
+    def with_right(self: Join, *arguments: Any) -> Any:
+        outer, self.outer = self.outer, False
+        try:
+            return carry(self, *arguments)
+        finally:
+            self.outer = outer
+
+    monkeypatch.setattr(Join, "carry", with_right)
+
+
+def join_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: dL x R' + L' x dR has dL x dR twice."""
+    monkeypatch.setattr(Join, "_both", lambda self, engine, left, right: Batch.empty(left.width + right.width))
+
+
+def looked_up_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: the side that pulls look up into needs the key present."""
+    monkeypatch.setattr(Join, "_mode", lambda self, node, side: Mode.STORED)
+
+
+def boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: a group whose kept row went, and may have another one behind it, is pulled again."""
+    monkeypatch.setattr(Aggregate, "_refill", lambda self, engine, node, dirty: None)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R17: what cannot be pulled through is full: not by a key of what is computed."""
+    monkeypatch.setattr(layout, "_make_full", lambda full, n, why: full.setdefault(n, why))
+
+
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R18: a union of inputs that are hashed otherwise is hashed by nothing."""
+    monkeypatch.setattr(Union, "partition", lambda self, inputs: Partition((None,) * len(inputs), inputs[0]))
+
+
+def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: that a worker starts anew is the first that it says."""
+
+    def late(messages: Any) -> Any:
+        if len(messages) > 1 and isinstance(messages[0], Lost):
+            messages[0], messages[1] = messages[1], messages[0]
+        return messages.popleft()
+
+    monkeypatch.setattr(simulator, "first", late)
+
+
+def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: all pieces before the release."""
+    monkeypatch.setattr(Gather, "whole", lambda self: any(m.any() for m in self.answered.values()))
+
+
+def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: an update of a worker that has answered joins its piece."""
+    monkeypatch.setattr(Exchanges, "join", lambda self, sender, node, rows: None)
+
+
+def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4: one of a worker that has not is dropped."""
+    join = Exchanges.join
+
+    def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
+        before = [(g, dict(g.answered)) for g in self._gathers]
+        for g, _ in before:
+            g.answered = dict(g.wanted)
+        join(self, sender, node, rows)
+        for g, answered in before:
+            g.answered = answered
+
+    monkeypatch.setattr(Exchanges, "join", join_all)
+
+
+def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: an eviction voids the piece of its sender."""
+    monkeypatch.setattr(Exchanges, "_void", lambda self, g, worker, keys: None)
+
+
+def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: evictions cross exchanges."""
+    monkeypatch.setattr(Exchanges, "evict", lambda self, node, cols, p: None)
+
+
+def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14: what hangs on a row whose lookup would be remote is evicted."""
+    monkeypatch.setattr("noria.dataflow.ops.join.evict_through", lambda *args: None)
+    assert Join._evicting.__globals__["evict_through"]() is None
+
+
+def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: an end that keeps nothing passes evictions on."""
+    monkeypatch.setattr(eviction, "pass_on", lambda *args: None)
+
+
+def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: only where what is below does not pull again what it holds."""
+    monkeypatch.setattr(layout, "_ends_in_states", lambda n: True)
+
+
+def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: its pieces are void, and asked for again."""
+    lost = Exchanges.lost
+
+    def without(self: Exchanges, worker: int) -> None:
+        mine, self._gathers = self._gathers, PendingGathers()
+        asks = dict(self._asks)
+        lost(self, worker)
+        self._asks |= asks
+        for g in mine:
+            self._gathers.add(g)
+
+    monkeypatch.setattr(Exchanges, "lost", without)
+
+
+def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what derives from its rows is evicted."""
+    monkeypatch.setattr(Exchanges, "_evict_from", lambda self, worker, node, cols: None)
+
+
+def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: full states gather again."""
+    monkeypatch.setattr(Exchanges, "_gather_again", lambda self, node, worker: None)
+
+
+def loss_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what a lost worker asked is forgotten; where its next life asks under the same numbers, as here (numbers of
+    asks are of one life: either is enough)."""
+    made = Exchanges.__init__
+
+    def of_any_life(self: Exchanges, *arguments: Any) -> None:
+        made(self, *arguments)
+        self._next_ask = 0
+
+    monkeypatch.setattr(Exchanges, "__init__", of_any_life)
+    monkeypatch.setattr(PendingRequests, "lost", lambda self, worker: None)
+
+
+def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks: who is asked has caught up itself, as far as rows pass exchanges."""
+    catch_up = FrontierRequests.catch_up
+    monkeypatch.setattr(FrontierRequests, "catch_up",
+                        lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
+
+
+def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks: a full state that gathers again has not caught up."""
+    monkeypatch.setattr(Exchanges, "lost_nothing", lambda self: True)
+
+
+def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: what came over exchanges of what derives from a loaded table goes, too."""
+    monkeypatch.setattr(Exchanges, "load", lambda self, table: None)
+
+
+def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: updates beside rows that are gathered again are dropped."""
+    monkeypatch.setattr(Exchanges, "_stale_of", lambda self, worker, node: False)
+
+
+def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: what a lost worker was asked is asked again."""
+    monkeypatch.setattr(RemoteScan, "lost", lambda self, worker: None)
+
+
+def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: the rows of all workers that may have some."""
+    monkeypatch.setattr(Pieces, "_whose", lambda self, table, cols, keys: iter(()))
+
+
+def pieces_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows in pieces: what is written to those that have passed comes, too."""
+    take = BackfillSender._take
+    monkeypatch.setattr(BackfillSender, "_take",
+                        lambda self, engine, rows: take(self, engine, rows) if self._in_slice else None)
+
+
+def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange in use goes on while an index is built for the sake of another view."""
+    feeds = Backfills.feeds
+
+    def forgetful(self: Backfills, exchange: Any, cols: Any = ()) -> bool:
+        self._fed.clear()
+        return feeds(self, exchange, cols)
+
+    monkeypatch.setattr(Backfills, "feeds", forgetful)
+
+
+def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
+    """Joined with the number of rows that another table has of each; and the sum of these."""
+    stories, votes = mir.Base(tables[0]), mir.Base(tables[1])
+    counted = mir.Aggregate(votes, (1,), (mir.agg("count_star", None, votes.fields),), ("n",))
+    joined = mir.Join(stories, counted, ((0, 0),), rng.random() < 0.3)
+    by_author = mir.Aggregate(joined, (1,), (mir.agg("sum", stories.width + 1, joined.fields),), ("karma",))
+    return [ViewDef("karma", by_author, (0,), by_author.width), ViewDef("joined", joined, (1,), joined.width)]
+
+
+EVICTIONS = {"evict_voids": 0.2, "evict_empty": 0.2, "loss_forgets": 0.3}
+CRASHES = {"loss_forgets": 0.15}
+KARMA = (evict_empty, loss_forgets)
+LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
+LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
+    loss_first, loss_voids, loss_evicts, loss_gathers_again, loss_forgets, mark_waits_for_losses, once_asks_again]
+RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
+    fifo, serve_between, broad_asks_all, answer_has_only_the_askers, any_index, fill_once, join_without_both,
+    looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
+    cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
+    pieces_have_deltas, fed_stay_fed, evict_empty]
+
+
+@pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)
+def test_without_it_a_schedule_fails(rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+                                     ) -> None:
+    rule(monkeypatch)
+    first = FIRST.get(rule.__name__, 0)
+    for seed in range(first, first + MOST):
+        try:
+            run(seed, crashes=CRASHES.get(rule.__name__, 0.04) if rule in LOSSES else 0.0,
+                loads=0.06 if rule in LOADS else 0.0, evictions=EVICTIONS.get(rule.__name__, 0.1),
+                views_of=karma if rule in KARMA else ways if seed % 2 else views)
+        except AssertionError:
+            return
+    pytest.fail(f"{MOST} schedules without it, and all is well: {rule.__doc__}")

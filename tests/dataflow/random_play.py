@@ -1,0 +1,256 @@
+"""Random writes, reads, scans, evictions and migrations of one engine, and the comparison with the slow reference."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataflow.engine_rig import Emptying, Rig, has_key, shown, values_of
+from noria.core.errors import SqlError
+from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
+from noria.core.symbols import fold
+from noria.core.types import Kind
+from noria.core.values import decode, encode
+from noria.dataflow.inspect.validate import validate
+from noria.dataflow.oneshot.slicing import Asked, Scan
+from noria.plan.view import ViewDef
+from noria.state.symbols import SymbolTable
+from noria.views.writer import ViewDirectory
+from reference import mir_reference
+
+
+def published(symbols: SymbolTable) -> ViewDirectory:
+    """Views in memory of this process, as a worker publishes them."""
+    return ViewDirectory(None, symbols, 1)
+
+
+def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
+    """So many random steps, the states validated after each; then each view is compared.  late: added on the way."""
+    scans: list[SlicedQuery] = []
+    chance = random.Random(rng.random())
+    emptying: Emptying | None = None
+    for step in range(steps):
+        if step % 5 == 0:
+            rig.sweep()
+        rig.build_some()
+        if chance.random() < 0.3:
+            scans += SlicedQuery.of(rig, chance, chance.choice([*views, late] if late else views))
+        scans = [s for s in scans if chance.random() < 0.4 or not s.step(rig, chance)]
+        if emptying is None and chance.random() < 0.06:
+            emptying = random_truncate(rig, chance)
+        elif emptying is not None and chance.random() < 0.5:
+            if chance.random() < 0.05:
+                emptying.give_up()
+            else:
+                emptying.step(chance, views)
+                if emptying.over:
+                    scans = [s for s in scans if not s.is_stale(rig)]
+                    views[:] = map(emptying.emptied, views)
+                    late = late and emptying.emptied(late)
+            emptying = None if emptying.over else emptying
+            validate(rig.engine)
+        if rng.random() < 0.2:
+            ask_once(rig, rng, rng.choice([*views, late] if late else views))
+        x = rng.random()
+        if x < 0.03 and not scans:
+            rig.random_load(rng)
+        elif x < 0.45:
+            rig.random_write(rng)
+        elif x < 0.75:
+            view = rng.choice(views)
+            if not rig.engine.ready(view.name):
+                continue
+            if view.ranged and rng.random() < 0.7:
+                first = rng.choice([None, None, 0, 1, 3])
+                read = partial(rig.engine.read_between, view.name, *rig.random_range(rng, view), first,
+                               rng.random() < 0.5)
+            else:
+                read = partial(rig.engine.read, view.name, rig.random_key(rng, view))
+            if rng.random() < 0.7 or not rig.given_up(rng, read):
+                read()
+        elif x < 0.95:
+            rig.random_evict(rng)
+        elif late is not None:
+            if rng.random() < 0.5 and rig.add_view_given_up(rng, late):
+                validate(rig.engine)
+                continue
+            if late.name not in rig.engine.readers:
+                rig.add_view(late)
+            views.append(late)
+            late = None
+        elif len(views) > 1 and rng.random() < 0.3:
+            rig.drop_view(views.pop(0).name)
+        validate(rig.engine)
+    rig.engine.builds.all()
+    assert all(rig.engine.ready(v.name) for v in views)
+    validate(rig.engine)
+    for view in views:
+        compare_with_reference(rig, view)
+        if view.ranged:
+            for _ in range(3):
+                compare_range(rig, view, *rig.random_range(rng, view))
+
+
+def random_truncate(rig: Rig, chance: random.Random) -> Emptying | None:
+    """At once, or begun."""
+    table, number = chance.choice(list(rig.tables)), max(t.table_id for t in rig.tables.values()) + 1
+    if chance.random() < 0.3:
+        rig.empty(table)
+        validate(rig.engine)
+        return None
+    return Emptying(rig, table, number)
+
+
+def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
+    """A view, in the graph or not, as a one-shot: of some keys or a range, with or without rows of its reader's own."""
+    delta, rows_of = None, {t: list(rows) for t, rows in rig.rows.items()}
+    if rng.random() < 0.5:
+        changes, rows_of = rig.random_changes(rng)
+        delta = rig.deltas(changes)
+    types = [f.type for f in view.plan.fields]
+    truth = mir_reference.run(view.plan, rows_of)
+    kept = [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
+    shot, top, told = rig.once(view, delta=delta)
+    if view.ranged and rng.random() < 0.5:
+        low, high = rig.random_range(rng, view)
+        first, descending = rng.choice([None, None, 0, 1, 3]), rng.random() < 0.5
+        rows, ordinal = shot.read_between(top, told.key, low, high, first, descending)
+        codes = rows.columns[view.key[0]]
+        assert (codes[np.argsort(ordinal, kind="stable")] == np.sort(codes)).all()
+        by_code = [(encode(r[view.key[0]], types[view.key[0]], rig.symbols), r) for r in truth
+                   if r[view.key[0]] not in (None, mir_reference.ERROR)]
+        have, want = values_of(rig, rows, types), Counter(shown(r) for code, r in by_code if low <= code <= high)
+        if first == 0:
+            want = Counter()
+        elif first is not None and have != want:  # no row nearer to that end is left out
+            assert have.total() >= min(first, want.total())
+            low, high = (int(codes.min()), high) if descending else (low, int(codes.max()))
+            want = Counter(shown(r) for code, r in by_code if low <= code <= high)
+        assert have == want, f"{view.name} {low}..{high} once: {have} instead of {want}\n{view.plan}"
+    else:
+        nulls = rng.random() < 0.3
+        keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
+        rows, ordinal = shot.read(top, told.key, keys, nulls)
+        for i in range(keys.shape[1]):
+            key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
+            want = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
+            have = values_of(rig, rows.where(ordinal == i), types)
+            assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}\n{delta}"
+    assert kept == [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
+
+
+class SlicedQuery:
+    """A view as a one-shot whose table is read in slices, between all that happens: its rows are those of the start."""
+
+    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: Asked):
+        self.view, self.scan, self.asked, self.told = view, scan, asked, told
+        (self.table,) = (rig.tables[name] for name in view.plan.table_names)
+        self.begin(rig)
+
+    def begin(self, rig: Rig) -> None:
+        self.truth = mir_reference.run(self.view.plan, {t: list(rows) for t, rows in rig.rows.items()})
+
+    @staticmethod
+    def of(rig: Rig, chance: random.Random, view: ViewDef) -> list[SlicedQuery]:
+        shot, top, told = rig.once(view)
+        if not Scan.can(rig.engine, top):
+            return []
+        keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)
+        between = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
+        asked = Asked(told.key, keys, chance.random() < 0.3, between)
+        scan = Scan(rig.engine, shot, top, asked)
+        rig.engine.scans.append(scan)
+        return [SlicedQuery(rig, view, scan, told, asked)]
+
+    def is_stale(self, rig: Rig) -> bool:
+        """Is the table another one since?  Then it is told, and ends."""
+        if rig.tables[self.table.name] == self.table:
+            return False
+        self.scan.look()
+        with pytest.raises(SqlError, match="has changed"):
+            self.scan.step()
+        rig.engine.scans.remove(self.scan)
+        return True
+
+    def step(self, rig: Rig, chance: random.Random) -> bool:
+        """A slice; is it the last?  Then the answer is compared."""
+        self.scan.rows = chance.randint(1, 4)
+        if chance.random() < 0.05:  # as after a bulk load
+            self.scan.again()
+            self.begin(rig)
+        if not self.scan.step():
+            return False
+        rig.engine.scans.remove(self.scan)
+        rows, ordinal = self.scan.answer()
+        view, types = self.view, [f.type for f in self.view.plan.fields]
+        if self.asked.between is not None:
+            low, high = self.asked.between
+            codes = [encode(r[view.key[0]], types[view.key[0]], rig.symbols) if r[view.key[0]] not in (
+                None, mir_reference.ERROR) else NULL_CODE for r in self.truth]
+            want = Counter(shown(r) for code, r in zip(codes, self.truth, strict=True) if low <= code <= high)
+            have = values_of(rig, rows, types)
+            assert have == want, f"{view.name} {low}..{high} in slices: {have} instead of {want}\n{view.plan}"
+            return True
+        for i, codes in enumerate(self.asked.keys.T):
+            key = [decode(c, types[k], rig.symbols) for c, k in zip(codes.tolist(), view.key, strict=True)]
+            want = Counter(shown(r) for r in self.truth if has_key(r, view, types, key, self.asked.nulls))
+            have = values_of(rig, rows.where(ordinal == i), types)
+            assert have == want, f"{view.name} {key} in slices: {have} instead of {want}\n{view.plan}"
+        return True
+
+
+GUESSES: dict[Any, list[Any]] = {
+    Kind.INT: [0, 1, 7], Kind.DOUBLE: [0, 1, 7], Kind.DECIMAL: [0, 1, 7], Kind.TEXT: ["a", "nobody"],
+    Kind.TIME: [timedelta(), timedelta(days=1)], "bytes": [b"a", b"nobody"]}
+
+
+def compare_with_reference(rig: Rig, view: ViewDef) -> None:
+    """Every key that has rows, and some that have none, read through the engine."""
+    truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()})
+    types = [f.type for f in view.plan.fields]
+    folds = [types[k].folds for k in view.key]
+
+    def key_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(fold(row[k]) if f and row[k] is not None else row[k] for k, f in zip(view.key, folds, strict=True))
+
+    by: dict[tuple[Any, ...], Counter[str]] = {}
+    for row in truth:
+        by.setdefault(key_of(row), Counter())[shown(row)] += 1
+    guesses = set(product(*(GUESSES[types[k].kind if not types[k].is_bytes else "bytes"] for k in view.key)))
+    for key in sorted({*by, *guesses}, key=str):
+        if any(v is None or v is mir_reference.ERROR for v in key):
+            continue
+        codes = np.array([[encode(v, types[k], rig.symbols)] for v, k in zip(key, view.key, strict=True)], np.int64)
+        rows, _ = rig.engine.read(view.name, codes.reshape(len(key), 1))
+        have = values_of(rig, rows, types)
+        assert have == by.get(key, Counter()), f"{view.name} {key}: {have} instead of {by.get(key)}\n{view.plan}"
+
+
+def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
+    """The rows whose key lies in a range."""
+    types = [f.type for f in view.plan.fields]
+    want: Counter[str] = Counter()
+    for row in mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()}):
+        key = row[view.key[0]]
+        if key is not None and key is not mir_reference.ERROR and low <= encode(
+                key, types[view.key[0]], rig.symbols) <= high:
+            want[shown(row)] += 1
+    for descending in (False, True):
+        rows, ordinal = rig.engine.read_between(view.name, low, high, 2, descending)
+        part = values_of(rig, rows, types)
+        assert part <= want and part.total() >= min(2, want.total()), f"{view.name} {low}..{high}: {part} of {want}"
+        keys = rows.columns[view.key[0]]
+        assert (keys[np.argsort(ordinal, kind="stable")] == keys).all()
+        limit = keys.min(initial=MAX_INT) if descending else keys.max(initial=MIN_INT)
+        rows, _ = rig.engine.read_between(view.name, *((limit, high) if descending else (low, limit)))
+        assert not len(keys) or values_of(rig, rows, types) == part  # no key in between is left out
+    rows, _ = rig.engine.read_between(view.name, low, high)
+    have = values_of(rig, rows, types)
+    assert have == want, f"{view.name} {low}..{high}: {have} instead of {want}\n{view.plan}"

@@ -1,0 +1,79 @@
+"""Reads that come together are answered at once, all but those that something stands in the way of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataflow.bench import Bench, rows
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.messages import packets
+from noria.dataflow.messages.packets import Alike, Envelope, Found, ReadMany, Rows
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "base")
+    assert made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT)").error is None
+    assert made.define("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t WHERE a = ? GROUP BY a").error is None
+    assert made.define("CREATE VIEW w AS SELECT id, 10 DIV a AS x, POW(10, a) AS p FROM t WHERE id = ?").error is None
+    made.insert(*((i, i % 3) for i in range(30)), (1_000, 400))
+    yield made
+    made.worker.close()
+
+
+def asked(bench: Bench, *alike: Alike) -> list[Any]:
+    return [e.body for e in bench.worker.step([Envelope(1, -1, 0, ReadMany(2**41, alike))])]
+
+
+def test_keys_of_views_in_one_answer(bench: Bench) -> None:
+    (found,) = asked(bench, Alike("v", 0, 0, (11, 12, 13), ((2,), (7,), (0,))), Alike("w", 0, 0, (14,), ((4,),)))
+    assert isinstance(found, Found) and found.error is None and found.request == 2**41
+    (of_v, v), (of_w, w) = found.parts
+    assert of_v == (11, 12, 13) and of_w == (14,)
+    assert sorted(zip(*(c.to_pylist() for c in v.columns), strict=True)) == [(0, 10, 2), (2, 10, 0)]
+    assert w.column("__key").to_pylist() == [0] and w.column("c0").to_pylist() == [4]
+
+
+def test_an_error_is_that_of_its_key(bench: Bench) -> None:
+    """10 to the power of 400 is no DOUBLE."""
+    replies = asked(bench, Alike("w", 0, 0, (21, 22, 23), ((3,), (1_000,), (4,))))
+    found, one, wrong, other = replies
+    assert isinstance(found, Found) and found.parts == ()
+    assert [r.request for r in (one, wrong, other)] == [21, 22, 23]
+    assert len(rows(one)) == len(rows(other)) == 1 and wrong.error.code == 1690
+
+
+def test_a_view_that_is_gone_or_another_one_is_told_to_each(bench: Bench) -> None:
+    replies = asked(bench, Alike("no", 0, 0, (31,), ((1,),)), Alike("v", 99, 0, (32,), ((1,),)),
+                    Alike("v", 0, 0, (33,), ((1,),)))
+    assert isinstance(replies[0], Found) and [of for of, _ in replies[0].parts] == [(33,)]
+    assert [(r.request, r.error.code) for r in replies[1:]] == [(31, 1146), (32, 1412)]
+
+
+def test_an_unforeseen_exception_is_that_of_each(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise RecursionError("too deep")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "fill", broken)
+        found, *each = asked(bench, Alike("v", 0, 0, (41, 42), ((1,), (2,))))
+    assert found.parts == () and [r.error.code for r in each] == [1105, 1105]
+    assert isinstance(each[0], Rows) and rows(bench.read(1)) == [(1, 10)]
+
+
+def test_what_nobody_wants_any_more_keeps_nobody(bench: Bench) -> None:
+    bench.unwanted |= {51}
+    _, *each = asked(bench, Alike("v", 0, 0, (51,), ((1,),)))
+    assert [r.error.code for r in each] == [1317]
+    bench.unwanted |= {52}
+    (found,) = asked(bench, Alike("v", 0, 0, (52, 53), ((1,), (2,))))
+    assert len(found.parts[0][0]) == 2
+
+
+def test_what_is_no_packet_of_reads_is_refused(bench: Bench) -> None:
+    (found,) = [e.body for e in bench.worker.step([Envelope(1, -1, 0, packets.ReadMany(1, 5))])]  # type: ignore[arg-type]
+    assert isinstance(found, Found) and found.error is not None and "ReadMany.alike" in found.error.message
