@@ -13,7 +13,7 @@ import pytest
 
 from dataflow.three_workers import TABLES, VIEWS, WORKERS, Three, opened
 from noria.core.statements import Delete, Insert
-from noria.dataflow.backfill import backfills, scan
+from noria.dataflow.backfill import backfills, build
 from noria.dataflow.engine import lookups
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope, Own
@@ -155,7 +155,7 @@ def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_view_in_use_goes_on_while_what_it_derives_from_becomes_full(three: Three, seed: int,
                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "FIRST_ROWS", 1)
+    monkeypatch.setattr(build, "FIRST_ROWS", 1)
     monkeypatch.setattr(backfills, "MOST_ROWS", 2)
     rng = three.rng = random.Random(seed)
     for w in three.workers:

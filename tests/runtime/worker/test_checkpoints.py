@@ -235,8 +235,8 @@ def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, 
                                                         ) -> None:
     made: list[Refill] = []
 
-    def noted(keys: Any) -> Refill:
-        made.append(Refill(keys))
+    def noted(engine: Engine, keys: Any) -> Refill:
+        made.append(Refill(engine, keys))
         return made[-1]
 
     def short() -> None:

@@ -10,15 +10,16 @@ the others. It is slow: for tests and for `Ask("validate")`.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 
-from noria.core.batch import Batch, concat
+from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Mode, Node
+from noria.dataflow.graph.nodes import Columns, Mode, Node
 from noria.dataflow.graph.ranges import uncovered
 
 Rows = Counter[tuple[int, ...]]
@@ -75,13 +76,30 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
         if not keys.shape[1]:
             continue
         rows, ordinal = n.op.fetch(engine, n, cols, keys, Mode.STORED)
-        for i in range(keys.shape[1]):
-            have = bag(rows.where(ordinal == i))
-            key = tuple(keys[:, i].tolist())
-            want = Counter({r: w for r, w in truth.items() if _key(engine, n, cols, r) == key})
+        recomputed = _by_key(engine, n, cols, truth)
+        for key, have in zip(map(tuple, keys.T.tolist()), _apart(rows, ordinal, keys.shape[1]), strict=True):
+            want = recomputed.get(key, Counter())
             if have != want:
                 raise InvariantViolation(
                     "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(want)}")
+
+
+def _apart(rows: Batch, ordinal: Codes, keys: int) -> list[Rows]:
+    """The rows of each key."""
+    order = np.argsort(ordinal, kind="stable")
+    bounds = np.searchsorted(ordinal[order], np.arange(keys + 1))
+    rows = rows.take(order)
+    return [bag(rows.take(np.arange(a, b))) for a, b in pairwise(bounds.tolist())]
+
+
+def _by_key(engine: Engine, n: Node, cols: Columns, truth: Rows) -> dict[tuple[int, ...], Rows]:
+    """The recomputed rows by their folded key."""
+    raw = np.array(list(truth), np.int64).reshape(len(truth), n.width)[:, list(cols)].T
+    folded = folded_keys(engine.symbols, [n.fields[c].type.folds for c in cols], np.ascontiguousarray(raw))
+    found: dict[tuple[int, ...], Rows] = {}
+    for (row, weight), key in zip(truth.items(), map(tuple, folded.T.tolist()), strict=True):
+        found.setdefault(key, Counter())[row] = weight
+    return found
 
 
 def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
@@ -99,11 +117,6 @@ def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:
             raise InvariantViolation("RANGE-WHOLE", f"{n} {list(cols)}: {inside.tolist()} are not all noted")
         if not n.full and (above := uncovered(n, cols, low, high)):
             raise InvariantViolation("HOLE-CLOSED", f"{n} {list(cols)} has {low}..{high} filled, {above[0]} has not")
-
-
-def _key(engine: Engine, n: Node, cols: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, ...]:
-    raw = np.array([[row[c]] for c in cols], np.int64).reshape(len(cols), 1)
-    return tuple(folded_keys(engine.symbols, [n.fields[c].type.folds for c in cols], raw)[:, 0].tolist())
 
 
 def _check_holes(engine: Engine, n: Node) -> None:
