@@ -69,7 +69,7 @@ ROOMS = {
     "storage": (("format",), ("rocks",), ("tables",), ("statements",), ("commits",), ("online",), ("store",),
                 ("offline",)),
     "runtime": (("transport",), ("worker",), ("routing",), ("link",), ("transactions",), ("cluster",)),
-    "control": (("processes",), ("catalog",), ("views",), ("ddl",), ("apply",)),
+    "control": (("processes",), ("catalog",), ("changes",), ("views",), ("ddl",), ("apply",)),
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
     "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("source",), ("mysql", "http"),
                ("fronts",), ("node",)),

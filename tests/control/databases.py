@@ -8,7 +8,7 @@ from typing import Any
 
 import noria
 from noria.client import Database
-from noria.control.apply.program_apply import ServedProgram
+from noria.control.program import Program
 from noria.dataflow.messages.packets import Ask
 
 
@@ -22,7 +22,7 @@ class Opened:
     def open(self) -> None:
         self.db: Database = noria.open(self.path, workers=self.workers)
         self.transport: Any = self.db._transport
-        self.program: ServedProgram = self.transport._program
+        self.program: Program = self.transport._program
 
     def again(self) -> None:
         self.db.close()

@@ -85,7 +85,7 @@ class LocalFronts(Fronts):
 
 def views_at_once(embedded: Any) -> None:
     """From now on every SELECT is given a view when it is asked for the first time."""
-    embedded._program.policy = Policy(one_shots=0)
+    embedded._program.adhoc_views.policy = Policy(one_shots=0)
 
 
 class LocalServer:

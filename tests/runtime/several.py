@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from noria.control.apply.program_apply import ServedProgram
+from noria.control.program import Program
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
@@ -50,7 +50,7 @@ class Several:
         heard = [FrontierReader(heard_path(run_dir, w), workers) for w in range(workers)]
         self.links = [WorkerLink(ends[w], epoch, w, heard=heard[w], elsewhere=elsewhere) for w in range(workers)]
         self.link = ShardedLink(self.links, epoch)
-        self.program = ServedProgram(self.link)
+        self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, workers)), OFF_LOOP_ROWS), None, 0)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.control.apply.program_apply import ServedProgram
+from noria.control.program import Program
 from noria.core.limits import LEASE_MS, OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
@@ -125,7 +125,7 @@ class Life:
         for link in self.links:
             link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))  # type: ignore
         self.link = ShardedLink(self.links, epoch)
-        self.program = ServedProgram(self.link)  # type: ignore[arg-type]
+        self.program = Program(self.link)  # type: ignore[arg-type]
         self.link.on_hello = self.program.welcome
         views = [str(views_dir(sim.run_dir, w, workers)) for w in range(workers)]
         self.executor = Executor(self.program, self.link,  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from noria.client.transport import Answer
-from noria.control.apply.program_apply import ServedProgram
 from noria.control.processes.leases import Claim
+from noria.control.program import Program
 from noria.core.errors import no_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
@@ -71,7 +71,7 @@ class EmbeddedTransport:
         for link in links if config.workers > 1 else ():
             link.others = links
         self._link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
-        self._program = ServedProgram(self._link, hold_ms=MAX_EXECUTION_MS)
+        self._program = Program(self._link, hold_ms=MAX_EXECUTION_MS)
         self._link.on_hello = self._program.welcome
         self._executor = Executor(
             self._program, self._link,

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from noria.control.apply.program_apply import ServedProgram
 from noria.control.catalog.names import fold
+from noria.control.program import Program
 from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
@@ -35,10 +35,10 @@ MADE = "@changes"  # suffix of the feeds that are made for a table or view
 class Feeds:
     """Finds and makes feeds.  directory: the worker's directory of feed files.  run: runs a SQL statement."""
 
-    def __init__(self, program: ServedProgram, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
+    def __init__(self, program: Program, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
         self._program, self._directory, self._run = program, directory, run
         self._watch, self._reads = Watch(directory), 0
-        program.on_feed_dropped = self._dropped
+        program.view_changes.on_feed_dropped = self._dropped
 
     async def close(self) -> None:
         await self._watch.close()

@@ -26,10 +26,10 @@ from typing import Any
 import pyarrow as pa
 import uvloop
 
-from noria.control.apply.program_apply import ServedProgram
 from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
+from noria.control.program import Program
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -199,7 +199,7 @@ class Node:
                       for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)
         self.link.on_hello = self._hello
-        self.program = ServedProgram(self.link)
+        self.program = Program(self.link)
         await self.link.start()
         worker_bytes = int(settings.memory_bytes * WORKER_MEMORY_SHARE) // several
         workers = WorkerConfig(0, several, self.links[0].endpoint, settings.data_dir, run_dir, epoch,
@@ -214,7 +214,7 @@ class Node:
         self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
         self._closers.append(("snapshots", self.bulk.snapshots.close))
         self.program.first_states.bootstrap = self.bulk.bootstrap
-        self.program.rewriter = self.bulk
+        self.program.rewriting.rewriter = self.bulk
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)

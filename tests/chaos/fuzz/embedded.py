@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from noria.control.apply.program_apply import ServedProgram
+from noria.control.program import Program
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.worker.worker_main import WorkerConfig
 from noria.server.answering.executor import Executor
@@ -48,7 +48,7 @@ class Embedded:
         self.config = WorkerConfig(0, 1, "", directory / "data", run_dir or directory / "run", 1)
         self.loop = asyncio.new_event_loop()
         self.link = InProcessLink(self.config)
-        self.program = ServedProgram(self.link)
+        self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link, lambda worker: attach(str(self.views)), None, 2**22)
         self.sessions = Sessions(self.executor)

@@ -588,7 +588,7 @@ def test_what_is_changed_by_now_is_said(several: Whole, monkeypatch: pytest.Monk
         several.apply(KEYED + PER)
     assert several.exported() == before
     several.db.sql("DELETE FROM t WHERE a IS NULL")
-    monkeypatch.setattr(several.program, "_changed", fails)
+    monkeypatch.setattr(several.program.applying, "_changed", fails)
     with pytest.raises(SqlError, match="it was changed meanwhile; the rest of the program is as it was, but changed by "
                                        "now: table t"):
         several.apply(KEYED + PER)

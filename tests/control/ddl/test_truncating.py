@@ -35,7 +35,7 @@ class Emptied(Opened):
         names = [v for d in self.ask("graph") for v in d["views"]]
         tables = [t for worker in each_worker(self.db) for t in worker._store.tables()]
         told = [self.program.explanation(v.name) for v in self.program.views()]
-        return [n for n in (*names, *tables, *self.program._beside, *told) if "\0" in n]
+        return [n for n in (*names, *tables, *self.program.beside.views, *told) if "\0" in n]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ Meanwhile = Callable[[], Any]
 def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> None:
     """TRUNCATE, and what happens while its twins are being filled: a function, or a statement; one at each time."""
     program, left = emptied.program, list(whats)
-    waits = program._whole_beside
+    waits = program.beside.whole
 
     async def whole(reply: packets.Migrated) -> None:
         what = left.pop(0) if left else None
@@ -65,11 +65,11 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def run() -> None:
         await program.define(Truncate(table))
 
-    program._whole_beside = whole  # type: ignore[method-assign]
+    program.beside.whole = whole  # type: ignore[method-assign]
     try:
         emptied.transport._run(run())
     finally:
-        del program._whole_beside  # type: ignore[method-assign]
+        del program.beside.whole  # type: ignore[method-assign]
         assert not left
 
 
@@ -113,7 +113,7 @@ def test_all_goes_and_all_goes_on(filled: Emptied) -> None:
     before = program(filled)
     assert filled.db.sql("TRUNCATE TABLE t").affected == 0
     assert program(filled) == before
-    assert filled.program._readerless == {"unread"}
+    assert filled.program.catalog.unread == {"unread"}
     has(filled, 0)
     filled.db.table("t").insert([(i % 7, f"s{i % 3}") for i in range(20)], ["a", "s"])
     assert filled.rows("SELECT MIN(id), MAX(id) FROM t") == [(1, 20)], "AUTO_INCREMENT begins anew"
@@ -178,7 +178,7 @@ def test_the_program_changes_meanwhile(filled: Emptied, text: str) -> None:
 
 def test_a_view_is_being_replaced(filled: Emptied) -> None:
     """TRUNCATE waits for it; one that is given up meanwhile leaves no trace."""
-    program, waits = filled.program, filled.program._whole_beside
+    program, waits = filled.program, filled.program.beside.whole
 
     async def run() -> None:
         filling, go_on = asyncio.Event(), asyncio.Event()
@@ -188,12 +188,12 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
             await go_on.wait()
             await waits(reply)
 
-        program._whole_beside = whole  # type: ignore[method-assign]
+        program.beside.whole = whole  # type: ignore[method-assign]
         text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
         replaced = asyncio.ensure_future(filled.transport._sessions.run(text, []))
         await filling.wait()
         emptied = [asyncio.ensure_future(program.define(Truncate("t"))) for _ in range(2)]
-        while not program._emptying.locked():  # where it waits
+        while not program.swap.turn.locked():  # where it waits
             await filled.transport._executor.ask(packets.Ask(0, "stats"))
         emptied[0].cancel()
         (given_up,) = await asyncio.gather(emptied[0], return_exceptions=True)
@@ -205,7 +205,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
     try:
         filled.transport._run(run())
     finally:
-        del program._whole_beside  # type: ignore[method-assign]
+        del program.beside.whole  # type: ignore[method-assign]
     has(filled, 0)
     filled.db.sql("INSERT INTO t (a) VALUES (3)")
     assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]

@@ -92,21 +92,21 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
         program, stores = transport._program, [worker._store for worker in each_worker(db)]
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
-        looked = program._fit
+        looked = program.table_changes.fit
 
         async def fit(command: Any) -> None:
             await looked(command)
             assert all(store._tables["t"].fitting is not None for store in stores)
             await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
 
-        program._fit = fit
+        program.table_changes.fit = fit
         with pytest.raises(SqlError) as e:
             db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert e.value.code == 3730
         transport._run(transport._executor.ask(Ask(0, "validate")))
         assert all(store._tables["t"].fitting is None for store in stores)
         assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
-        del program._fit
+        del program.table_changes.fit
         db.sql("DROP VIEW each")
         db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert sorted(db.sql("SELECT id FROM t WHERE a = 1").rows) == [(1,), (2,)]

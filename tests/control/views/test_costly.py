@@ -60,7 +60,7 @@ def busy(db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         monkeypatch.setattr(worker.around, "processor", lambda: 0)
     executor = db._transport._executor  # type: ignore[attr-defined]
     monkeypatch.setattr(executor, "_bulk", NoSpark())
-    monkeypatch.setattr(executor.program, "hold_ms", 2_000)
+    monkeypatch.setattr(executor.program.adhoc_views, "hold_ms", 2_000)
     monkeypatch.setattr(executor.reads, "_hold_ms", 2_000)
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT, y INT, k INT)")
     db.sql("INSERT INTO t VALUES (1, 1, 1, 1), (2, 2, 2, 1), (3, 3, 3, 2)")
@@ -85,19 +85,20 @@ def test_its_class(busy: Database) -> None:
 def test_what_took_too_long_is_tried_again_after_a_while(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     program = db._transport._executor.program  # type: ignore[attr-defined]
     now = [100.0]
-    monkeypatch.setattr(program, "_clock", lambda: now[0])
+    adhoc = program.adhoc_views
+    monkeypatch.setattr(adhoc, "clock", lambda: now[0])
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT)")
     db.sql("CREATE VIEW v AS SELECT COUNT(*) AS n FROM t")
     view = program.view("v")
-    program._cost_too_much(view)
-    assert program._is_costly(view)
+    adhoc.cost_too_much(view)
+    assert adhoc.is_costly(view)
     now[0] += FORGET_COSTLY_S - 1
-    assert program._is_costly(view)
+    assert adhoc.is_costly(view)
     now[0] += 1
-    assert not program._is_costly(view)
-    program._cost_too_much(view)
+    assert not adhoc.is_costly(view)
+    adhoc.cost_too_much(view)
     db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
-    assert not program._is_costly(view), "under another program it may cost something else"
+    assert not adhoc.is_costly(view), "under another program it may cost something else"
 
 
 PAIRS = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"  # too many for a one-shot
@@ -107,7 +108,7 @@ def pairs(db: Database, monkeypatch: pytest.MonkeyPatch, spark: Any) -> set[int]
     """All counts, by a view that nobody waits for where Spark can answer."""
     executor = db._transport._executor  # type: ignore[attr-defined]
     monkeypatch.setattr(executor, "_bulk", spark)
-    monkeypatch.setattr(executor.program, "hold_ms", 0)
+    monkeypatch.setattr(executor.program.adhoc_views, "hold_ms", 0)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
     db.table("n").insert([(i, i % 3) for i in range(3_000)])
     return {c for _, c in db.sql(PAIRS).rows}

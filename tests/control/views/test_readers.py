@@ -162,7 +162,7 @@ def test_a_table_gets_another_name(db: Database) -> None:
     assert sorted(db.sql("SELECT * FROM late").rows) == [(1, 2), (2, 1)] and readers(db) == {"early", "late"}
     assert db.sql("EXPLAIN SELECT * FROM early").rows[0] == ("answered by the view early, looked up by ()",)
     db.sql("DROP VIEW early, late")
-    assert ask(db, "graph") == [] and not len(db._transport._program._held)  # type: ignore[attr-defined]
+    assert ask(db, "graph") == [] and not len(db._transport._program.catalog.held)  # type: ignore[attr-defined]
 
 
 def test_replacing(db: Database) -> None:

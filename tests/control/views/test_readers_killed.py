@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.control.ddl.rewriting import Rewriting
+from noria.control.program import Program
 from noria.core import limits
 from noria.dataflow.messages.packets import Migrate
 from noria.runtime.link.link import WorkerLink
@@ -35,7 +35,7 @@ class Database:
     def __init__(self, path: Path):
         self.nursery = Nursery(replace(config(path), factory=WORKER))
         self.link = WorkerLink(self.nursery.config.endpoint, 1, on_lost=self.nursery.another)
-        self.program = Rewriting(self.link)
+        self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         views = str(self.nursery.config.run_dir / "views")
         self.executor = Executor(self.program, self.link, lambda worker: attach(views), None, 0)
@@ -140,7 +140,7 @@ def test_truncate(tmp_path: Path, kill_at: int, before: bool, monkeypatch: pytes
                 await db.rows("INSERT INTO u VALUES (1)")
                 assert await db.rows("SELECT * FROM v") == [(0, 0), (1, ROWS // 3), (2, 0)]
                 await db.rows("DELETE FROM u")
-                assert not db.program._beside and {t.name for t in db.program.tables()} == {"t", "u"}
+                assert not db.program.beside.views and {t.name for t in db.program.tables()} == {"t", "u"}
                 if not last:
                     await db.kill()
 

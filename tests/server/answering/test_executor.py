@@ -366,7 +366,7 @@ def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeyp
 def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Database,
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     program = figure2._transport._executor.program  # type: ignore[attr-defined]
-    monkeypatch.setattr(program, "_adhoc_views", 2)
+    monkeypatch.setattr(program.adhoc_views, "most", 2)
     views_at_once(figure2._transport)
     by_author, by_title = "SELECT id FROM stories WHERE author = 'ann'", "SELECT id FROM stories WHERE title = 'Two'"
     for text in (by_author, by_title, by_author, "SELECT user FROM votes WHERE story_id = 1", by_author):

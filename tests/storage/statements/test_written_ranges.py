@@ -91,7 +91,7 @@ def test_few_rows_of_a_large_table_are_not_for_spark(tmp_path: Path, monkeypatch
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, m INT, KEY (n))")
         db.table("t").insert([(i, i // 3, i) for i in range(1_000)])
-        monkeypatch.setattr(db._transport._executor.program, "rewriter", NoSpark())  # type: ignore[attr-defined]
+        monkeypatch.setattr(db._transport._executor.program.rewriting, "rewriter", NoSpark())  # type: ignore[attr-defined]
         assert db.sql("DELETE FROM t WHERE id <= 10").affected == 11
         assert db.sql("UPDATE t SET m = 0 WHERE n BETWEEN 20 AND 21 AND m > 3").affected == 6
         db.sql("UPDATE t SET n = 500 WHERE id >= 990")

@@ -21,13 +21,18 @@ from dataclasses import dataclass, field, replace
 
 from noria.control.apply.preview import Preview
 from noria.control.apply.target import Becoming, NewView, Target, target
+from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.holding import reading
 from noria.control.catalog.names import beside, fold, without_numbers
 from noria.control.catalog.origin import instead
 from noria.control.catalog.published import published
+from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost
-from noria.control.ddl.rewriting import Rewriting
-from noria.control.views.readers import Parting
+from noria.control.ddl.beside import Beside
+from noria.control.ddl.copying import CopyingAlter
+from noria.control.ddl.table_changes import TableChanges
+from noria.control.views.first_states import FirstStates
+from noria.control.views.readers import Parting, ViewReaders
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone
 from noria.core.types import TableDef
@@ -65,33 +70,37 @@ class _Run:
     changed: bool = False
 
 
-class ServedProgram(Rewriting):
+class ProgramApply:
+    """Exports the program, and changes it to what a text says.
+
+    tables: checks the rows of changed tables; alter: changes the tables whose rows move.
+    """
+
+    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
+                 views: Beside, tables: TableChanges, alter: CopyingAlter):
+        self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
+        self._beside, self._tables, self._alter = views, tables, alter
+
     # ------------------------------------------------------------ the running program
     async def exported(self) -> str:
         """The program as a text for `apply`, which makes the same program in an empty database."""
-        counters = await self._counters()
-        views = [Kept(n, self._texts[n], self._as_of[n]) for n in self._views]
-        text = await asyncio.to_thread(program_text, list(self._tables.values()), views, counters)
-        return text + "".join(_left_out(v.text) for v in self._as_text.values())
+        catalog, counters = self._catalog, await self._counters()
+        views = [Kept(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
+        text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters)
+        return text + "".join(_left_out(v.text) for v in catalog.text_views())
 
     async def _counters(self) -> Mapping[str, int]:
         """The next AUTO_INCREMENT value of each table that has one."""
-        numbered = [t for t in self._tables.values() if t.auto_increment is not None]
+        numbered = [t for t in self._catalog.tables() if t.auto_increment is not None]
         return {t.name: await self.next_number(t) for t in numbered}
 
     async def next_number(self, table: TableDef) -> int:
         """The next AUTO_INCREMENT value of a table; 1 if it has none."""
         if table.auto_increment is None:
             return 1
-        reply: packets.Done = await self._link.ask(packets.Ask(0, "table", table.name), retry=True)
+        reply: packets.Done = await self._sender.link.ask(packets.Ask(0, "table", table.name), retry=True)
         number = 1 if reply.error is not None else reply.value["auto_increment"] + 1  # dropped meanwhile, or damaged
         return int(number)
-
-    async def history(self) -> Sequence[packets.Noted]:
-        """The last changes of the program, the oldest first."""
-        reply: packets.Done = await self._link.ask(packets.Ask(0, "history"), retry=True)
-        found: Sequence[packets.Noted] = reply.value
-        return found
 
     # ------------------------------------------------------------ what would change
     async def preview(self, text: str, drop: bool) -> Preview:
@@ -99,12 +108,12 @@ class ServedProgram(Rewriting):
         return await self._shown(await self._plan(text, drop))
 
     async def _plan(self, text: str, drop: bool) -> Planned:
-        want = await asyncio.to_thread(read, text)
+        catalog, want = self._catalog, await asyncio.to_thread(read, text)
         while True:
-            version, running = self.version, Becoming(dict(self._tables), dict(self._views))
-            schema, last_id, as_of = self.schema, self._last_table_id, list(self._as_of.values())
+            version, running = catalog.version, Becoming(dict(catalog.table_defs), dict(catalog.view_defs))
+            schema, last_id, as_of = catalog.schema, catalog.last_table_id, list(catalog.as_of.values())
             have = await asyncio.to_thread(read, await self.exported())
-            if self.version == version:
+            if catalog.version == version:
                 break
         d = await asyncio.to_thread(difference, have, want, drop)
         if d.refused:
@@ -116,7 +125,8 @@ class ServedProgram(Rewriting):
     def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
         """Mark the views that can be read through other views as lent: they get no reader."""
         gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
-        stay = [v for n, v in self._views.items() if n not in self._readerless and n not in gone and not v.internal]
+        but = {*gone, *self._catalog.unread}
+        stay = [v for n, v in self._catalog.view_defs.items() if n not in but and not v.internal]
         made = [v for v in views if not v.unread and not v.view.internal]
         for v in list(made):
             others = (*stay, *(o.view for o in made if o is not v))
@@ -126,17 +136,16 @@ class ServedProgram(Rewriting):
 
     def _is_read(self, new: NewView) -> bool:
         """True if it replaces a view that has a reader now."""
-        old = self._views.get(fold(new.view.name))
-        return old is not None and not old.internal and self.reader_now(old) is not None
+        old = self._catalog.view_defs.get(fold(new.view.name))
+        return old is not None and not old.internal and self._catalog.reader_now(old) is not None
 
     async def _shown(self, planned: Planned) -> Preview:
         t = planned.target
         steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
-        gone = [packets.DropView(self._views[n].name) for n in self._going(t) if n in self._views]
-        reply: packets.Done = await self._link.ask(packets.Rehearse(0, (*steps, *gone)), retry=True)
-        if reply.error is not None:
-            raise reply.error
-        return Preview(t, reply.value, tuple(a.was.name for a in t.altered if self._moves(a)))
+        views = self._catalog.view_defs
+        gone = [packets.DropView(views[n].name) for n in self._going(t) if n in views]
+        found = await self._sender.ask(packets.Rehearse(0, (*steps, *gone)))
+        return Preview(t, found, tuple(a.was.name for a in t.altered if self._alter.moves(a)))
 
     def _going(self, t: Target) -> list[str]:
         """Folded names of the views whose current definitions are dropped."""
@@ -152,7 +161,7 @@ class ServedProgram(Rewriting):
         """
         run = _Run(tell, may_change)
         try:
-            return await self._given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
+            return await self._sender.given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
         except asyncio.CancelledError:
             if run.changed:
                 raise SqlError(1317, "70100", "Query execution was interrupted, too late: the program is changed, and "
@@ -196,11 +205,11 @@ class ServedProgram(Rewriting):
         for name in first:
             run.may_change(name)
             text = f"ALTER TABLE {quoted(name)} {', '.join(dict(d.altered)[name])}"
-            (command,) = parse(text, self)
+            (command,) = parse(text, self._catalog)
             assert isinstance(command, AlterTable)
             run.tell(f"changing table {name}")
             with instead(f"noria apply: {text}"):
-                await self._altered(command)
+                await self._alter.alter(command)
             run.first.append(name)
         if not first:
             return planned
@@ -211,64 +220,64 @@ class ServedProgram(Rewriting):
 
     async def _changed(self, planned: Planned, run: _Run) -> None:
         """Make all of the change, or nothing."""
-        views = [replace(v, view=self._numbered(v.view)) for v in planned.target.views]
+        views = [replace(v, view=self._catalog.numbered(v.view)) for v in planned.target.views]
         new = {_beside(v): v for v in views if v.early and not v.unread}
         try:
             explained = await self._made_beside(new, planned.version, run.tell) if new else {}
             for alter in planned.target.altered:
-                self._refuse_if_needed(alter, self._going(planned.target))
-                await self._fit(alter)
-            async with self._lock:
+                self._tables.refuse_if_needed(alter, self._going(planned.target))
+                await self._tables.fit(alter)
+            async with self._sender.lock:
                 self._check(planned.version)
                 t = replace(planned.target, views=tuple(views))
                 adhoc = list(dict.fromkeys([*self._over(t.difference.tables_dropped), *self._looking_up(t)]))
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.tell("changing the program")
-                parting = self._parting(self._going(t), [v.view for v in t.views if not v.unread])
-                with instead(f"noria apply: {t.text}"), self._making([v.view for v in views]):
-                    reply = await self._with_room(self._steps(t, adhoc, parting), self._recipe_of(t, parting), True)
+                parting = self._readers.parting(self._going(t), [v.view for v in t.views if not v.unread])
+                with instead(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
+                    steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
+                    reply = await self._sender.with_room(steps, recipe, True)
                 self._become(t, adhoc, parting)
-                self._yielded(reply)
+                self._readers.yielded(reply)
                 run.changed = True
-                self._explain.update((fold(new[name].view.name), without_numbers(text))
-                                     for name, text in explained.items())
-                self._planned(reply)
+                self._catalog.explanations.update((fold(new[name].view.name), without_numbers(text))
+                                                  for name, text in explained.items())
+                self._readers.planned(reply)
         except BaseException:
             if new:
-                drops = tuple(map(packets.DropView, new))
-                self._link.submit(packets.Migrate(drops, self.recipe(), False))
+                self._sender.unawaited(map(packets.DropView, new))
             for alter in planned.target.altered:
-                await self._unfit(alter.was)
+                await self._tables.unfit(alter.was)
             raise
         finally:
-            self._not_beside(new)
+            self._beside.forget(new)
 
     def _check(self, version: int) -> None:
-        if self.version != version:
+        if self._catalog.version != version:
             raise _changed_meanwhile()
 
     async def _made_beside(self, views: Mapping[str, NewView], version: int, tell: Tell) -> Mapping[str, str]:
         """Make these views whole under temporary names that no text can use; return their explanations."""
-        async with self._lock:
+        async with self._sender.lock:
             self._check(version)
             steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
-            self._beside.update((name, v.view) for name, v in views.items())
-            reply = await self._with_room(steps, self.recipe(), False)
+            self._beside.views.update((name, v.view) for name, v in views.items())
+            reply = await self._sender.with_room(steps, self._catalog.recipe(), False)
         waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
         if waiting:
             tell(f"filling {', '.join(views[n].view.name for n in waiting)}")
-        await self._whole_beside(reply)
+        await self._beside.whole(reply)
         return dict(reply.explain)
 
     def _over(self, tables: Sequence[str]) -> list[str]:
         """Ad-hoc views that read these tables.  Raises SqlError if a view in the making reads one of them."""
         gone = {fold(t) for t in tables}
-        for view in self._beside.values():
+        for view in self._beside.views.values():
             if gone & {fold(t) for t in tables_of(view.plan)}:
                 raise SqlError(3730, "HY000", f"View '{view.name}', which is being replaced, reads a table that is to "
                                               "be dropped: try again")
-        return [n for n, v in self._adhoc.items() if gone & {fold(t) for t in tables_of(v.plan)}]
+        return self._catalog.adhoc_over(gone)
 
     def _looking_up(self, t: Target) -> list[str]:
         """Ad-hoc views that need a changed column, or read a table that loses a UNIQUE index.
@@ -276,39 +285,39 @@ class ServedProgram(Rewriting):
         Such a view may look rows up by that index.
         """
         losing = {a.was.name for a in t.altered if loses_unique(a.was, a.table)}
-        return [n for n, v in self._adhoc.items()
+        return [n for n, v in self._catalog.adhoc_defs.items()
                 if losing & tables_of(v.plan).keys() or any(lost(a, v) for a in t.altered)]
 
     def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
         return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),
-                *(packets.DropView(self._adhoc[n].name) for n in adhoc), *parting.steps,
+                *(packets.DropView(self._catalog.adhoc_defs[n].name) for n in adhoc), *parting.steps,
                 *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
                 *(published(v.view) for v in t.views if not v.early and not v.unread),
                 *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
-                *(s for v in t.views if not v.unread for s in self._yielding(v.view) if fold(s.view) not in
+                *(s for v in t.views if not v.unread for s in self._readers.yielding(v.view) if fold(s.view) not in
                   self._going(t)),
-                *(packets.DropTable(self._tables[fold(n)].name) for n in t.difference.tables_dropped))
+                *(packets.DropTable(self._catalog.table_defs[fold(n)].name) for n in t.difference.tables_dropped))
 
     def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
         going = {*self._going(t), *(fold(v.view.name) for v in t.views)}
-        return (*self.recipe(going, read=parting.read), *(v.recipe for v in t.views))
+        return (*self._catalog.recipe(going, read=parting.read), *(v.recipe for v in t.views))
 
     def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
         """Update the catalog to what the worker has acknowledged."""
         for name in adhoc:
-            self._forget(name)
-        self._parted(parting, self._going(t))
+            self._catalog.forget(name)
+        self._readers.parted(parting, self._going(t))
         for table in (*t.created, *(a.table for a in t.altered)):
-            self._tables[fold(table.name)] = table
-            self._last_table_id = max(self._last_table_id, table.table_id)
+            self._catalog.table_defs[fold(table.name)] = table
+            self._catalog.last_table_id = max(self._catalog.last_table_id, table.table_id)
         for a in t.altered:
-            self._note_altered(a.table)
+            self._catalog.note_altered(a.table)
         for name in t.difference.tables_dropped:
-            del self._tables[fold(name)]
-        self._forget_texts([fold(v.view.name) for v in t.views])
+            del self._catalog.table_defs[fold(name)]
+        self._catalog.forget_texts([fold(v.view.name) for v in t.views])
         for v in t.views:
-            self._remember(v.view, set(v.used), v.text, v.as_of, v.unread)
-        self.version += 1
+            self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
+        self._catalog.version += 1
 
     async def _filled(self, t: Target, tell: Tell) -> None:
         """Wait for what can only be filled after the change; it is filled even if nobody waits."""
@@ -318,10 +327,10 @@ class ServedProgram(Rewriting):
             tell(f"the program is changed; filling {', '.join((*late, *indexed))}")
         try:
             for name in late:
-                if (view := self.view(name)) is not None:
-                    await self.first_states.of(view)
+                if (view := self._catalog.view(name)) is not None:
+                    await self._first_states.of(view)
             for name in indexed:
-                await self._done(packets.Ask(0, "indexed", name))
+                await self._sender.ask(packets.Ask(0, "indexed", name))
         except SqlError as e:
             raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
                            ) from e

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from noria.control.catalog.holding import ViewIndex, has_columns, reading
 from noria.control.catalog.names import fold
@@ -29,32 +30,46 @@ class Relations:
     """
 
     def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
-        self._tables, self._views, self._as_text = tables, views, as_text
+        self.table_defs, self.view_defs, self.text_defs = tables, views, as_text
+
+    def taken(self, name: str) -> bool:
+        """True if a table or view has this folded name."""
+        return name in self.table_defs or name in self.view_defs or name in self.text_defs
 
     def table(self, name: str) -> TableDef | None:
-        return self._tables.get(fold(name))
+        return self.table_defs.get(fold(name))
 
     def view(self, name: str) -> ViewDef | None:
-        found = self._views.get(fold(name))
-        if found is None and (waits := self._as_text.get(fold(name))) is not None:
+        found = self.view_defs.get(fold(name))
+        if found is None and (waits := self.text_defs.get(fold(name))) is not None:
             raise KeptAsText(waits.name, waits.text)
         return found
 
     def text_view(self, name: str) -> TextView | None:
-        return self._as_text.get(fold(name))
+        return self.text_defs.get(fold(name))
 
     def tables(self) -> Iterable[TableDef]:
-        return self._tables.values()
+        return self.table_defs.values()
 
     def views(self) -> Iterable[ViewDef]:
-        return self._views.values()
+        return self.view_defs.values()
 
     def text_views(self) -> Iterable[TextView]:
-        return self._as_text.values()
+        return self.text_defs.values()
+
+
+class Filling(Protocol):
+    """The views without a first state, as the catalog needs them."""
+
+    def wait_for(self, view: ViewDef) -> bool: ...
+
+    def forget(self, name: str) -> None: ...
 
 
 class Catalog(Relations):
     """The tables and views that statements are parsed against.
+
+    It is data: whoever changes the program updates it when the worker has acknowledged the change.
 
     `version` grows with every change of a named object: statements of another version are parsed again.
     `generation` grows when any view is dropped: readers found under another one are looked for again.
@@ -63,19 +78,23 @@ class Catalog(Relations):
     (`plan/reuse/through.py`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, filling: Filling) -> None:
         super().__init__({}, {}, {})
-        self._texts: dict[str, str] = {}  # named view -> its CREATE VIEW
-        self._uses: dict[str, set[str]] = {}  # named view -> named views its text reads
-        self._as_of: dict[str, int] = {}  # named view -> the number of column changes when its text was written
-        self._adhoc: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
-        self._held = ViewIndex()  # of views that can be read
-        self._readerless: set[str] = set()  # named views without a reader, except internal ones, which never have one
+        self._filling = filling
+        self.texts: dict[str, str] = {}  # named view -> its CREATE VIEW
+        self.uses: dict[str, set[str]] = {}  # named view -> named views its text reads
+        self.as_of: dict[str, int] = {}  # named view -> the number of column changes when its text was written
+        self.adhoc_defs: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
+        self.held = ViewIndex()  # of views that can be read
+        self.unread: set[str] = set()  # named views without a reader, except internal ones, which never have one
+        self.explanations: dict[str, str] = {}
+        self.broken: dict[str, SqlError] = {}  # views without a first state, and why
+        self.deaths: dict[str, int] = {}  # how many workers ended while this view was restored
+        self.last_table_id = 0
+        self._definitions = 0
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it
         self._defined_anew: set[int] = set()  # tables that were redefined since this process started
-        self._explain: dict[str, str] = {}
-        self._broken: dict[str, SqlError] = {}  # views without a first state, and why
         self._version = self.generation = 0
         self.on_forget: Callable[[ViewDef], None] = lambda view: None  # called with each dropped definition
         self.on_version: Callable[[int], None] = lambda version: None  # called at once with each new version
@@ -92,23 +111,23 @@ class Catalog(Relations):
 
     def now(self) -> Relations:
         """A copy of the current tables and views."""
-        return Relations(dict(self._tables), dict(self._views), dict(self._as_text))
+        return Relations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
 
     def adhoc(self) -> Iterable[ViewDef]:
-        return self._adhoc.values()
+        return self.adhoc_defs.values()
 
     def adhoc_named(self, name: str) -> ViewDef | None:
-        return self._adhoc.get(fold(name))
+        return self.adhoc_defs.get(fold(name))
 
     def explanation(self, view: str) -> str:
         """How the view is kept: partial or full, and why; what it shares."""
-        return self.why_readerless(view) or self._explain.get(fold(view), "")
+        return self.why_readerless(view) or self.explanations.get(fold(view), "")
 
     def why_readerless(self, view: str) -> str:
         """Why the view has no reader; empty if it has one or is internal."""
-        if fold(view) not in self._readerless:
+        if fold(view) not in self.unread:
             return ""
-        mine = self._views[fold(view)]
+        mine = self.view_defs[fold(view)]
         donor = self.match(mine)
         if donor is None:
             return "not looked up in yet: it keeps nothing"
@@ -118,12 +137,12 @@ class Catalog(Relations):
 
     def read_through(self, reader: ViewDef) -> list[ViewDef]:
         """The named views that are read through this view's reader and have none of their own."""
-        unread = (v for n, v in self._views.items() if n in self._readerless)
+        unread = (v for n, v in self.view_defs.items() if n in self.unread)
         return [v for v in unread if (found := self.match(v)) is not None and found.name == reader.name]
 
     def reader_now(self, view: ViewDef) -> ViewDef | None:
         """The view whose reader has the rows of this named view; None if there is none yet."""
-        return self.match(view) if fold(view.name) in self._readerless else view
+        return self.match(view) if fold(view.name) in self.unread else view
 
     def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = ()
                ) -> tuple[str, ...]:
@@ -131,9 +150,9 @@ class Catalog(Relations):
 
         unread: the view of `more` has no reader; read: views that have a reader from now on.
         """
-        kept = [stored(self._texts[n], self._as_of[n], n in self._readerless and n not in read)
-                for n in self._views if n not in without]
-        kept += [stored_text(v.name, v.text) for n, v in self._as_text.items() if n not in without]
+        kept = [stored(self.texts[n], self.as_of[n], n in self.unread and n not in read)
+                for n in self.view_defs if n not in without]
+        kept += [stored_text(v.name, v.text) for n, v in self.text_defs.items() if n not in without]
         return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
     @property
@@ -142,16 +161,16 @@ class Catalog(Relations):
 
         A text means what it meant after as many changes as when it was written.
         """
-        found = [0, *self._as_of.values()]
-        for t in self._tables.values():
+        found = [0, *self.as_of.values()]
+        for t in self.table_defs.values():
             found += [t.made, *(p.before for p in t.past), *(max(c.added, c.dropped) for c in t.columns)]
         return max(found)
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view, with current names if possible."""
         name = fold(view.name)
-        kept = Kept(name, self._texts[name], self._as_of[name])
-        return text_of_now(kept, self._tables, self._views) or kept.text
+        kept = Kept(name, self.texts[name], self.as_of[name])
+        return text_of_now(kept, self.table_defs, self.view_defs) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
         """A view whose reader holds what a SELECT or another view asks for, exactly or with more (`reading`).
@@ -160,64 +179,66 @@ class Catalog(Relations):
         """
         first: ViewDef | None = None
         for found in self._answering(wanted):
-            if fold(found.name) in self._readerless:
+            if fold(found.name) in self.unread:
                 continue
             first = first or found
-            if self._is_whole(found):
+            if self.is_whole(found):
                 first = found
                 break
         if first is not None:
             self.touch(first)
             return first
-        mine = self._views.get(fold(wanted.name))
-        lender = self._lender(wanted, named=mine is not None and mine.plan == wanted.plan)
+        mine = self.view_defs.get(fold(wanted.name))
+        lender = self.lender(wanted, named=mine is not None and mine.plan == wanted.plan)
         if lender is not None:
             self.touch(lender)
         return lender
 
-    def _lender(self, wanted: ViewDef, named: bool) -> ViewDef | None:
+    def lender(self, wanted: ViewDef, named: bool) -> ViewDef | None:
         """The view whose reader has the wanted rows among more rows or columns: the one with the fewest columns.
 
         named: a named view is wanted; it may only be read through named views, which may lack a first state.
         """
-        readers = [n for n in self._held.others(wanted) if n not in self._readerless]
-        views = [self._views[n] for n in readers if n in self._views and not (named and n == fold(wanted.name))]
+        readers = [n for n in self.held.others(wanted) if n not in self.unread]
+        views = [self.view_defs[n] for n in readers if n in self.view_defs and not (named and n == fold(wanted.name))]
         if not named:
-            views = [v for v in (*views, *(self._adhoc[n] for n in readers if n in self._adhoc)) if self._is_whole(v)]
+            adhoc = [self.adhoc_defs[n] for n in readers if n in self.adhoc_defs]
+            views = [v for v in (*views, *adhoc) if self.is_whole(v)]
         return min(views, key=lambda v: (v.adhoc, columns_asked(v), v.name), default=None)
 
-    def _is_whole(self, view: ViewDef) -> bool:
+    def is_whole(self, view: ViewDef) -> bool:
         """True if the view has its first state."""
-        raise NotImplementedError
+        return not self._filling.wait_for(view)
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
         """A named view without a reader that would hold the wanted rows; `wanted` itself if it is one.
 
         Views that hold more are considered only if they keep few rows: another view's reader may cost far more.
         """
-        found = [v for v in self._answering(wanted) if fold(v.name) in self._readerless]
+        found = [v for v in self._answering(wanted) if fold(v.name) in self.unread]
         if not found:
-            more = [self._views[n] for n in self._held.others(wanted) if n in self._readerless]
+            more = [self.view_defs[n] for n in self.held.others(wanted) if n in self.unread]
             found = [v for v in more if isinstance(v.plan, TopK)]
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
-    def _holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
+    def holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
         """Views that hold exactly what is asked for."""
-        for name in self._held.same(wanted):
-            yield self._views.get(name) or self._adhoc[name]
+        for name in self.held.same(wanted):
+            yield self.view_defs.get(name) or self.adhoc_defs[name]
 
     def _answering(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """`_holding`, and views made before a table was altered, if neither view uses what changed."""
-        yield from self._holding(wanted)
+        """`holding`, and views made before a table was altered, if neither view uses what changed."""
+        yield from self.holding(wanted)
         if not any(t.altered or t.table_id in self._defined_anew for t in tables_of(wanted.plan).values()):
             return
-        of_key = [v for v in (*self._views.values(), *self._adhoc.values()) if v.key == wanted.key and not v.internal]
+        views = (*self.view_defs.values(), *self.adhoc_defs.values())
+        of_key = [v for v in views if v.key == wanted.key and not v.internal]
         plans = {essence(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
         for found in of_key:
             name = fold(found.name)
             if name not in self._essences:
                 self._essences[name] = essence(found.plan)
-            if self._essences[name] in plans and name not in self._broken and has_columns(found, wanted):
+            if self._essences[name] in plans and name not in self.broken and has_columns(found, wanted):
                 yield found
 
     def is_read_beside(self, wanted: ViewDef) -> bool:
@@ -226,91 +247,120 @@ class Catalog(Relations):
 
     def touch(self, view: ViewDef) -> None:
         """Mark an ad-hoc view as most recently used."""
-        if view.adhoc and fold(view.name) in self._adhoc:
-            self._adhoc.move_to_end(fold(view.name))
+        if view.adhoc and fold(view.name) in self.adhoc_defs:
+            self.adhoc_defs.move_to_end(fold(view.name))
+
+    def kept(self) -> list[ViewDef]:
+        """The views that a worker has: named views with a reader, and ad-hoc ones."""
+        return [*(v for n, v in self.view_defs.items() if n not in self.unread), *self.adhoc_defs.values()]
+
+    def adhoc_over(self, tables: Iterable[str]) -> list[str]:
+        """Folded names of the ad-hoc views that read one of these tables, which have folded names."""
+        some = {*tables}
+        return [n for n, v in self.adhoc_defs.items() if some & {fold(t) for t in tables_of(v.plan)}]
 
     # ------------------------------------------------------------ bookkeeping
-    def _remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None, unread: bool = False
-                  ) -> None:
+    def numbered(self, view: ViewDef) -> ViewDef:
+        """The view with a new definition number."""
+        self._definitions += 1
+        return replace(view, definition=self._definitions)
+
+    def next_table_id(self) -> int:
+        self.last_table_id += 1
+        return self.last_table_id
+
+    def remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None, unread: bool = False
+                 ) -> None:
+        """Add a view.  used: the named views that its text reads; as_of: the column changes it was written after."""
         name = fold(view.name)
-        self._forget(name)
+        self.forget(name)
         if view.adhoc:
-            self._adhoc[name] = view
+            self.adhoc_defs[name] = view
         else:
-            self._views[name] = view
-            self._uses[name], self._texts[name] = used, text
-            self._as_of[name] = self.schema if as_of is None else as_of
+            self.view_defs[name] = view
+            self.uses[name], self.texts[name] = used, text
+            self.as_of[name] = self.schema if as_of is None else as_of
             if unread:
-                self._readerless.add(name)
+                self.unread.add(name)
         if not view.internal:
             self._beneath[name] = _ids(view)
-            self._held.add(name, view)
+            self.held.add(name, view)
 
-    def _note_altered(self, table: TableDef) -> None:
-        there = {t.table_id for t in self._tables.values()}
+    def note_altered(self, table: TableDef) -> None:
+        """Record that the table was redefined."""
+        there = {t.table_id for t in self.table_defs.values()}
         self._defined_anew = (self._defined_anew | {table.table_id}) & there
 
-    def _rename_table(self, table: str, name: str) -> None:
+    def rename_table(self, table: str, name: str) -> None:
         """Rename a table in all plans."""
-        for views in (self._views, self._adhoc):
+        for views in (self.view_defs, self.adhoc_defs):
             for known, view in list(views.items()):
                 views[known] = view.with_table(table, name)
 
-    def _redefine(self, view: ViewDef) -> None:
+    def redefine(self, view: ViewDef) -> None:
         """Replace the plan of a named view, at its place in the order: other views build on it."""
         name = fold(view.name)
-        old = self._views[name]
-        self._views[name] = view
+        old = self.view_defs[name]
+        self.view_defs[name] = view
         self._essences.pop(name, None)
         self.generation += 1
         self.on_forget(old)
         if not view.internal:
             self._beneath[name] = _ids(view)
-        if name in self._held:  # else it answers no other text
-            self._held.add(name, view)
+        if name in self.held:  # else it answers no other text
+            self.held.add(name, view)
 
-    def _forget(self, name: str) -> None:
-        view = self._views.pop(name, None) or self._adhoc.pop(name, None)
+    def forget(self, name: str) -> None:
+        """Forget a dropped view by its folded name, and whoever waits for its first state."""
+        self._filling.forget(name)
+        self.deaths.pop(name, None)
+        view = self.view_defs.pop(name, None) or self.adhoc_defs.pop(name, None)
         if view is None:
             return
-        self._uses.pop(name, None)
-        self._texts.pop(name, None)
-        self._as_of.pop(name, None)
-        self._explain.pop(name, None)
+        self.uses.pop(name, None)
+        self.texts.pop(name, None)
+        self.as_of.pop(name, None)
+        self.explanations.pop(name, None)
         self._essences.pop(name, None)
         self._beneath.pop(name, None)
-        self._broken.pop(name, None)
-        self._readerless.discard(name)
+        self.broken.pop(name, None)
+        self.unread.discard(name)
         self.generation += 1
         self.on_forget(view)
-        self._held.remove(name)
+        self.held.remove(name)
 
-    def _given_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
+    def forget_texts(self, names: Iterable[str]) -> None:
+        """Forget placeholder views by their folded names."""
+        gone = [self.text_defs.pop(n) for n in names if n in self.text_defs]
+        self.version += bool(gone)
+
+    def gain_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
         """Record that a named view has a reader of this definition.  of: the view whose reader it was."""
         name, source = fold(view.name), view if of is None else of
-        self._views[name] = replace(self._views[name], definition=source.definition)  # keeps its place in the order
-        self._readerless.discard(name)
-        if of is not None and (told := self._explain.get(fold(of.name))):
-            self._explain[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
+        self.view_defs[name] = replace(self.view_defs[name], definition=source.definition)  # at its place in the order
+        self.unread.discard(name)
+        if of is not None and (told := self.explanations.get(fold(of.name))):
+            self.explanations[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
 
-    def _lost_reader(self, name: str) -> None:
+    def lose_reader(self, name: str) -> None:
         """Record that a named view lost its reader, as if it had not been read."""
-        view = self._views[name]
-        self._readerless.add(name)
-        self._broken.pop(name, None)
-        self._explain.pop(name, None)
-        self._held.add(name, view)
+        view = self.view_defs[name]
+        self.unread.add(name)
+        self.broken.pop(name, None)
+        self.explanations.pop(name, None)
+        self.held.add(name, view)
         self.generation += 1
         self.on_forget(view)
 
-    def _leave_out(self, name: str, why: SqlError) -> None:
-        if name in self._adhoc:
+    def leave_out(self, name: str, why: SqlError) -> None:
+        """Record that a view has no first state: forget an ad-hoc view; reads of a named one return the error."""
+        if name in self.adhoc_defs:
             log.info("ad-hoc view %s has no first state: %s", name, why.message)
-            self._forget(name)
+            self.forget(name)
             return
         log.error("view %s has no first state: %s", name, why.message)
-        self._broken[name] = why
-        self._held.remove(name)
+        self.broken[name] = why
+        self.held.remove(name)
 
 
 def _ids(view: ViewDef) -> frozenset[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from noria.control.catalog.recipe import AsOf, Tables
 from noria.core.types import BESIDE, COPY, TableDef
 from noria.plan.view import ViewDef
+from noria.sql.parse import parse
 from noria.sql.query.context import Catalog
 
 
@@ -27,6 +29,13 @@ def copy_of(name: str, number: int) -> str:
 def without_numbers(text: str) -> str:
     """A text with temporary names replaced by the final ones."""
     return re.sub(BESIDE + r"\d+", "", text)
+
+
+def views_named(text: str, catalog: Tables, as_of: int) -> set[str]:
+    """The folded names of the views that a text reads, as of this many column changes."""
+    recorder = Recorder(AsOf(catalog, as_of))
+    parse(text, recorder)
+    return recorder.views
 
 
 class Recorder:

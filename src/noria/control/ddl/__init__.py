@@ -1,4 +1,4 @@
 """Changes tables and views on the workers, and sends the program to a new worker.
 
-`program.py` is the entrance.
+One class for each family of statements; `definitions.py` is the entrance.
 """

@@ -3,7 +3,7 @@
     writes of the table wait ─► Spark: which rows match
       few ──► one write of just these
       many ─► an empty table beside it, with a twin of each of its views ─► Spark: files of all rows as they will be
-              ─► ingested by all workers or none ─► the twins are filled ─► ONE Migrate: names change (`truncating`)
+              ─► ingested by all workers or none ─► the twins are filled ─► ONE Migrate: names change (`swapping`)
                                                                                          ─► writes continue
 
 Keeps true:
@@ -20,12 +20,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeGuard
 
+from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.names import copy_of, fold
-from noria.control.ddl.copying import CopyingAlter
-from noria.control.ddl.truncating import Run
+from noria.control.changes.sender import ChangeSender
+from noria.control.ddl.copying import next_id
+from noria.control.ddl.swapping import Run, TableSwap, without_rows
 from noria.control.processes.supervisor import DriverGone
+from noria.control.views.first_states import FirstStates
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone, view_changed
 from noria.core.expressions.expr import Expr
@@ -65,25 +69,27 @@ class Rewriter(Protocol):
         """Fill the other table with the rows as the statement leaves them."""
 
 
-@dataclass(kw_only=True)
-class _Rewrite(Run):
-    """A table that is being rewritten.  filled: True once the other table has its rows."""
+@dataclass
+class _Rewrite:
+    """A statement that is being run.  filled: True once the other table has its rows."""
 
     statement: Rewritable
     tell: Tell
     filled: bool = False
 
 
-class Rewriting(CopyingAlter):
-    """A program that lets Spark run UPDATE and DELETE over large tables."""
+class Rewriting:
+    """Lets Spark run UPDATE and DELETE over large tables.  rewriter: None without Spark."""
 
-    rewriter: Rewriter | None = None
+    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, swap: TableSwap):
+        self._catalog, self._sender, self._first_states, self._swap = catalog, sender, first_states, swap
+        self.rewriter: Rewriter | None = None
 
     def may_rewrite(self, statement: Statement) -> TypeGuard[Rewritable]:
         """True if the statement would scan its whole table, and Spark could run it."""
         if self.rewriter is None or not isinstance(statement, Update | Delete):
             return False
-        table = self._tables.get(fold(statement.table))
+        table = self._catalog.table(statement.table)
         if table is None or _is_led_to(statement.where, table):
             return False
         return not self._is_told(table)
@@ -94,13 +100,11 @@ class Rewriting(CopyingAlter):
         After a SqlError nothing is changed.  So it is after a cancellation, unless it was too late: then the result is
         returned.
         """
-        planned = self._known(statement.table)
-        about: packets.Done = await self._link.ask(packets.Ask(0, "table", statement.table), retry=True)
-        if about.error is not None:
-            raise about.error
-        if about.value["rows"] < limits.REWRITTEN_ROWS or await self._is_of_few(statement, planned):
+        planned = self._swap.known(statement.table)
+        about = await self._sender.ask(packets.Ask(0, "table", statement.table))
+        if about["rows"] < limits.REWRITTEN_ROWS or await self._is_of_few(statement, planned):
             return None
-        return await self._given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
+        return await self._sender.given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
 
     async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
         """True if few rows are in a range of a key or an index to which the condition is limited."""
@@ -108,19 +112,16 @@ class Rewriting(CopyingAlter):
         for column in {columns[0] for columns in (table.primary_key, *(i.columns for i in table.indexes)) if columns}:
             if column in bounds:
                 low, high = bounds[column]
-                few: packets.Done = await self._link.ask(
-                    packets.Ask(0, "few between", f"{column} {low} {high} {table.name}"), retry=True)
-                if few.error is not None:
-                    raise few.error
-                if few.value:
+                within = f"{column} {low} {high} {table.name}"
+                if await self._sender.ask(packets.Ask(0, "few between", within)):
                     return True
         return False
 
     async def _rewritten(self, statement: Rewritable, planned: TableDef, tell: Tell) -> packets.Wrote | None:
         tell("waiting for another statement that rewrites a table")
-        async with self._emptying:
+        async with self._swap.turn:
             for _ in range(limits.POISON_DEATHS):
-                table = self._known(statement.table)
+                table = self._swap.known(statement.table)
                 if not _means_the_same(statement, planned, table):
                     raise view_changed(table.name)
                 try:
@@ -137,10 +138,10 @@ class Rewriting(CopyingAlter):
         assert self.rewriter is not None
         tell("waiting for writes of the table")
         async with AsyncExitStack() as still:
-            async with self._lock:  # the lock under which TRUNCATE writes the table
+            async with self._sender.lock:  # the lock under which TRUNCATE writes the table
                 self._refuse_changed(table)
                 still.enter_context(self._noted(table))
-            write = await still.enter_async_context(self._link.unwritten(table.name))
+            write = await still.enter_async_context(self._sender.link.unwritten(table.name))
             with _begins_anew(table):
                 found = await self.rewriter.matching(statement, table, tell)
             if not found.changed:
@@ -150,9 +151,12 @@ class Rewriting(CopyingAlter):
             if found.changed <= limits.REWRITTEN_KEYS:
                 raise _ForItsWorker
             with _begins_anew(table):
-                other = replace(table, name=copy_of(table.name, self._next_table_id()),
-                                table_id=self._last_table_id, first_id=await self._next_id(table, table))
-            await self._instead(_Rewrite(table, other, table.name, statement=statement, tell=tell))
+                number = self._catalog.next_table_id()
+                other = replace(table, name=copy_of(table.name, number), table_id=number,
+                                first_id=await next_id(self._sender, table, table))
+            rewrite = _Rewrite(statement, tell)
+            await self._swap.swap(Run(table, other, table.name, left=partial(self._left, rewrite),
+                                      spark_input=partial(_input, rewrite)))
             return packets.Wrote(0, (WriteResult(found.changed, matched=found.rows),))
 
     async def _few(self, table: TableDef, statement: Rewritable, found: Found, write: Unwritten) -> packets.Wrote:
@@ -161,53 +165,53 @@ class Rewriting(CopyingAlter):
         If rows may move between workers or repeat a UNIQUE value of another one, the workers run the statement.
         """
         assert found.moves is not None
-        async with self._lock:
+        async with self._sender.lock:
             self._refuse_changed(table)
-            stay = self._link.workers == 1 or rows_stay(statement, table)
+            stay = self._sender.link.workers == 1 or rows_stay(statement, table)
             sent = write.moved(found.moves) if stay else write.submit(packets.Write((statement,)))
-            wrote: packets.Wrote = await self._answered(sent)
+            wrote: packets.Wrote = await self._sender.answered(sent)
         return replace(wrote, results=(WriteResult(found.changed, 0, found.rows, wrote.results[0].error),))
 
     def _refuse_changed(self, table: TableDef) -> None:
         """Under the lock: raise an error if the table changed, or a feed reads it."""
-        if self._tables.get(fold(table.name)) != table:
+        if self._catalog.table(table.name) != table:
             raise view_changed(table.name)
         if self._is_told(table):
             raise _ForItsWorker
 
     def _is_told(self, table: TableDef) -> bool:
-        return any(v.feed and table.name in tables_of(v.plan) for v in self._views.values())
+        return any(v.feed and table.name in tables_of(v.plan) for v in self._catalog.views())
 
     @contextmanager
     def _noted(self, table: TableDef) -> Iterator[None]:
-        held = self._unwritten[fold(table.name)] = asyncio.Event()
+        held = self._swap.unwritten[fold(table.name)] = asyncio.Event()
         try:
             yield
         finally:
-            del self._unwritten[fold(table.name)]
+            del self._swap.unwritten[fold(table.name)]
             held.set()
 
-    def _before_switch(self, run: Run) -> Awaitable[None] | None:
-        if isinstance(run, _Rewrite):
-            self._refuse_changed(run.was)
-            if not run.filled:
-                return self._fill(run)
-        return super()._before_switch(run)
+    def _left(self, rewrite: _Rewrite, run: Run) -> Awaitable[object] | None:
+        """What is left to do once all twins exist: the rows, unless they are there."""
+        self._refuse_changed(run.was)
+        return None if rewrite.filled else self._fill(rewrite, run)
 
-    async def _fill(self, run: _Rewrite) -> None:
+    async def _fill(self, rewrite: _Rewrite, run: Run) -> None:
         assert self.rewriter is not None
         with _begins_anew(run.was):
-            await self.rewriter.rewritten(run.statement, run.was, run.empty, run.tell)
-        run.filled = True
-        run.tell("filling views")
+            await self.rewriter.rewritten(rewrite.statement, run.was, run.empty, rewrite.tell)
+        rewrite.filled = True
+        rewrite.tell("filling views")
         for twin in run.twins.values():
             if not twin.view.internal:  # an internal view has no state of its own
-                await self.first_states.whole(replace(twin.view, name=twin.name), ())
+                await self._first_states.whole(replace(twin.view, name=twin.name), ())
 
-    def _input(self, plan: Mir, run: Run) -> Mir:
-        if isinstance(run, _Rewrite) and run.filled:
-            raise view_changed(run.was.name)  # a new view, too large for its worker: start again
-        return super()._input(plan, run)
+
+def _input(rewrite: _Rewrite, plan: Mir, run: Run) -> Mir:
+    """The input of a twin's node for Spark."""
+    if rewrite.filled:
+        raise view_changed(run.was.name)  # a new view, too large for its worker: start again
+    return without_rows(plan, run)
 
 
 class _ForItsWorker(Exception):

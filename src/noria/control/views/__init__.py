@@ -1,4 +1,4 @@
-"""Views: ad-hoc ones, readers of named ones, waits for first states, placeholder views.
+"""Views: ad-hoc ones, readers of named ones, and waits for first states.
 
 A SELECT or a view's name comes in; a view to read goes out.
 """

@@ -28,13 +28,15 @@ Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
 class FirstStates:
     """Tracks first states.  bootstrap: lets Spark compute the state of one node.
 
-    failed: called with a view's folded name and the reason; unwanted: called with an ad-hoc view that nobody has waited
-    for or asked for during ADHOC_UNWANTED_S.
+    on_failed: called with a view's folded name and the reason; on_unwanted: called with an ad-hoc view that nobody has
+    waited for or asked for during ADHOC_UNWANTED_S.
     """
 
-    def __init__(self, link: Link, failed: Callable[[str, BaseException], None], unwanted: Callable[[ViewDef], None]):
-        self._link, self._failed, self._unwanted = link, failed, unwanted
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self.bootstrap: Bootstrapper | None = None
+        self.on_failed: Callable[[str, BaseException], None] = lambda name, why: None
+        self.on_unwanted: Callable[[ViewDef], None] = lambda view: None
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._wanting: Counter[str] = Counter()
         self._ends: dict[str, asyncio.TimerHandle] = {}  # of ad-hoc views that nobody waits for
@@ -69,7 +71,7 @@ class FirstStates:
         elif why is not None:
             if not isinstance(why, SqlError | WorkerGone):
                 log.error("first state of view %s failed", name, exc_info=why)
-            self._failed(name, why)
+            self.on_failed(name, why)
 
     def forget(self, name: str) -> None:
         """Forget a dropped view by its folded name."""
@@ -101,7 +103,7 @@ class FirstStates:
         name = fold(view.name)
         self._goes_on(name)
         if view.adhoc and name in self._under_way and not self._wanting[name]:
-            self._ends[name] = asyncio.get_running_loop().call_later(ADHOC_UNWANTED_S, self._unwanted, view)
+            self._ends[name] = asyncio.get_running_loop().call_later(ADHOC_UNWANTED_S, self.on_unwanted, view)
 
     def _goes_on(self, name: str) -> None:
         if (end := self._ends.pop(name, None)) is not None:

@@ -22,19 +22,20 @@ Keeps true:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.holding import holds, reading
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import columns_asked, published
-from noria.control.views.adhoc import AdHoc
-from noria.core import limits
+from noria.control.changes.sender import ChangeSender
+from noria.control.views.first_states import FirstStates
 from noria.core.errors import Poisoned, SqlError, is_gone, view_gone
 from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
-from noria.runtime.link.link import Link, WorkerGone
+from noria.runtime.link.link import WorkerGone
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Parting:
         return [*self.heirs.values(), *self.orphans]
 
 
-class Readers(AdHoc):
-    """The catalog with readers of named views."""
+class ViewReaders:
+    """The readers of named views."""
 
-    def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
-        super().__init__(link, adhoc_views, hold_ms)
+    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates):
+        self._catalog, self._sender, self._first_states = catalog, sender, first_states
         self._first_reads: dict[str, asyncio.Task[None]] = {}  # by folded name
 
     # ------------------------------------------------------------ the first read
@@ -84,7 +85,7 @@ class Readers(AdHoc):
             task = self._first_reads[name] = asyncio.ensure_future(self._read_first(name))
             task.add_done_callback(partial(self._was_read, name))
         await asyncio.shield(task)
-        if name not in self._views:
+        if name not in self._catalog.view_defs:
             raise view_gone(view.name)
 
     def _was_read(self, name: str, task: asyncio.Task[None]) -> None:
@@ -93,47 +94,47 @@ class Readers(AdHoc):
             task.exception()  # marks it as retrieved: the callers may have left
 
     async def _read_first(self, name: str) -> None:
-        async with self._lock:
-            view = self._views.get(name)
-            if view is None or name not in self._readerless or self.match(view) is not None:
+        async with self._sender.lock:
+            view = self._catalog.view_defs.get(name)
+            if view is None or name not in self._catalog.unread or self._catalog.match(view) is not None:
                 return
-            reply = await self._with_room((published(view),), self.recipe(), False)
-            if name not in self._views:  # a worker that started meanwhile could not parse it
+            reply = await self._sender.with_room((published(view),), self._catalog.recipe(), False)
+            if name not in self._catalog.view_defs:  # a worker that started meanwhile could not parse it
                 return
-            self._given_reader(view)
-            self._planned(reply)
-            self._link.submit(packets.Migrate((), self.recipe(), True))  # nothing waits for this note
-        await self._whole(name, self._as_unread)
+            self._catalog.gain_reader(view)
+            self.planned(reply)
+            self._sender.unawaited((), durable=True)
+        await self.whole(name, self._as_unread)
 
     async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
         """Drop a reader that could not be filled; the next read tries again, unless filling it ended workers."""
         if isinstance(why, Poisoned | WorkerGone):
             return
-        self._lost_reader(fold(view.name))
-        await self._migrate((packets.DropView(view.name),), self.recipe())
+        self._catalog.lose_reader(fold(view.name))
+        await self._sender.migrate((packets.DropView(view.name),), self._catalog.recipe())
 
-    async def _whole(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
+    async def whole(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
         """Wait for the first state of a reader; on failure call `otherwise`."""
-        while (view := self._views.get(name)) is not None:
+        while (view := self._catalog.view_defs.get(name)) is not None:
             try:
-                await self.first_states.of(view)
+                await self._first_states.of(view)
                 return
             except BaseException as e:
                 if isinstance(e, SqlError) and is_gone(e):  # another worker builds it again
                     continue
-                async with self._lock:
-                    if self._views.get(name) is view:
+                async with self._sender.lock:
+                    if self._catalog.view_defs.get(name) is view:
                         await otherwise(view, e)
                 raise
 
     # ------------------------------------------------------------ new and dropped views
-    def _beginning(self, view: ViewDef, at_once: bool) -> Beginning:
+    def beginning(self, view: ViewDef, at_once: bool) -> Beginning:
         """The first step of a new view.  at_once: make its reader now, whether it is read or not."""
         add = published(view)
         if view.internal:
             return Beginning(view, add)
         donor = next(iter(self._donors(view)), None)
-        if self._is_held(view):
+        if self.is_held(view):
             return Beginning(view, packets.CheckView(add.view), readerless=True)
         if donor is None and not at_once and not view.key:
             return Beginning(view, packets.CheckView(add.view), readerless=True)
@@ -144,27 +145,27 @@ class Readers(AdHoc):
 
     def _donors(self, view: ViewDef) -> list[ViewDef]:
         """Other views whose readers have exactly this one's rows: named ones, then ad-hoc ones with a first state."""
-        found = [v for v in self._holding(view)
-                 if fold(v.name) not in self._readerless and fold(v.name) != fold(view.name)
-                 and not (v.adhoc and self.first_states.wait_for(v))]
+        found = [v for v in self._catalog.holding(view)
+                 if fold(v.name) not in self._catalog.unread and fold(v.name) != fold(view.name)
+                 and not (v.adhoc and self._first_states.wait_for(v))]
         return sorted(found, key=lambda v: v.adhoc)
 
-    def _is_held(self, view: ViewDef) -> bool:
+    def is_held(self, view: ViewDef) -> bool:
         """True if the reader of another named view has its rows."""
-        return self._lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
+        return self._catalog.lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
 
-    def _yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
+    def yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
         """Steps that drop the readers that no key was read from and a new view can replace."""
-        return tuple(packets.DropView(v.name, idle=True) for n, v in self._views.items()
-                     if v.key and not v.internal and n not in self._readerless and n != fold(view.name)
+        return tuple(packets.DropView(v.name, idle=True) for n, v in self._catalog.view_defs.items()
+                     if v.key and not v.internal and n not in self._catalog.unread and n != fold(view.name)
                      and reading(view, v) is not None)
 
-    def _parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
+    def parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
         """The steps that drop these views, or pass their readers to others.  coming: new views."""
         steps: list[packets.MigrationStep] = []
         heirs: dict[str, str] = {}
         for name in gone:
-            view = self._views[name]
+            view = self._catalog.view_defs[name]
             heir = self._heir(view, {*gone, *heirs.values()})
             if heir is None:
                 steps.append(packets.DropView(view.name))
@@ -172,17 +173,17 @@ class Readers(AdHoc):
                 steps.append(packets.RenameView(view.name, heir.name))
                 heirs[name] = fold(heir.name)
         orphans = self._orphans(gone, {*heirs.values()}, coming)
-        steps += [published(self._views[n]) for n in orphans]
+        steps += [published(self._catalog.view_defs[n]) for n in orphans]
         return Parting(tuple(steps), heirs, orphans)
 
     def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
         """Views with a key that were read through dropped views, and can be read through no other."""
-        there = {n for n in self._views if n not in self._readerless and n not in gone} | {*heirs}
+        there = {n for n in self._catalog.view_defs if n not in self._catalog.unread and n not in gone} | {*heirs}
         found: list[str] = []
-        left = [n for n in self._readerless if n not in gone and n not in heirs and self._views[n].key]
-        for name in sorted(left, key=lambda n: (-columns_asked(self._views[n]), n)):
-            view = self._views[name]
-            lenders = {*self._held.same(view), *self._held.others(view)}
+        left = [n for n in self._catalog.unread if n not in gone and n not in heirs and self._catalog.view_defs[n].key]
+        for name in sorted(left, key=lambda n: (-columns_asked(self._catalog.view_defs[n]), n)):
+            view = self._catalog.view_defs[name]
+            lenders = {*self._catalog.held.same(view), *self._catalog.held.others(view)}
             new = any(holds(c, view) for c in coming)
             if not lenders.isdisjoint(gone) and lenders.isdisjoint({*there, *found}) and not new:
                 found.append(name)
@@ -190,46 +191,37 @@ class Readers(AdHoc):
 
     def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
         """A view without a reader whose rows this view's reader has, and no other named view's."""
-        if view.internal or fold(view.name) in self._readerless or self.first_states.wait_for(view):
+        if view.internal or fold(view.name) in self._catalog.unread or self._first_states.wait_for(view):
             return None
-        for name, other in self._views.items():
-            if name in self._readerless and name not in but:
+        for name, other in self._catalog.view_defs.items():
+            if name in self._catalog.unread and name not in but:
                 named = [v for v in self._donors(other) if not v.adhoc]
                 if len(named) == 1 and named[0] is view:
                     return other
         return None
 
-    def _yielded(self, reply: packets.Migrated) -> None:
+    def yielded(self, reply: packets.Migrated) -> None:
         """Record the views whose unused readers were dropped because they are read through another one now."""
         for name in map(fold, reply.yielded):
-            if name in self._views and name not in self._readerless:
-                self.first_states.forget(name)
-                self._lost_reader(name)
+            if name in self._catalog.view_defs and name not in self._catalog.unread:
+                self._first_states.forget(name)
+                self._catalog.lose_reader(name)
 
-    def _parted(self, parting: Parting, gone: Collection[str]) -> None:
+    def parted(self, parting: Parting, gone: Collection[str]) -> None:
         """Update the catalog after these views were dropped on the worker."""
         for name, heir in parting.heirs.items():
-            if name in self._views and heir in self._readerless:  # else a new worker has done it
-                self._given_reader(self._views[heir], self._views[name])
+            if name in self._catalog.view_defs and heir in self._catalog.unread:  # else a new worker has done it
+                self._catalog.gain_reader(self._catalog.view_defs[heir], self._catalog.view_defs[name])
         for name in parting.orphans:
-            if name in self._views and name in self._readerless:
-                self._given_reader(self._views[name])
+            if name in self._catalog.view_defs and name in self._catalog.unread:
+                self._catalog.gain_reader(self._catalog.view_defs[name])
         for name in gone:
-            self._forget(name)
+            self._catalog.forget(name)
 
-    # ------------------------------------------------------------ refusals
-    def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:
-        """Raise SqlError 1347 if DROP VIEW names a feed, or DROP FEED a view."""
-        if other := [self._views[n].name for n in names if self._views[n].feed != feeds]:
-            why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
-            raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")
-
-    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
-        readers = [self._views[v].name for v, used in self._uses.items() if v not in gone and used & set(gone)]
-        if readers:
-            raise SqlError(3730, "HY000", f"Cannot {verb} view {quoted(self._views[n].name for n in gone)}: views "
-                                          f"build on it: {quoted(readers)}; drop these first")
-
-
-def quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names)
+    def planned(self, reply: packets.Migrated) -> None:
+        """Keep the explanations, and start to build first states, or to compute them by Spark, in the background."""
+        catalog = self._catalog
+        catalog.explanations.update((fold(name), text) for name, text in reply.explain)
+        for name in dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]):
+            view = catalog.view_defs.get(fold(name)) or catalog.adhoc_defs[fold(name)]
+            self._first_states.begin(view, [(node, plan) for v, node, plan in reply.bootstrap if v == name])

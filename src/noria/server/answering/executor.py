@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.control.apply.program_apply import ServedProgram
 from noria.control.catalog.holding import reading
+from noria.control.program import Program
 from noria.core.errors import (
     TOO_LONG,
     SqlError,
@@ -68,14 +68,14 @@ class Executor:
     kept: returns the bytes of all kept replies and their limit.
     """
 
-    def __init__(self, program: ServedProgram, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
+    def __init__(self, program: Program, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
-        self.program, self._link, self._bulk = program, link, bulk
+        self.program, self._catalog, self._link, self._bulk = program, program.catalog, link, bulk
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
-        program.on_forget = lambda view: self.reads.forget(view.name)
-        self.statements = Statements(program)
+        self._catalog.on_forget = lambda view: self.reads.forget(view.name)
+        self.statements = Statements(self._catalog)
         self.locks = TableLocks()
-        self.replies = ReplyCache(reply_bytes, program)
+        self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
         self.told: Callable[[], Awaitable[None]] = _at_once
@@ -129,7 +129,7 @@ class Executor:
         if not keys and between is None:
             self.selects += 1
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
-        policy, version = self.program.policy, self.program.version
+        policy, version = self.program.adhoc_views.policy, self.program.version
         try:
             result = await shape.result_of(*await self.reads.once(view, keys, nulls, between))
         except SqlError as e:
@@ -190,16 +190,16 @@ class Executor:
     def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
         """Return the view that holds the answer, or None.  It is looked up again after each change of the program."""
         compiled.uses += 1
-        if compiled.generation != self.program.generation or compiled.reader is None:
-            compiled.answered_by(self.program.match(view), self.program.generation)
+        if compiled.generation != self._catalog.generation or compiled.reader is None:
+            compiled.answered_by(self._catalog.match(view), self._catalog.generation)
         elif compiled.uses % TOUCH_EVERY == 0:
-            self.program.touch(compiled.reader)
+            self._catalog.touch(compiled.reader)
         return compiled.reader
 
     def taught(self, compiled: Compiled) -> Known | None:
         """Return the data with which a front end answers the statement from shared memory.  None if it cannot."""
         view, program = compiled.view, self.program
-        if not (compiled.direct and compiled.one_key) or view is None or compiled.version != program.version:
+        if not (compiled.direct and compiled.one_key) or view is None or compiled.version != self._catalog.version:
             return None
         reader = self.reader_of(compiled, view)
         if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
@@ -385,7 +385,7 @@ class Executor:
               ) -> tuple[str, int | None] | None:
         """Return the view and the worker (None: several) that may lack these writes.  None if no worker lacks them.
         The view is "" if it is unknown which view answers."""
-        reader = compiled.reader if compiled.generation == self.program.generation else None
+        reader = compiled.reader if compiled.generation == self._catalog.generation else None
         if reader is None:
             return "", None
         if not self._link.routes.depth_of(reader.name):

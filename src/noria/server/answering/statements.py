@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.holding import reading
-from noria.control.ddl.program import Program
 from noria.core.errors import SqlError
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
@@ -105,8 +105,8 @@ class _First(NamedTuple):
 class Statements:
     """The caches of parsed statements (see the module).  parsed: the number of parses."""
 
-    def __init__(self, program: Program):
-        self._program = program
+    def __init__(self, catalog: Catalog):
+        self._catalog = catalog
         self._by_text: Kept[Compiled] = Kept()
         self._by_shape: Kept[Compiled] = Kept()
         self._refused: Kept[int] = Kept()  # unusable shapes, and the version under which they were tried
@@ -117,10 +117,10 @@ class Statements:
     def prepare(self, text: str) -> Compiled:
         """Return the statement of this text, in which literals are constants.  Raises SqlError."""
         found = self._by_text.get(text)
-        if found is not None and found.version == self._program.version:
+        if found is not None and found.version == self._catalog.version:
             return found
         self.parsed += 1
-        compiled = Compiled(text, prepare(text, self._program), self._program.version)
+        compiled = Compiled(text, prepare(text, self._catalog), self._catalog.version)
         self._by_text.put(text, compiled)
         return compiled
 
@@ -131,7 +131,7 @@ class Statements:
         if found is None:
             return None
         compiled = self._by_shape.get(found[0])
-        if compiled is None or compiled.version != self._program.version:
+        if compiled is None or compiled.version != self._catalog.version:
             compiled = self._confirmed(found[0])
         return None if compiled is None else (compiled, found[1])
 
@@ -141,15 +141,15 @@ class Statements:
         if found is None:
             return None
         compiled = self._by_shape.get(found[0])
-        return None if compiled is None or compiled.version != self._program.version else (compiled, found[1])
+        return None if compiled is None or compiled.version != self._catalog.version else (compiled, found[1])
 
     def parse(self, text: str) -> Command:
         """Parse a text with one statement, and learn its shape.  Raises SqlError."""
-        return self._single(text, parse(text, self._program, complete=True))
+        return self._single(text, parse(text, self._catalog, complete=True))
 
     async def parse_beside(self, text: str) -> Command:
         """As `parse`, in a thread, for a long text."""
-        return self._single(text, await asyncio.to_thread(parse, text, self._program, complete=True))
+        return self._single(text, await asyncio.to_thread(parse, text, self._catalog, complete=True))
 
     def _single(self, text: str, commands: Sequence[Command]) -> Command:
         self.parsed += 1
@@ -177,36 +177,36 @@ class Statements:
     def _best(self, select: Select) -> Select:
         """Return the SELECT with its literal ranges as conditions of the view, if a view with just these conditions
         exists.  The view may be without a reader.  Else return the SELECT unchanged."""
-        if select.instead is None or select.view is None or not self._program.is_read_beside(select.view):
+        if select.instead is None or select.view is None or not self._catalog.is_read_beside(select.view):
             return select  # no view reads these tables: planning would be in vain
         try:
             other = select.instead()
         except SqlError:
             return select
         assert other.view is not None
-        known = self._program.match(other.view) or self._program.readerless(other.view)
+        known = self._catalog.match(other.view) or self._catalog.readerless(other.view)
         return select if known is None else other
 
     def _learn(self, text: str, command: Command) -> None:
         found = shape_of(text)
-        if found is None or self._refused.get(found[0]) == self._program.version:
+        if found is None or self._refused.get(found[0]) == self._catalog.version:
             return
         text_of_shape, literals = found
-        if self._seen.get(text_of_shape) != self._program.version:
-            self._seen.put(text_of_shape, self._program.version)
+        if self._seen.get(text_of_shape) != self._catalog.version:
+            self._seen.put(text_of_shape, self._catalog.version)
             if isinstance(command, Select):
-                self._firsts.put(text_of_shape, _First(self._program.version, literals, command))
+                self._firsts.put(text_of_shape, _First(self._catalog.version, literals, command))
             return
         self._learnt(text_of_shape, literals, command)
 
     def _confirmed(self, text_of_shape: str) -> Compiled | None:
         """Learn a shape whose first SELECT is still cached.  None if this fails."""
         first = self._firsts.get(text_of_shape)
-        if first is None or first.version != self._program.version:
+        if first is None or first.version != self._catalog.version:
             return None
         self._firsts.take(text_of_shape)
         if self._best(first.command) is not first.command:  # a view for exactly its range was made since
-            self._refused.put(text_of_shape, self._program.version)
+            self._refused.put(text_of_shape, self._catalog.version)
             return None
         self.parsed += 1
         return self._learnt(text_of_shape, first.literals, first.command)
@@ -214,22 +214,22 @@ class Statements:
     def _learnt(self, text_of_shape: str, literals: Sequence[Any], command: Command) -> Compiled | None:
         """Learn the shape if its parse, bound to the literals, gives the command of the text.  None if it does not."""
         try:
-            prepared = prepare(text_of_shape, self._program)
+            prepared = prepare(text_of_shape, self._catalog)
             if (prepared.parameters == len(literals) and not _decides(prepared)
                     and bind(prepared, literals) == command):
-                compiled = Compiled(text_of_shape, prepared, self._program.version)
+                compiled = Compiled(text_of_shape, prepared, self._catalog.version)
                 self._by_shape.put(text_of_shape, compiled)
                 return compiled
         except SqlError:
             pass  # a literal is where SQL allows no parameter
-        self._refused.put(text_of_shape, self._program.version)
+        self._refused.put(text_of_shape, self._catalog.version)
         return None
 
     def _refuse(self, text: str) -> None:
         """Mark the shape of the text as unusable."""
         found = shape_of(text)
         if found is not None:
-            self._refused.put(found[0], self._program.version)
+            self._refused.put(found[0], self._catalog.version)
             self._firsts.take(found[0])
 
 

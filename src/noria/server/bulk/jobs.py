@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noria.control.ddl.program import Program
 from noria.control.processes.slots import Slots
 from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
+from noria.control.program import Program
 from noria.core import limits
 from noria.core.errors import SqlError, no_table, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE

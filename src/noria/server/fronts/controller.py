@@ -78,8 +78,9 @@ class Fronts:
         self._server = await loop.create_unix_server(lambda: Line(self), path)
         os.chmod(path, 0o600)
         self._ready = loop.create_future()
-        self.executor.program.on_version = self._version
-        self._here, self.executor.program.on_forget = self.executor.program.on_forget, self._forget
+        catalog = self.executor.program.catalog
+        catalog.on_version = self._version
+        self._here, catalog.on_forget = catalog.on_forget, self._forget
         self.sessions.guard.on_change = self._hosts
         self._watching = asyncio.ensure_future(self._watch())
         if not self.number:

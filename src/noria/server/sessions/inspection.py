@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.control.catalog.catalog import Relations
+from noria.control.catalog.catalog import Catalog, Relations
 from noria.control.catalog.holding import reading
-from noria.control.ddl.program import Program
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
@@ -114,7 +113,7 @@ def processlist(rows: Sequence[Sequence[Any]]) -> ResultSet:
 
 
 # ---------------------------------------------------------------- SHOW
-def show(command: Show, program: Program, about: About) -> ResultSet:
+def show(command: Show, program: Catalog, about: About) -> ResultSet:
     handler = _SHOW.get(command.what)
     if handler is None:
         raise not_supported(f"SHOW {command.what.upper()}")
@@ -153,13 +152,13 @@ def _as_text(program: Relations) -> list[str]:
     return [v.name for v in program.text_views()]
 
 
-def _tables(command: Show, program: Program, about: About) -> ResultSet:
+def _tables(command: Show, program: Catalog, about: About) -> ResultSet:
     rows = relations(program)
     name = f"Tables_in_{DATABASE}" + (f" ({command.like})" if command.like is not None else "")
     return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
 
 
-def _views(command: Show, program: Program, about: About) -> ResultSet:
+def _views(command: Show, program: Catalog, about: About) -> ResultSet:
     return texts(["View"], sorted((n,) for n in (*(v.name for v in program.views()), *_as_text(program))))
 
 
@@ -175,7 +174,7 @@ def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None
     return [(f, None, None) for f in view.fields]
 
 
-def _columns(command: Show, program: Program, about: About) -> ResultSet:
+def _columns(command: Show, program: Catalog, about: About) -> ResultSet:
     rows = []
     for i, (field, column, table) in enumerate(columns_of(command.target, program)):
         default = None if column is None else default_of(column)
@@ -220,13 +219,13 @@ def create_table(table: TableDef, next_number: int) -> ResultSet:
     return texts(["Table", "Create Table"], [(table.name, table_text(table, next_number))])
 
 
-def _create_database(command: Show, program: Program, about: About) -> ResultSet:
+def _create_database(command: Show, program: Catalog, about: About) -> ResultSet:
     """Answer SHOW CREATE DATABASE.  command.full: with IF NOT EXISTS, as dumps request it."""
     exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
     return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {exists}{quoted(DATABASE)}")])
 
 
-def _create_view(command: Show, program: Program, about: About) -> ResultSet:
+def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:
     as_text = program.text_view(command.target)
     if as_text is not None:
         name, text = as_text.name, as_text.text
@@ -238,7 +237,7 @@ def _create_view(command: Show, program: Program, about: About) -> ResultSet:
                  [(name, text, "utf8mb4", "utf8mb4_0900_ai_ci")])
 
 
-def _index(command: Show, program: Program, about: About) -> ResultSet:
+def _index(command: Show, program: Catalog, about: About) -> ResultSet:
     table = program.table(command.target)
     if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
@@ -256,7 +255,7 @@ def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
     return keys + [(i.name, i.unique, i.columns) for i in table.indexes]
 
 
-def _variables(command: Show, program: Program, about: About) -> ResultSet:
+def _variables(command: Show, program: Catalog, about: About) -> ResultSet:
     known = known_variables(command.scope, about)
     return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items()))
 
@@ -267,33 +266,33 @@ def _shown(name: str, value: Any) -> str:
     return ("ON" if value else "OFF") if name in switches else str(value)
 
 
-def _warnings(command: Show, program: Program, about: About) -> ResultSet:
+def _warnings(command: Show, program: Catalog, about: About) -> ResultSet:
     return texts(["Level", "Code", "Message"], about.warnings)
 
 
-def _errors(command: Show, program: Program, about: About) -> ResultSet:
+def _errors(command: Show, program: Catalog, about: About) -> ResultSet:
     return texts(["Level", "Code", "Message"], [w for w in about.warnings if w[0] == "Error"])
 
 
-def _databases(command: Show, program: Program, about: About) -> ResultSet:
+def _databases(command: Show, program: Catalog, about: About) -> ResultSet:
     return texts(["Database"], [(DATABASE,)])
 
 
-def _table_status(command: Show, program: Program, about: About) -> ResultSet:
+def _table_status(command: Show, program: Catalog, about: About) -> ResultSet:
     rows = [(n, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
             for n, kind in relations(program)]
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
-def _empty(*names: str) -> Callable[[Show, Program, About], ResultSet]:
+def _empty(*names: str) -> Callable[[Show, Catalog, About], ResultSet]:
     return lambda command, program, about: texts(names, [])
 
 
-def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Program, About], ResultSet]:
+def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Catalog, About], ResultSet]:
     return lambda command, program, about: texts(names, rows)
 
 
-_SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
+_SHOW: dict[str, Callable[[Show, Catalog, About], ResultSet]] = {
     "tables": _tables,
     "views": _views,
     "columns": _columns,
@@ -328,13 +327,13 @@ _SHOW: dict[str, Callable[[Show, Program, About], ResultSet]] = {
 }
 
 
-def list_fields(table: str, pattern: str, program: Program) -> list[Field]:
+def list_fields(table: str, pattern: str, program: Catalog) -> list[Field]:
     """Return the columns whose names match the LIKE pattern ("": all), for COM_FIELD_LIST."""
     matches = like(pattern or "%")
     return [f for f, _, _ in columns_of(table, program) if matches(f.name)]
 
 
-def view_about(view: ViewDef, program: Program) -> dict[str, Any]:
+def view_about(view: ViewDef, program: Catalog) -> dict[str, Any]:
     """Describe a view for /views."""
     kinds = ("feed", view.feed), ("internal", view.internal), ("ad-hoc", view.adhoc), ("view", True)
     return {"name": view.name, "kind": next(kind for kind, is_one in kinds if is_one),

@@ -124,7 +124,7 @@ class Session:
         self.database = database
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
-        return inspection.list_fields(table, pattern, self._executor.program)
+        return inspection.list_fields(table, pattern, self._executor.program.catalog)
 
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool, form: Form | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
@@ -263,7 +263,7 @@ class Session:
         if isinstance(command, sql.SelectItems):
             return inspection.select_items(command, self)
         if isinstance(command, sql.Information):
-            return await self._limited(information.answer(command, self._executor.program, self.user))
+            return await self._limited(information.answer(command, self._executor.program.catalog, self.user))
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()
@@ -286,7 +286,7 @@ class Session:
             return inspection.create_table(table, await self._executor.program.next_number(table))
         if command.what.startswith("noria "):
             return await self._explainer.show(command)
-        return inspection.show(command, self._executor.program, self)
+        return inspection.show(command, self._executor.program.catalog, self)
 
     async def _define(self, command: sql.Command) -> Ok:
         if isinstance(command, sql.Truncate):

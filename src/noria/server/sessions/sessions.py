@@ -52,8 +52,8 @@ class Sessions:
 
     def views(self) -> list[dict[str, Any]]:
         """Describe every named and ad-hoc view for /views."""
-        program = self._executor.program
-        return [inspection.view_about(v, program) for v in (*program.views(), *program.adhoc())]
+        catalog = self._executor.program.catalog
+        return [inspection.view_about(v, catalog) for v in (*catalog.views(), *catalog.adhoc())]
 
 
 async def complete(session: Session, text: str, parameters: Sequence[Any]) -> list[Outcome]:

@@ -1,0 +1,28 @@
+"""What each change of the program returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from noria.core.errors import SqlError
+
+Warning_ = tuple[str, int, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The result of a change: warnings as (level, code, message)."""
+
+    warnings: tuple[Warning_, ...] = ()
+
+
+def unknown(names: list[str], if_exists: bool) -> tuple[Warning_, ...]:
+    """The notes of a DROP about names that do not exist.  Raises SqlError 1051 without IF EXISTS."""
+    if names and not if_exists:
+        raise SqlError(1051, "42S02", f"Unknown table {quoted(names)}")
+    return tuple(("Note", 1051, f"Unknown table '{n}'") for n in names)
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

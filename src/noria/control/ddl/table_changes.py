@@ -1,0 +1,212 @@
+"""CREATE, DROP, RENAME and ALTER of tables.
+
+Keeps true: nothing is dropped or changed that a named view needs.  Ad-hoc views are dropped with what they read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+
+from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.names import fold
+from noria.control.catalog.origin import instead
+from noria.control.catalog.recipe import AsOf, Instead, stamped
+from noria.control.changes.sender import ChangeSender
+from noria.control.ddl.alterations import loses_unique, lost, refits
+from noria.control.ddl.beside import Beside
+from noria.control.ddl.change import Change, quoted, unknown
+from noria.core import limits
+from noria.core.errors import INDEX_NEEDED, VIEW_CHANGED, SqlError, table_exists, unknown_table, view_changed
+from noria.core.types import TableDef
+from noria.dataflow.messages import packets
+from noria.plan.mir import tables_of
+from noria.plan.uses import used
+from noria.sql import commands
+from noria.sql.parse import parse
+
+
+class TableChanges:
+    """Changes of tables whose rows stay where they are."""
+
+    def __init__(self, catalog: Catalog, sender: ChangeSender, beside: Beside):
+        self._catalog, self._sender, self._beside = catalog, sender, beside
+
+    async def create(self, command: commands.CreateTable) -> Change:
+        catalog, name = self._catalog, fold(command.table.name)
+        async with self._sender.lock:
+            if name in catalog.table_defs and command.if_not_exists:
+                return Change((("Note", 1050, f"Table '{command.table.name}' already exists"),))
+            if catalog.taken(name):
+                raise table_exists(command.table.name)
+            table = replace(command.table, table_id=catalog.next_table_id(), made=catalog.schema)
+            await self._sender.migrate((packets.CreateTable(table),), catalog.recipe())
+            catalog.table_defs[name] = table
+            catalog.version += 1
+        return Change()
+
+    async def drop(self, command: commands.DropTable) -> Change:
+        async with self._sender.lock:
+            return await self._drop(command)
+
+    async def _drop(self, command: commands.DropTable) -> Change:
+        catalog = self._catalog
+        known = [n for n in command.names if fold(n) in catalog.table_defs]
+        warnings = unknown([n for n in command.names if n not in known], command.if_exists)
+        gone = {fold(n) for n in known}
+        readers = [v.name for v in (*catalog.views(), *self._beside.views.values())
+                   if gone & {fold(t) for t in tables_of(v.plan)}]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot drop table {quoted(known)}: views read it: {quoted(readers)}; "
+                                          "drop these first")
+        adhoc = catalog.adhoc_over(gone)
+        if known:
+            steps: list[packets.MigrationStep] = [packets.DropView(catalog.adhoc_defs[n].name) for n in adhoc]
+            steps += [packets.DropTable(catalog.table_defs[fold(n)].name) for n in known]
+            await self._sender.migrate(steps, catalog.recipe())
+            for n in adhoc:
+                catalog.forget(n)
+            for n in gone:
+                catalog.table_defs.pop(n, None)
+            catalog.version += 1
+        return Change(warnings)
+
+    async def rename(self, command: commands.RenameTables) -> Change:
+        """Rename tables from left to right, all in one change."""
+        async with self._sender.lock:
+            return await self._rename(command)
+
+    async def _rename(self, command: commands.RenameTables) -> Change:
+        catalog = self._catalog
+        tables, change = dict(catalog.table_defs), catalog.schema + 1
+        steps: list[packets.AlterTable] = []
+        names: list[tuple[str, str]] = []
+        for old, new in command.names:
+            was = tables.get(fold(old))
+            if was is None:
+                raise unknown_table(old)
+            if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.text_defs:
+                raise table_exists(new)
+            del tables[fold(old)]
+            tables[fold(new)] = stamped(was, replace(was, name=new), change, catalog.as_of.values())
+            steps.append(packets.AlterTable(tables[fold(new)]))
+            names.append((was.name, new))
+        await self._sender.migrate(steps, catalog.recipe())
+        catalog.table_defs = tables
+        for old, new in names:
+            self._renamed(old, new)
+        catalog.version += 1
+        return Change()
+
+    def _renamed(self, table: str, name: str) -> None:
+        self._catalog.rename_table(table, name)
+        self._beside.rename_table(table, name)
+
+    # ------------------------------------------------------------ ALTER TABLE
+    async def fit(self, command: commands.AlterTable) -> None:
+        """Check that rows fit another definition; from then on the worker checks written rows, too, until the table
+        is redefined.  Raises SqlError for a row that does not fit."""
+        if refits(command):
+            await self._sender.ask(packets.Fit(0, command.table))
+
+    async def unfit(self, was: TableDef) -> None:
+        """Stop the checks of the table's rows, and drop what was made for another definition."""
+        async with self._sender.lock:
+            for table in self._catalog.tables():
+                if table.table_id == was.table_id:
+                    self._sender.unawaited((packets.AlterTable(table),))
+
+    async def alter(self, command: commands.AlterTable) -> Change:
+        """Redefine the table, and wait for its indexes."""
+        for attempt in range(limits.FITTING_TRIES):
+            self.refuse_if_needed(command)
+            try:
+                await self.fit(command)
+                async with self._sender.lock:
+                    altered = await self._alter(command)
+            except SqlError as e:
+                again = e.code == INDEX_NEEDED or (e.code == VIEW_CHANGED and refits(command))
+                if not again or attempt + 1 == limits.FITTING_TRIES:
+                    await self.unfit(command.was)
+                    raise
+                if e.code == INDEX_NEEDED:
+                    await self._sender.ask(packets.Ask(0, "looked up", command.was.name))
+                continue  # else: a worker restarted, or rows were loaded
+            except asyncio.CancelledError:
+                await self.unfit(command.was)
+                raise
+            break
+        await self._indexed(altered)
+        return Change()
+
+    async def _alter(self, command: commands.AlterTable) -> commands.AlterTable:
+        """Make the change and return it as made, with the current time in new columns that need it."""
+        catalog = self._catalog
+        name, to = fold(command.was.name), fold(command.table.name)
+        if catalog.table_defs.get(name) != command.was:
+            raise view_changed(command.was.name)  # it changed since the statement was planned
+        if to != name and catalog.taken(to):
+            raise table_exists(command.table.name)
+        self.refuse_if_needed(command)
+        table = stamped(command.was, command.table, catalog.schema + 1, catalog.as_of.values())
+        loses = loses_unique(command.was, table)  # an index that views may look up by
+        adhoc = [n for n, v in catalog.adhoc_defs.items()
+                 if lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
+        drops = tuple(packets.DropView(catalog.adhoc_defs[n].name) for n in adhoc)
+        await self._sender.migrate((*drops, packets.AlterTable(table)), catalog.recipe())
+        for n in adhoc:
+            catalog.forget(n)
+        del catalog.table_defs[name]
+        catalog.table_defs[to] = table
+        catalog.note_altered(table)
+        if command.was.name != table.name:
+            self._renamed(command.was.name, table.name)
+        catalog.version += 1
+        return commands.AlterTable(command.was, table)
+
+    async def _indexed(self, command: commands.AlterTable) -> None:
+        """Wait for the table's indexes, which are built in the background; on failure drop them.  The rest of the
+        change stays: rows may have new columns already, or UNIQUE may have rejected some."""
+        try:
+            await self._sender.ask(packets.Ask(0, "indexed", command.table.name))
+        except BaseException:
+            async with self._sender.lock:
+                if self._catalog.table_defs.get(fold(command.table.name)) == command.table:
+                    known = {i.columns for i in command.was.indexes}
+                    bare = [i for i in command.table.indexes if i.unique or i.columns in known]
+                    without = replace(command.table, indexes=tuple(bare))
+                    with instead(f"indexes of {command.table.name} were taken back: they are not whole"):
+                        await self._alter(commands.AlterTable(command.table, without))
+            raise
+
+    # ------------------------------------------------------------ refusals
+    def refuse_if_needed(self, command: commands.AlterTable, gone: Collection[str] = ()) -> None:
+        """Raise an error if the command changes what named views need.  gone: views to ignore."""
+        self._refuse_if_read(command, gone)
+        self._refuse_if_told_apart(command, gone)
+
+    def _refuse_if_read(self, command: commands.AlterTable, gone: Collection[str]) -> None:
+        views = (*(v for n, v in self._catalog.view_defs.items() if n not in gone), *self._beside.views.values())
+        needed = [(v.name.partition("\0")[0], c) for v in views for c in lost(command, v)]
+        if needed:
+            column = command.was.columns[needed[0][1]].name
+            readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
+            raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
+                                          f"views need it: {quoted(readers)}; drop these first, or change them "
+                                          "and the table at once, with noria apply")
+
+    def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
+        """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it."""
+        if command.was.keyed == command.table.keyed:
+            return
+        catalog, table_id = self._catalog, command.was.table_id
+        tables = {**catalog.table_defs, fold(command.was.name): replace(command.table, name=command.was.name)}
+        for name, text in catalog.texts.items():
+            view = catalog.view_defs[name]
+            if name not in gone and any(b.table.table_id == table_id for b in used(view.plan)):
+                try:
+                    list(parse(text, AsOf(Instead(catalog, tables.values()), catalog.as_of[name])))
+                except SqlError as e:
+                    raise SqlError(3730, "HY000", f"Cannot change the primary key of table '{command.was.name}': view "
+                                                  f"'{view.name}' needs it ({e.message}); drop it first") from None

@@ -1,0 +1,180 @@
+"""CREATE VIEW and DROP VIEW.
+
+Keeps true:
+
+* Nothing is dropped that a named view builds on.
+* A view that is read is replaced by one that is whole: the new view is made beside it and answers from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.names import beside, fold, views_named, without_numbers
+from noria.control.catalog.origin import instead
+from noria.control.catalog.published import published
+from noria.control.changes.sender import ChangeSender
+from noria.control.ddl.beside import Beside
+from noria.control.ddl.change import Change, quoted, unknown
+from noria.control.views.readers import ViewReaders
+from noria.core import limits
+from noria.core.errors import SqlError, is_gone, table_exists
+from noria.dataflow.messages import packets
+from noria.plan.uses import outdated
+from noria.plan.view import ViewDef
+from noria.sql import commands
+
+
+class ViewChanges:
+    """on_feed_dropped: called with the folded name of each dropped feed."""
+
+    def __init__(self, catalog: Catalog, sender: ChangeSender, readers: ViewReaders, beside: Beside):
+        self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
+        self.on_feed_dropped: Callable[[str], object] = lambda name: None
+
+    # ------------------------------------------------------------ CREATE VIEW
+    async def create(self, command: commands.CreateView) -> Change:
+        """Make the view, with its first state if it has a reader."""
+        name = fold(command.view.name)
+        if command.or_replace and not command.view.internal:
+            old = self._catalog.view_defs.get(name)
+            answers = old is not None and not old.internal and self._catalog.reader_now(old) is not None
+            if answers and not self._readers.is_held(command.view):
+                return await self._replace(command)
+        async with self._sender.lock:
+            await self._make(command)
+        await self._readers.whole(name, self._take_back)
+        return Change()
+
+    async def _make(self, command: commands.CreateView) -> None:
+        catalog, readers = self._catalog, self._readers
+        view, name = catalog.numbered(command.view), fold(command.view.name)
+        used, as_of = self._checked(command), catalog.schema
+        old = [name] if name in catalog.view_defs else []
+        parting, begins = readers.parting(old, (view,)), readers.beginning(view, command.materialized)
+        recipe = catalog.recipe([name], command.text, begins.readerless, parting.read)
+        steps = (*parting.steps, begins.step, *(() if begins.readerless else readers.yielding(view)))
+        make = isinstance(begins.step, packets.AddView)
+        with self._sender.making([begins.view]):
+            reply = await (self._sender.with_room(steps, recipe, True) if make else self._sender.migrate(steps, recipe))
+        readers.parted(parting, old)
+        catalog.text_defs.pop(name, None)
+        catalog.remember(begins.view, used, command.text, as_of, begins.readerless)
+        if begins.adopted is not None:
+            catalog.gain_reader(begins.view, begins.adopted)
+            catalog.forget(fold(begins.adopted.name))
+        readers.yielded(reply)
+        catalog.version += 1
+        readers.planned(reply)
+
+    async def _take_back(self, view: ViewDef, why: BaseException) -> None:
+        """Drop a new view that has no first state."""
+        name = fold(view.name)
+        with instead(f"view {view.name} was taken back: it has no first state"):
+            await self._sender.migrate((packets.DropView(view.name),), self._catalog.recipe((name,)))
+        self._catalog.forget(name)
+        self._catalog.version += 1
+
+    def _checked(self, command: commands.CreateView) -> set[str]:
+        """The names of the views that the text reads.  Raises SqlError if the view cannot be made."""
+        catalog, name = self._catalog, fold(command.view.name)
+        if name in catalog.table_defs or (catalog.taken(name) and not command.or_replace):
+            raise table_exists(command.view.name)
+        if (error := outdated(command.view.plan, {t.name: t for t in catalog.tables()})) is not None:
+            raise error
+        used = views_named(command.view.text, catalog, catalog.schema)
+        if name in catalog.view_defs:
+            self._refuse_if_used([name], "replace")
+            if name in used:
+                raise SqlError(1462, "HY000", f"View '{command.view.name}' cannot read itself")
+        return used
+
+    # ------------------------------------------------------------ CREATE OR REPLACE VIEW
+    async def _replace(self, command: commands.CreateView) -> Change:
+        """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
+        meanwhile, try again."""
+        for _ in range(limits.POISON_DEATHS):
+            try:
+                await self._replaced(command)
+                return Change()
+            except SqlError as e:
+                if not is_gone(e):
+                    raise
+        raise SqlError(1105, "HY000", f"View '{command.view.name}' stays as it is: the worker ended each time while "
+                                      "the new one was made; try again")
+
+    async def _replaced(self, command: commands.CreateView) -> None:
+        catalog, sender, readers = self._catalog, self._sender, self._readers
+        name = fold(command.view.name)
+        async with sender.lock:
+            self._checked(command)
+            view = catalog.numbered(command.view)
+            new = replace(view, name=beside(view.name, view.definition))
+            reply = await sender.with_room((published(new),), catalog.recipe(), False)
+            self._beside.views[new.name] = view
+        try:
+            await self._beside.whole(reply)
+            async with sender.lock:
+                used, as_of = self._checked(command), catalog.schema
+                old = [name] if name in catalog.view_defs else []
+                parting = readers.parting(old, (view,))
+                steps = (*parting.steps, packets.RenameView(new.name, view.name), *readers.yielding(view))
+                with sender.making([view]):
+                    changed = await sender.migrate(steps, catalog.recipe(old, command.text, False, parting.read))
+                readers.parted(parting, old)
+                catalog.remember(view, used, command.text, as_of)
+                readers.yielded(changed)
+                catalog.version += 1
+                catalog.explanations.update((name, without_numbers(text)) for _, text in reply.explain)
+                readers.planned(changed)
+        except BaseException:
+            sender.unawaited((packets.DropView(new.name),))
+            raise
+        finally:
+            self._beside.forget([new.name])
+
+    # ------------------------------------------------------------ DROP VIEW
+    async def drop(self, command: commands.DropView) -> Change:
+        """Drop views or feeds, and placeholder views."""
+        async with self._sender.lock:
+            return await self._drop(command)
+
+    async def _drop(self, command: commands.DropView) -> Change:
+        catalog = self._catalog
+        known = [n for n in command.names if fold(n) in catalog.view_defs]
+        texts = [fold(n) for n in command.names if fold(n) in catalog.text_defs and not command.feeds]
+        missing = [n for n in command.names if n not in known and fold(n) not in texts]
+        warnings, gone = unknown(missing, command.if_exists), [fold(n) for n in known]
+        self._refuse_of_another_kind(gone, command.feeds)
+        self._refuse_if_used(gone, "drop")
+        if known:
+            parting = self._readers.parting(gone)
+            recipe = catalog.recipe((*gone, *texts), read=parting.read)
+            reply = await (self._sender.with_room(parting.steps, recipe, True) if parting.orphans else
+                           self._sender.migrate(parting.steps, recipe))
+            self._readers.parted(parting, gone)
+            catalog.version += 1
+            self._readers.planned(reply)
+            for name in gone if command.feeds else ():
+                self.on_feed_dropped(name)
+        elif texts:
+            await self._sender.migrate((), catalog.recipe(texts))
+        catalog.forget_texts(texts)
+        return Change(warnings)
+
+    # ------------------------------------------------------------ refusals
+    def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:
+        """Raise SqlError 1347 if DROP VIEW names a feed, or DROP FEED a view."""
+        views = [self._catalog.view_defs[n] for n in names]
+        if other := [v.name for v in views if v.feed != feeds]:
+            why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
+            raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")
+
+    def _refuse_if_used(self, gone: list[str], verb: str) -> None:
+        views = self._catalog.view_defs
+        readers = [views[v].name for v, used in self._catalog.uses.items() if v not in gone and used & set(gone)]
+        if readers:
+            raise SqlError(3730, "HY000", f"Cannot {verb} view {quoted(views[n].name for n in gone)}: views build on "
+                                          f"it: {quoted(readers)}; drop these first")
