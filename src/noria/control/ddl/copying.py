@@ -71,7 +71,7 @@ class CopyingAlter:
     def _check(self, command: commands.AlterTable) -> None:
         self._tables.refuse_if_needed(command)
         old, new = fold(command.was.name), fold(command.table.name)
-        if old != new and (new in self._catalog.table_defs or new in self._catalog.view_defs):
+        if old != new and self._catalog.taken(new):
             raise table_exists(command.table.name)
 
     @asynccontextmanager

@@ -60,7 +60,6 @@ class Recovery:
         deaths = dict(catalog.deaths)
         for name in [*catalog.view_defs, *catalog.adhoc_defs]:
             catalog.forget(name)
-        catalog.deaths = deaths
         catalog.text_defs = {fold(v.name): v for v in map(read_text, hello.recipe) if v is not None}
         for text, as_of, unread in [read(s) for s in hello.recipe if read_text(s) is None]:
             for command in self._parse_recipe(text, as_of):
@@ -69,6 +68,7 @@ class Recovery:
         for view in adhoc:
             if all(fold(t) in catalog.table_defs for t in tables_of(view.plan)):
                 catalog.remember(view, set())
+        catalog.deaths = deaths  # `remember` forgets them
         self._read_through()
         catalog.version += 1
         catalog.broken.clear()
@@ -80,6 +80,7 @@ class Recovery:
         else:
             await self._bring_back([v for v in catalog.kept() if self._may(v)], ALL)
         self._at = None
+        catalog.deaths = {n: d for n, d in catalog.deaths.items() if d >= limits.POISON_DEATHS}
         for table in [t for t in hello.tables if t.is_beside]:  # the change that made it has ended or starts again
             self._sender.unawaited((packets.DropTable(table.name),), durable=True)
 
