@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from noria.core.batch import Batch
-from noria.core.errors import OUT_OF_RESOURCES, InvariantViolation, SqlError
+from noria.core.error_codes import OUT_OF_RESOURCES
+from noria.core.errors import InvariantViolation, SqlError
 from noria.core.expressions import evaluate
 from noria.core.expressions.evaluate_numbers import NUMBERS
 from noria.core.expressions.evaluate_text import TEXTS
@@ -113,7 +114,7 @@ def test_what_is_the_same_for_all_rows_is_tried_with_one() -> None:
 
 @pytest.mark.parametrize("fault", [
     InvariantViolation("HOLE-CLOSED", "x"), MemoryError(), OSError(12, "no memory"),
-    SqlError(OUT_OF_RESOURCES, "HY000", "no room")])
+    SqlError(*OUT_OF_RESOURCES, "no room")])
 def test_what_is_no_fault_of_a_row_leaves(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(e: Call, nodes: list[Any]) -> Any:
         def run(columns: Any, symbols: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noria.core.errors import DISK_FULL, SqlError
+from noria.core.error_codes import DISK_FULL
+from noria.core.errors import SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.messages.packets import Ask, Migrate, Migrated, Read, RenameView, Write
@@ -206,7 +207,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
         def to_the_second(body: Any, seq: int) -> None:
             if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
                 refused.append(seq)
-                full = Migrated(seq, SqlError(DISK_FULL, "HY000", "Disk full"))
+                full = Migrated(seq, SqlError(*DISK_FULL, "Disk full"))
                 loop.call_soon(links[1]._book.take, full)
             else:
                 sends[1](body, seq)

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from noria.client.spread_view import SpreadView
 from noria.client.transport import TIMEOUT_S, Transport
-from noria.core.errors import VIEW_CHANGED, SqlError, unknown_table, view_changed
+from noria.core.error_codes import TABLE_DEF_CHANGED
+from noria.core.errors import SqlError, unknown_table, view_changed
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.plan.reuse.through import Through
@@ -116,7 +117,7 @@ class SharedView:
             try:
                 found = read()
             except Exception as e:
-                if self._still() and not (isinstance(e, SqlError) and e.code == VIEW_CHANGED):
+                if self._still() and not (isinstance(e, SqlError) and e.code == TABLE_DEF_CHANGED.number):
                     raise
             else:
                 if self._still() and found is not None:

@@ -8,9 +8,34 @@
 
 from __future__ import annotations
 
-TOO_LONG = 3024  # a statement takes a worker too long, or too much memory
-VIEW_CHANGED, OUT_OF_RESOURCES, DISK_FULL, TABLE_DAMAGED, TABLE_FULL = 1412, 1041, 1021, 1194, 1114
-INDEX_NEEDED = 1553  # views look rows up by the index
+from noria.core.error_codes import (
+    AMBIGUOUS_FIELD,
+    AUTOINC_READ_FAILED,
+    BAD_FIELD,
+    BAD_NULL,
+    DATA_OUT_OF_RANGE,
+    DATA_TOO_LONG,
+    DIVISION_BY_ZERO,
+    DUP_ENTRY,
+    LOCK_WAIT_TIMEOUT,
+    NO_DEFAULT_FOR_FIELD,
+    NO_SUCH_TABLE,
+    NON_UPDATABLE_TABLE,
+    NOT_SUPPORTED_YET,
+    PARSE_ERROR,
+    QUERY_INTERRUPTED,
+    QUERY_TIMEOUT,
+    TABLE_DEF_CHANGED,
+    TABLE_EXISTS,
+    TOO_LONG_IDENT,
+    TOO_MANY_CONCURRENT_TRXS,
+    TOO_MANY_FIELDS,
+    TRUNCATED_WRONG_VALUE_FOR_FIELD,
+    UNKNOWN_ERROR,
+    VIEW_INVALID,
+    WARN_DATA_OUT_OF_RANGE,
+    WRONG_VALUE_COUNT_ON_ROW,
+)
 
 
 class SqlError(Exception):
@@ -43,34 +68,35 @@ class InvariantViolation(Exception):
 
 
 def parse_error(detail: str) -> SqlError:
-    return SqlError(1064, "42000", f"You have an error in your SQL syntax: {detail}")
+    return SqlError(*PARSE_ERROR, f"You have an error in your SQL syntax: {detail}")
 
 
 def unknown_table(name: str) -> SqlError:
-    return SqlError(1146, "42S02", f"Table '{name}' doesn't exist")
+    return SqlError(*NO_SUCH_TABLE, f"Table '{name}' doesn't exist")
 
 
 def no_table(name: str, is_view: bool) -> SqlError:
     """The error for a write to a name that is no table.  is_view: a view has the name."""
     if is_view:
-        return SqlError(1288, "HY000", f"The target table {name} is a view and cannot be written; write the tables it "
-                                       "reads")
+        return SqlError(*NON_UPDATABLE_TABLE,
+                        f"The target table {name} is a view and cannot be written; write the tables it "
+                        "reads")
     return unknown_table(name)
 
 
 def name_too_long(name: str) -> SqlError:
-    return SqlError(1059, "42000", f"Identifier name '{name[:64]}…' is too long")
+    return SqlError(*TOO_LONG_IDENT, f"Identifier name '{name[:64]}…' is too long")
 
 
 def too_many_columns(most: int) -> SqlError:
-    return SqlError(1117, "HY000", f"Too many columns; at most {most}")
+    return SqlError(*TOO_MANY_FIELDS, f"Too many columns; at most {most}")
 
 
 class KeptAsText(SqlError):
     """The error for a read of a placeholder view (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
 
     def __init__(self, name: str, text: str):
-        super().__init__(1356, "HY000", f"View '{name}' has no FROM, or reads a view that has none: it stands in for "
+        super().__init__(*VIEW_INVALID, f"View '{name}' has no FROM, or reads a view that has none: it stands in for "
                                         "what is still to come. Read the columns of one without FROM by themselves; "
                                         "what reads it is there when it was dropped and made with a FROM")
         self.text = text
@@ -82,21 +108,22 @@ class Poisoned(SqlError):
 
 def view_gone(name: str) -> SqlError:
     """The error for a read of a view that was dropped meanwhile.  The session plans the statement again (`is_gone`)."""
-    return SqlError(1146, "42S02", f"View '{name}' doesn't exist")
+    return SqlError(*NO_SUCH_TABLE, f"View '{name}' doesn't exist")
 
 
 def is_gone(error: SqlError) -> bool:
     """True if a view was dropped or redefined during a read, so that the statement must be planned again."""
-    return error.code == VIEW_CHANGED or (error.code == 1146 and error.message.startswith("View '"))
+    unknown = error.code == NO_SUCH_TABLE.number and error.message.startswith("View '")
+    return unknown or error.code == TABLE_DEF_CHANGED.number
 
 
 def unfilled(name: str) -> SqlError:
     """The error for a read of a view that has no first state yet."""
-    return SqlError(1205, "HY000", f"View '{name}' is still being filled for the first time; try again")
+    return SqlError(*LOCK_WAIT_TIMEOUT, f"View '{name}' is still being filled for the first time; try again")
 
 
 def is_unfilled(error: SqlError) -> bool:
-    return error.code == 1205 and error.message.startswith("View '")
+    return error.code == LOCK_WAIT_TIMEOUT.number and error.message.startswith("View '")
 
 
 OUT_OF_SERVICE = "Out of service: "
@@ -105,112 +132,117 @@ OUT_OF_SERVICE = "Out of service: "
 def out_of_service(what: str, why: str, number: str = "") -> SqlError:
     """The error for a read of a view that is out of service.  number: the number of the log entry."""
     more = f"; the server's logs say more under {number}" if number else ""
-    return SqlError(1105, "HY000", f"{OUT_OF_SERVICE}'{what}' failed ({why}). It is built again in the background; try "
-                                   f"again later, or drop the view{more}")
+    return SqlError(*UNKNOWN_ERROR,
+                    f"{OUT_OF_SERVICE}'{what}' failed ({why}). It is built again in the background; try "
+                    f"again later, or drop the view{more}")
 
 
 def is_out_of_service(error: BaseException) -> bool:
-    return isinstance(error, SqlError) and error.code == 1105 and error.message.startswith(OUT_OF_SERVICE)
+    return (isinstance(error, SqlError) and error.code == UNKNOWN_ERROR.number
+            and error.message.startswith(OUT_OF_SERVICE))
 
 
 def table_exists(name: str) -> SqlError:
-    return SqlError(1050, "42S01", f"Table '{name}' already exists")
+    return SqlError(*TABLE_EXISTS, f"Table '{name}' already exists")
 
 
 def unknown_column(name: str, where: str) -> SqlError:
-    return SqlError(1054, "42S22", f"Unknown column '{name}' in '{where}'")
+    return SqlError(*BAD_FIELD, f"Unknown column '{name}' in '{where}'")
 
 
 def ambiguous_column(name: str, where: str) -> SqlError:
-    return SqlError(1052, "23000", f"Column '{name}' in {where} is ambiguous")
+    return SqlError(*AMBIGUOUS_FIELD, f"Column '{name}' in {where} is ambiguous")
 
 
 def duplicate_entry(entry: str, key: str) -> SqlError:
-    return SqlError(1062, "23000", f"Duplicate entry '{entry}' for key '{key}'")
+    return SqlError(*DUP_ENTRY, f"Duplicate entry '{entry}' for key '{key}'")
 
 
 def null_not_allowed(column: str) -> SqlError:
-    return SqlError(1048, "23000", f"Column '{column}' cannot be null")
+    return SqlError(*BAD_NULL, f"Column '{column}' cannot be null")
 
 
 def no_default(column: str) -> SqlError:
-    return SqlError(1364, "HY000", f"Field '{column}' doesn't have a default value")
+    return SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{column}' doesn't have a default value")
 
 
 def wrong_value_count(row: int) -> SqlError:
-    return SqlError(1136, "21S01", f"Column count doesn't match value count at row {row}")
+    return SqlError(*WRONG_VALUE_COUNT_ON_ROW, f"Column count doesn't match value count at row {row}")
 
 
 def out_of_range(column: str, row: int) -> SqlError:
-    return SqlError(1264, "22003", f"Out of range value for column '{column}' at row {row}")
+    return SqlError(*WARN_DATA_OUT_OF_RANGE, f"Out of range value for column '{column}' at row {row}")
 
 
 def data_too_long(column: str, row: int) -> SqlError:
-    return SqlError(1406, "22001", f"Data too long for column '{column}' at row {row}")
+    return SqlError(*DATA_TOO_LONG, f"Data too long for column '{column}' at row {row}")
 
 
 def incorrect_value(kind: str, value: object, column: str, row: int) -> SqlError:
-    return SqlError(1366, "HY000", f"Incorrect {kind} value: '{value}' for column '{column}' at row {row}")
+    return SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                    f"Incorrect {kind} value: '{value}' for column '{column}' at row {row}")
 
 
 def used_up(column: str) -> SqlError:
     """The error for an INSERT when AUTO_INCREMENT has no number left."""
-    return SqlError(1467, "HY000", "Failed to read auto-increment value from storage engine: the values of column "
+    return SqlError(*AUTOINC_READ_FAILED,
+                    "Failed to read auto-increment value from storage engine: the values of column "
                     f"'{column}' are used up")
 
 
 def value_overflow(what: str) -> SqlError:
-    return SqlError(1690, "22003", f"{what} value is out of range")
+    return SqlError(*DATA_OUT_OF_RANGE, f"{what} value is out of range")
 
 
 def division_by_zero() -> SqlError:
     """The error of strict mode in a write.  In a query, the division yields NULL."""
-    return SqlError(1365, "22012", "Division by 0")
+    return SqlError(*DIVISION_BY_ZERO, "Division by 0")
 
 
 def too_many_jobs(what: str, waiting: int, instead: str) -> SqlError:
     """The error for a job when Spark's queue is full."""
-    return SqlError(1637, "HY000", f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
+    return SqlError(*TOO_MANY_CONCURRENT_TRXS,
+                    f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
 
 
 def view_changed(name: str) -> SqlError:
     """The error for a read of an earlier definition.  The session binds the statement again if it has its text."""
-    return SqlError(VIEW_CHANGED, "HY000", f"The definition of view '{name}' has changed, please run the statement "
+    return SqlError(*TABLE_DEF_CHANGED, f"The definition of view '{name}' has changed, please run the statement "
                                            "again")
 
 
 def not_supported(what: str, instead: str = "") -> SqlError:
     """The error for a missing feature.  instead: what to do."""
-    return SqlError(1235, "42000", f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))
+    return SqlError(*NOT_SUPPORTED_YET, f"Noria does not support {what} yet" + (f"; {instead}" if instead else ""))
 
 
 def interrupted() -> SqlError:
     """The error for a statement that was killed or whose client has disconnected."""
-    return SqlError(1317, "70100", "Query execution was interrupted")
+    return SqlError(*QUERY_INTERRUPTED, "Query execution was interrupted")
 
 
 def took_too_long(limit_ms: int, down: str = "") -> SqlError:
     """The error for a statement that exceeded max_execution_time.  down: which workers were lost meanwhile, and why."""
     away = f"; meanwhile {down}" if down else ""
-    return SqlError(3024, "HY000", "Query execution was interrupted, maximum statement execution time exceeded "
-                                   f"({limit_ms} ms){away}; SET max_execution_time to another number of ms, "
-                                   f"{'or try again' if down else 'or ask for less'}")
+    return SqlError(*QUERY_TIMEOUT, "Query execution was interrupted, maximum statement execution time exceeded "
+                                    f"({limit_ms} ms){away}; SET max_execution_time to another number of ms, "
+                                    f"{'or try again' if down else 'or ask for less'}")
 
 
 def too_much_at_once(rows: int, nbytes: int) -> SqlError:
-    return SqlError(3024, "HY000", f"Query execution was interrupted: an intermediate result of {rows} rows is more "
-                                   f"than the {nbytes >> 20} MB that one statement may take at once; add conditions "
-                                   "by which rows are looked up")
+    return SqlError(*QUERY_TIMEOUT, f"Query execution was interrupted: an intermediate result of {rows} rows is more "
+                                    f"than the {nbytes >> 20} MB that one statement may take at once; add conditions "
+                                    "by which rows are looked up")
 
 
 def took_too_much(rows: int) -> SqlError:
-    return SqlError(3024, "HY000", f"Query execution was interrupted: it would read more than {rows} rows at once")
+    return SqlError(*QUERY_TIMEOUT, f"Query execution was interrupted: it would read more than {rows} rows at once")
 
 
 def internal_error(number: str) -> SqlError:
     """The error for a request that met a defect of Noria.  number: the number of the log entry with the details."""
-    return SqlError(1105, "HY000", f"Internal error {number}: the statement could not be answered, nothing else is "
-                                   "affected; the server's logs say more under this number")
+    return SqlError(*UNKNOWN_ERROR, f"Internal error {number}: the statement could not be answered, nothing else is "
+                                    "affected; the server's logs say more under this number")
 
 
 def adhoc_too_large(rows: int) -> SqlError:
@@ -219,8 +251,9 @@ def adhoc_too_large(rows: int) -> SqlError:
 
 
 def adhoc_too_much(what: str, nbytes: int) -> SqlError:
-    return SqlError(3024, "HY000", f"Query execution was interrupted: '{what}' passes the {nbytes >> 20} MB that a "
-                                   "state of an ad-hoc view may take; add conditions, or make it a view by CREATE VIEW")
+    return SqlError(*QUERY_TIMEOUT, f"Query execution was interrupted: '{what}' passes the {nbytes >> 20} MB that a "
+                                    "state of an ad-hoc view may take; add conditions, or make it a view by CREATE "
+                                    "VIEW")
 
 
 def adhoc_too_long(hold_ms: int) -> SqlError:
@@ -230,4 +263,4 @@ def adhoc_too_long(hold_ms: int) -> SqlError:
 
 def result_gone() -> SqlError:
     """The error for the rest of a result whose worker has ended."""
-    return SqlError(1105, "HY000", "the worker that held the rest of this result has ended: run the statement again")
+    return SqlError(*UNKNOWN_ERROR, "the worker that held the rest of this result has ended: run the statement again")

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from noria.core.error_codes import QUERY_TIMEOUT
 from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, FEED_PAGE_ROWS, FEED_READ_S, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -193,7 +194,7 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch
         if time.monotonic() > end:
-            raise SqlError(3024, "HY000", f"reading the feed took longer than {FEED_READ_S} s: read smaller parts")
+            raise SqlError(*QUERY_TIMEOUT, f"reading the feed took longer than {FEED_READ_S} s: read smaller parts")
 
 
 _NO_SYMBOLS = PlainSymbols()

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Batch, Codes
+from noria.core.error_codes import DISK_FULL
 from noria.core.errors import SqlError
 from noria.core.limits import (
     ERROR_CODE,
@@ -342,4 +343,4 @@ def _order(row: Row) -> list[tuple[bool, Any]]:
 
 
 def _unwritten(name: str, e: Exception) -> SqlError:
-    return SqlError(1021, "HY000", f"the changes of feed {name} could not be written ({e}): make room on its disk")
+    return SqlError(*DISK_FULL, f"the changes of feed {name} could not be written ({e}): make room on its disk")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import TableDef
 from noria.dataflow.engine.engine import Engine
@@ -311,7 +312,7 @@ class Lowering:
         """Make the graph of another worker.  Raises SqlError 1235 if this engine has a graph already."""
         graph = self.engine.graph
         if not isinstance(plan, GraphPlan) or graph.nodes:
-            raise SqlError(1235, "42000", "Only a worker without views takes another one's graph over")
+            raise SqlError(*NOT_SUPPORTED_YET, "Only a worker without views takes another one's graph over")
         self.views, self._plans = {v.name: v for v in plan.views}, dict(plan.plans)
         if self._sharing is not None:
             self._sharing.take(plan.instead, plan.members)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from noria.core.error_codes import TRUNCATED_WRONG_VALUE, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 
 
@@ -24,8 +25,8 @@ def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return _in_range(column, name)
     if not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_null(kind)
             or is_.is_decimal(kind) or kind in _BYTES):
-        raise SqlError(1105, "HY000", f"the column '{name}' has Arrow's type {kind}, which no SQL type is like; send "
-                                      "numbers, texts, bytes, dates and times")
+        raise SqlError(*UNKNOWN_ERROR, f"the column '{name}' has Arrow's type {kind}, which no SQL type is like; send "
+                                       "numbers, texts, bytes, dates and times")
     return column
 
 
@@ -46,7 +47,8 @@ def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     found = pc.min_max(codes)
     low, high = found["min"].as_py(), found["max"].as_py()
     if low is not None and (low < _FIRST_S * unit or high >= _END_S * unit):
-        raise SqlError(1292, "22007", f"Incorrect value in the column '{name}': it is not within the years 1 to 9999")
+        raise SqlError(*TRUNCATED_WRONG_VALUE,
+                       f"Incorrect value in the column '{name}': it is not within the years 1 to 9999")
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return codes.cast(pa.timestamp(kind.unit))
     return column

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from noria.control.catalog.names import fold
 from noria.control.program import Program
+from noria.core.error_codes import CON_COUNT_ERROR, TABLE_EXISTS, TOO_LONG_IDENT, UNKNOWN_ERROR
 from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
@@ -58,14 +59,14 @@ class Feeds:
             raise unknown_table(name)
         made = of.name + MADE
         if len(made) > MAX_NAME_CHARS:
-            raise SqlError(1059, "42000", f"'{made}' is too long for a feed's name: CREATE FEED … AS SELECT * FROM … "
-                                          "with another one, and ask for that")
+            raise SqlError(*TOO_LONG_IDENT, f"'{made}' is too long for a feed's name: CREATE FEED … AS SELECT * FROM … "
+                                            "with another one, and ask for that")
         if sum(v.feed for v in self._program.views()) >= FEEDS:
-            raise SqlError(1105, "HY000", f"there are {FEEDS} feeds: DROP FEED some")
+            raise SqlError(*UNKNOWN_ERROR, f"there are {FEEDS} feeds: DROP FEED some")
         try:
             await self._run(f"CREATE FEED {_quoted(made)} AS SELECT * FROM {_quoted(of.name)}", [])
         except SqlError as e:
-            if e.code != 1050:  # else another client has made it meanwhile
+            if e.code != TABLE_EXISTS.number:  # else another client has made it meanwhile
                 raise
         view = self._program.view(made)
         if view is None:
@@ -87,7 +88,8 @@ class Feeds:
         """Yield batches.  Each is read in a thread, since that may wait for the disk.  Raises SqlError 1040 if
         FEED_READERS reads are running, and GONE if the changes are no longer stored."""
         if self._reads >= FEED_READERS:
-            raise SqlError(1040, "08004", f"{FEED_READERS} reads of feeds are under way: try again when some are done")
+            raise SqlError(*CON_COUNT_ERROR,
+                           f"{FEED_READERS} reads of feeds are under way: try again when some are done")
         self._reads += 1
         try:
             while (batch := await asyncio.to_thread(next, batches, None)) is not None:
@@ -130,7 +132,7 @@ class Feed:
             return (await self.state()).oldest
         found = watermark(text)
         if found is None:
-            raise SqlError(1105, "HY000", f"'{text[:100]}' is no watermark: start, now, oldest, or one of the feed's")
+            raise SqlError(*UNKNOWN_ERROR, f"'{text[:100]}' is no watermark: start, now, oldest, or one of the feed's")
         return found
 
     def changes(self, after: Watermark, until: Watermark | None = None) -> AsyncIterator[pa.RecordBatch]:

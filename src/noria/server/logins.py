@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from noria.core import limits
+from noria.core.error_codes import ACCESS_DENIED, HOST_IS_BLOCKED
 from noria.core.errors import SqlError
 from noria.core.limits import LOGIN_AGAIN_S, LOGIN_BURST, LOGIN_LOG_S, LOGIN_WAIT_S
 
@@ -35,9 +36,9 @@ class TooManyLogins(SqlError):
     def __init__(self, pair: Pair, again_s: float):
         address, user = pair
         self.again_s = max(1, round(again_s))
-        super().__init__(1045, "28000", f"Access denied for user '{user}'@'{address}': too many wrong passwords of "
-                                        f"this user from this address; the password was not checked; try again in "
-                                        f"{self.again_s} s")
+        super().__init__(*ACCESS_DENIED, f"Access denied for user '{user}'@'{address}': too many wrong passwords of "
+                                         f"this user from this address; the password was not checked; try again in "
+                                         f"{self.again_s} s")
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class LoginGuard:
         """Raise SqlError 1129 for a blocked address."""
         if self._errors.get(address, 0) >= self.max_connect_errors:
             self.numbers["blocked_connections_total"] += 1
-            raise SqlError(1129, "HY000", f"Host '{address}' is blocked because of many connection errors; unblock "
-                                          "with FLUSH HOSTS from another host, or with 'mysqladmin flush-hosts'")
+            raise SqlError(*HOST_IS_BLOCKED, f"Host '{address}' is blocked because of many connection errors; unblock "
+                                             "with FLUSH HOSTS from another host, or with 'mysqladmin flush-hosts'")
 
     def interrupted(self, address: str) -> None:
         """Count a connection that ended before its client had logged in or been refused."""

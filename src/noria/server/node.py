@@ -30,6 +30,7 @@ from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
 from noria.control.program import Program
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -403,9 +404,9 @@ class Node:
         try:
             nbytes = parse_size(size)
         except SettingsError as e:
-            raise SqlError(1105, "HY000", str(e)) from None
+            raise SqlError(*UNKNOWN_ERROR, str(e)) from None
         if nbytes < LEAST_LIMIT:
-            raise SqlError(1105, "HY000", f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
+            raise SqlError(*UNKNOWN_ERROR, f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
         self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE) // len(self.links)
         if self._fronts is None or self._fronts is not self.mysql:
             self.executor.replies.bound(reply_bytes(nbytes))

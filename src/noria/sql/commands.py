@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Col
 from noria.core.expressions.functions import call
@@ -355,5 +356,5 @@ def _count(value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         number = -1
     if number < 0:
-        raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{value}' is no row count")
+        raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to LIMIT: '{value}' is no row count")
     return number

@@ -15,6 +15,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
+from noria.core.error_codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.core.errors import KeptAsText, SqlError, not_supported, parse_error
 from noria.sql.commands import (
     Command,
@@ -61,7 +62,7 @@ def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
 def _nothing(text: str) -> Nothing:
     """The command of a text of comments only, as clients and dumps send.  Raises error 1065 for an empty text."""
     if not text.strip(" \t\r\n;"):
-        raise SqlError(1065, "42000", "Query was empty")
+        raise SqlError(*EMPTY_QUERY, "Query was empty")
     return Nothing("comment")
 
 
@@ -70,7 +71,7 @@ def prepare(text: str, catalog: Catalog) -> Prepared:
     statements = statements_of(tokenize(text))
     if len(statements) != 1:
         if not statements:
-            raise SqlError(1065, "42000", "Query was empty")
+            raise SqlError(*EMPTY_QUERY, "Query was empty")
         raise parse_error("a prepared text holds one statement")
     return _planned(statements[0], text, catalog)
 
@@ -78,8 +79,8 @@ def prepare(text: str, catalog: Catalog) -> Prepared:
 def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
     """Return the command with these values.  Raises error 1210 if their number is wrong."""
     if len(values) != prepared.parameters:
-        raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: {len(values)} values for "
-                                      f"{prepared.parameters} parameters")
+        raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to EXECUTE: {len(values)} values for "
+                                         f"{prepared.parameters} parameters")
     try:
         return prepared.binder(values)
     except RecursionError:

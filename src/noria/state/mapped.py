@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
-from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError
+from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
+from noria.core.errors import SqlError
 
 _MAP_NORESERVE = 0x4000  # Linux; in the mmap module only from Python 3.13 on
 _STEP = 16 * 2**20  # bytes: larger memory grows by this, smaller memory doubles
@@ -177,7 +178,7 @@ class Memory:
         if nbytes <= self.backed:
             return
         if nbytes > self.reserve:
-            raise SqlError(1114, "HY000", f"'{self.path or 'anonymous memory'}' is full at {self.reserve} bytes")
+            raise SqlError(*TABLE_FULL, f"'{self.path or 'anonymous memory'}' is full at {self.reserve} bytes")
         wanted = max(nbytes, self.backed + min(self.backed, _STEP))
         wanted = min(-(-wanted // _PAGE) * _PAGE, self.reserve)
         if self.path is not None:
@@ -235,14 +236,14 @@ class Memory:
 def no_room(error: OSError, path: str | None, nbytes: int) -> Exception:
     """Translate an OSError that means no space, descriptor or mapping into a SqlError; return any other unchanged."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return SqlError(DISK_FULL, "HY000", f"Disk full: no room for {nbytes} more bytes of '{path}'; "
+        return SqlError(*DISK_FULL, f"Disk full: no room for {nbytes} more bytes of '{path}'; "
                         "free space there or set a smaller memory limit")
     if error.errno in _NO_FILES:
-        return SqlError(OUT_OF_RESOURCES, "HY000", f"Out of resources when opening '{path}': "
+        return SqlError(*OUT_OF_RESOURCES, f"Out of resources when opening '{path}': "
                         f"{os.strerror(error.errno)}; drop views that are not needed, or raise the limit of open files "
                         "(ulimit -n)")
     if error.errno in (errno.ENOMEM, errno.EAGAIN):
-        return SqlError(OUT_OF_RESOURCES, "HY000", f"Out of memory: no addresses for {nbytes} bytes of "
+        return SqlError(*OUT_OF_RESOURCES, f"Out of memory: no addresses for {nbytes} bytes of "
                         f"'{path or 'anonymous memory'}'; drop views that are not needed, or raise the limits of the "
                         "system (ulimit -v, sysctl vm.max_map_count)")
     return error

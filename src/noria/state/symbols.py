@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.error_codes import DATA_TOO_LONG
 from noria.core.errors import SqlError
 from noria.core.symbols import fold
 from noria.core.types import Collation
@@ -89,7 +90,7 @@ class SymbolTable:
     def _make_room(self, nbytes: int) -> None:
         """Make room for one more string of `nbytes` and its folded twin.  Raises SqlError 1406 if it is too long."""
         if nbytes >> LENGTH_BITS:
-            raise SqlError(1406, "22001", f"Data too long: a text of {nbytes} bytes; {(1 << LENGTH_BITS) - 1} at most")
+            raise SqlError(*DATA_TOO_LONG, f"Data too long: a text of {nbytes} bytes; {(1 << LENGTH_BITS) - 1} at most")
         starts = self._starts
         self._heap_memory.back(int(starts[TOP]) + 2 * nbytes)
         ids = int(starts[COUNT]) + 2

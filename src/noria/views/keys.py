@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Codes
+from noria.core.error_codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.errors import SqlError, incorrect_value
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols, fold
@@ -66,7 +67,7 @@ def encode_key(key: Sequence[Any], encoders: Sequence[Callable[[Any], int]], fie
     values."""
     if len(key) != len(encoders):
         names = ", ".join(f.name for f in fields) or "none"
-        raise SqlError(1210, "HY000", f"the key has {len(key)} values, but the view is looked up by: {names}")
+        raise SqlError(*WRONG_ARGUMENTS, f"the key has {len(key)} values, but the view is looked up by: {names}")
     codes = []
     for value, encode_value in zip(key, encoders, strict=True):
         if value is None:
@@ -80,7 +81,7 @@ def encode_columns(columns: Sequence[pa.Array | pa.ChunkedArray], fields: Sequen
     """The folded codes of Arrow key columns, of shape (columns, keys), and which keys hold a NULL.  Raises SqlError for
     a wrong number of columns or a wrong type."""
     if len(columns) != len(fields):
-        raise SqlError(1210, "HY000", f"the keys have {len(columns)} columns, but the view is looked up by "
+        raise SqlError(*WRONG_ARGUMENTS, f"the keys have {len(columns)} columns, but the view is looked up by "
                        f"{len(fields)}: {', '.join(f.name for f in fields)}")
     codes = np.empty((len(fields), rows), np.int64)
     nothing = np.zeros(rows, np.bool_)
@@ -99,14 +100,16 @@ def _plain_codes(array: pa.Array, field: Field) -> Codes:
     try:
         return from_arrow(array, field.type, _NO_SYMBOLS)
     except pa.ArrowException as e:
-        raise SqlError(1366, "HY000", f"Incorrect {field.type} key for column '{field.name}': {e}") from None
+        raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                       f"Incorrect {field.type} key for column '{field.name}': {e}") from None
 
 
 def _text_codes(array: pa.Array, field: Field, symbols: AttachedSymbols) -> Codes:
     try:
         texts = texts_of(array) if field.type.is_bytes else array.cast(pa.large_string())
     except pa.ArrowException as e:
-        raise SqlError(1366, "HY000", f"Incorrect string key for column '{field.name}': {e}") from None
+        raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                       f"Incorrect string key for column '{field.name}': {e}") from None
     if field.type.folds:
         ascii_only = pc.all(pc.string_is_ascii(texts)).as_py() is not False
         texts = pc.ascii_lower(texts) if ascii_only else pa.array(

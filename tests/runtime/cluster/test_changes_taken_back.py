@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.core.errors import DISK_FULL, SqlError
+from noria.core.error_codes import DISK_FULL
+from noria.core.errors import SqlError
 from seeds import seed
 
 KEYS, SHOWN = range(6), ("id, b", "id, b + 1", "b, COUNT(*)", "COUNT(*), SUM(b)", "MAX(id), MIN(b)", "DISTINCT b")
@@ -70,7 +71,7 @@ class Db:
             left[0] -= bool(steps)
             if left[0] < 0 or not steps:
                 return commit(steps, store)
-            raise SqlError(DISK_FULL, "HY000", "Disk full")
+            raise SqlError(*DISK_FULL, "Disk full")
 
         changes._commit = refuse
         yield
@@ -149,7 +150,7 @@ def test_random_changes_of_which_some_cannot_be_stored(tmp_path: Path, number: i
                 try:
                     db.sql(text)
                 except SqlError as e:
-                    failed += e.code == DISK_FULL
+                    failed += e.code == DISK_FULL.number
                     continue
                 finally:
                     db.put(chance.randrange(40), chance.choice(KEYS), chance.randrange(4))

@@ -16,7 +16,8 @@ import pytest
 
 from dataflow.three_workers import WORKERS, Three, opened
 from noria.control.catalog.published import published
-from noria.core.errors import VIEW_CHANGED, SqlError
+from noria.core.error_codes import TABLE_DEF_CHANGED
+from noria.core.errors import SqlError
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Delete, Insert
 from noria.core.values import arrow_type, encode
@@ -303,7 +304,7 @@ def test_routes_follow_the_program(beside: Beside) -> None:
     assert beside.routes.owner(replace(view, name="other"), ("é",)) == owner
     with pytest.raises(SqlError) as error:
         beside.routes.owner(view, ("é",))
-    assert error.value.code == VIEW_CHANGED
+    assert error.value.code == TABLE_DEF_CHANGED.number
     beside.routes.forget("other")
     with pytest.raises(SqlError):
         split(Read(0, "other", [("é",)]), beside.routes, replace(view, name="other"))
@@ -322,14 +323,14 @@ def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
     keys = [(Decimal("0.07"),)]
     with pytest.raises(SqlError) as error:
         split(Read(0, "by_name", keys, definition=6), beside.routes, view)
-    assert error.value.code == VIEW_CHANGED
+    assert error.value.code == TABLE_DEF_CHANGED.number
     assert split(Read(0, "by_name", [("é",)], definition=7), beside.routes, view)
     routes = KeyRoutes(WORKERS)
     routes.learn([("by_two", (0, 1), 0)])
     assert routes.owner(two, (date(2020, 1, 1), 1)) in range(WORKERS)
     with pytest.raises(SqlError) as error:
         routes.owner(replace(view, name="by_two"), ("é",))
-    assert error.value.code == VIEW_CHANGED
+    assert error.value.code == TABLE_DEF_CHANGED.number
 
 
 def test_an_error_of_any_is_the_answer(beside: Beside) -> None:

@@ -34,6 +34,13 @@ from noria.control.ddl.table_changes import TableChanges
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import Parting, ViewReaders
 from noria.core import limits
+from noria.core.error_codes import (
+    DEPENDENT_BY_OTHERS,
+    NOT_SUPPORTED_YET,
+    QUERY_INTERRUPTED,
+    TABLE_DEF_CHANGED,
+    UNKNOWN_ERROR,
+)
 from noria.core.errors import SqlError, is_gone
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
@@ -117,7 +124,7 @@ class ProgramApply:
                 break
         d = await asyncio.to_thread(difference, have, want, drop)
         if d.refused:
-            raise SqlError(1235, "42000", "\n".join(d.refused))
+            raise SqlError(*NOT_SUPPORTED_YET, "\n".join(d.refused))
         found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
         views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
         return Planned(replace(found, views=self._with_lent(views, d)), version)
@@ -164,10 +171,11 @@ class ProgramApply:
             return await self._sender.given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
         except asyncio.CancelledError:
             if run.changed:
-                raise SqlError(1317, "70100", "Query execution was interrupted, too late: the program is changed, and "
-                                              "what is left is filled in the background") from None
+                raise SqlError(*QUERY_INTERRUPTED,
+                               "Query execution was interrupted, too late: the program is changed, and "
+                               "what is left is filled in the background") from None
             if run.first:
-                raise SqlError(1317, "70100", f"Query execution was interrupted{_but(run.first)}") from None
+                raise SqlError(*QUERY_INTERRUPTED, f"Query execution was interrupted{_but(run.first)}") from None
             raise
         except SqlError as e:
             if run.first and not run.changed:
@@ -195,8 +203,8 @@ class ProgramApply:
                 continue
             await self._filled(planned.target, run.tell)
             return shown
-        raise SqlError(1105, "HY000", "The program stays as it is: each time the worker ended, or others changed the "
-                                      "program, while the new views were made; try again")
+        raise SqlError(*UNKNOWN_ERROR, "The program stays as it is: each time the worker ended, or others changed the "
+                                       "program, while the new views were made; try again")
 
     async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
                            ) -> Planned:
@@ -275,8 +283,9 @@ class ProgramApply:
         gone = {fold(t) for t in tables}
         for view in self._beside.views.values():
             if gone & {fold(t) for t in tables_of(view.plan)}:
-                raise SqlError(3730, "HY000", f"View '{view.name}', which is being replaced, reads a table that is to "
-                                              "be dropped: try again")
+                raise SqlError(*DEPENDENT_BY_OTHERS,
+                               f"View '{view.name}', which is being replaced, reads a table that is to "
+                               "be dropped: try again")
         return self._catalog.adhoc_over(gone)
 
     def _looking_up(self, t: Target) -> list[str]:
@@ -356,5 +365,6 @@ def _but(first: Sequence[str]) -> str:
 
 
 def _changed_meanwhile() -> SqlError:
-    return SqlError(1412, "HY000", "The program was changed by somebody else meanwhile, and this change was not made: "
-                                   "look at what it would do now, and try again")
+    return SqlError(*TABLE_DEF_CHANGED,
+                    "The program was changed by somebody else meanwhile, and this change was not made: "
+                    "look at what it would do now, and try again")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from noria.control.catalog.names import fold
 from noria.control.catalog.recipe import AsOf, stamped, stored
+from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
@@ -130,8 +131,9 @@ def _view(wanted: View, becoming: Becoming, changes: Iterable[int], early: bool)
         assert isinstance(command, CreateView)
         if early or _widths(command.view) == _widths(wanted.definition):
             return NewView(command.view, wanted.text, change, wanted.used, early, command.materialized)
-    raise SqlError(1235, "42000", f"View '{wanted.definition.name}' stands before an ALTER TABLE, and means columns "
-                                  "that the tables never had alone here: write its columns out")
+    raise SqlError(*NOT_SUPPORTED_YET,
+                   f"View '{wanted.definition.name}' stands before an ALTER TABLE, and means columns "
+                   "that the tables never had alone here: write its columns out")
 
 
 def _widths(view: ViewDef) -> Mapping[str, int]:

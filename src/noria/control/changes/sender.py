@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.origin import note
 from noria.core import limits
-from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, SqlError
+from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES
+from noria.core.errors import SqlError
 from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
@@ -58,7 +59,7 @@ class ChangeSender:
             try:
                 reply = await self.migrate((*drops, *steps), recipe, durable, limit_ms)
             except SqlError as e:
-                if e.code not in (OUT_OF_RESOURCES, DISK_FULL) or len(gone) == len(adhoc):
+                if e.code not in (OUT_OF_RESOURCES.number, DISK_FULL.number) or len(gone) == len(adhoc):
                     raise
                 evicted = max(len(adhoc) // 4, 2 * evicted, 1)
                 continue

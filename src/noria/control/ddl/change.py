@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from noria.core.error_codes import BAD_TABLE
 from noria.core.errors import SqlError
 
 Warning_ = tuple[str, int, str]
@@ -20,7 +21,7 @@ class Change:
 def unknown(names: list[str], if_exists: bool) -> tuple[Warning_, ...]:
     """The notes of a DROP about names that do not exist.  Raises SqlError 1051 without IF EXISTS."""
     if names and not if_exists:
-        raise SqlError(1051, "42S02", f"Unknown table {quoted(names)}")
+        raise SqlError(*BAD_TABLE, f"Unknown table {quoted(names)}")
     return tuple(("Note", 1051, f"Unknown table '{n}'") for n in names)
 
 

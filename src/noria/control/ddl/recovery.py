@@ -13,7 +13,8 @@ from noria.control.ddl.restore import brought_back
 from noria.control.views.adhoc import AdHocViews
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
-from noria.core.errors import TOO_LONG, Poisoned, SqlError, is_out_of_service
+from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
+from noria.core.errors import Poisoned, SqlError, is_out_of_service
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
@@ -39,8 +40,8 @@ class Recovery:
             return  # the worker itself rebuilds a view that is out of service
         if isinstance(why, Poisoned):  # building it ends workers
             catalog.deaths[name] = limits.POISON_DEATHS
-        error = why if isinstance(why, SqlError) else SqlError(1105, "HY000", str(why))
-        if view.adhoc and error.code == TOO_LONG:
+        error = why if isinstance(why, SqlError) else SqlError(*UNKNOWN_ERROR, str(why))
+        if view.adhoc and error.code == QUERY_TIMEOUT.number:
             self._adhoc.cost_too_much(view)
         catalog.leave_out(name, error)
         self._sender.unawaited((packets.DropView(view.name, error),))
@@ -100,7 +101,7 @@ class Recovery:
         """True if the view may be restored; a view that ended POISON_DEATHS workers is left out."""
         deaths = self._catalog.deaths.get(fold(view.name), 0)
         if deaths >= limits.POISON_DEATHS:
-            self._catalog.leave_out(fold(view.name), SqlError(1105, "HY000", f"it ended the worker {deaths} times"))
+            self._catalog.leave_out(fold(view.name), SqlError(*UNKNOWN_ERROR, f"it ended the worker {deaths} times"))
         return deaths < limits.POISON_DEATHS
 
     async def _bring_back(self, views: Sequence[ViewDef], at: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import published
-from noria.core.errors import DISK_FULL
+from noria.core.error_codes import DISK_FULL
 from noria.dataflow.messages.packets import Migrate, Migrated
 from noria.plan.view import ViewDef
 
@@ -33,7 +33,7 @@ async def brought_back(link: Restoring, views: Sequence[ViewDef], recipe: tuple[
         reply: Migrated = await link.recover(Migrate(tuple(map(published, views)), recipe, durable=False, each=True))
         if reply.error is not None:
             raise reply.error
-        full = {fold(name) for name, why in reply.failed if tries and why.code == DISK_FULL}
+        full = {fold(name) for name, why in reply.failed if tries and why.code == DISK_FULL.number}
         yield replace(reply, failed=tuple(f for f in reply.failed if fold(f[0]) not in full))
         views = [v for v in views if fold(v.name) in full]
         if not views:

@@ -31,6 +31,7 @@ from noria.control.ddl.swapping import Run, TableSwap, without_rows
 from noria.control.processes.supervisor import DriverGone
 from noria.control.views.first_states import FirstStates
 from noria.core import limits
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, view_changed
 from noria.core.expressions.expr import Expr
 from noria.core.expressions.points import between, bounded
@@ -131,8 +132,8 @@ class Rewriting:
                 except SqlError as e:
                     if not is_gone(e):
                         raise
-        raise SqlError(1105, "HY000", f"Table '{statement.table}' stays as it is: each time a worker or Spark ended, "
-                                      "or the table was defined anew, while its rows were rewritten; try again")
+        raise SqlError(*UNKNOWN_ERROR, f"Table '{statement.table}' stays as it is: each time a worker or Spark ended, "
+                                       "or the table was defined anew, while its rows were rewritten; try again")
 
     async def _in_place_of(self, table: TableDef, statement: Rewritable, tell: Tell) -> packets.Wrote:
         assert self.rewriter is not None

@@ -24,6 +24,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change
 from noria.core import limits
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, unknown_table, view_changed
 from noria.core.expressions.functions import literal
 from noria.core.types import TableDef
@@ -99,8 +100,8 @@ class TableSwap:
             except SqlError as e:
                 if not is_gone(e):
                     raise
-        raise SqlError(1105, "HY000", f"Table '{name}' stays as it is: each time the worker ended, or the "
-                                      "table was defined anew, while another one was made; try again")
+        raise SqlError(*UNKNOWN_ERROR, f"Table '{name}' stays as it is: each time the worker ended, or the "
+                                       "table was defined anew, while another one was made; try again")
 
     async def swap(self, run: Run) -> None:
         """Replace the table in one change, as soon as all preconditions hold."""

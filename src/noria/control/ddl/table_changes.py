@@ -18,7 +18,8 @@ from noria.control.ddl.alterations import loses_unique, lost, refits
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change, quoted, unknown
 from noria.core import limits
-from noria.core.errors import INDEX_NEEDED, VIEW_CHANGED, SqlError, table_exists, unknown_table, view_changed
+from noria.core.error_codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED
+from noria.core.errors import SqlError, table_exists, unknown_table, view_changed
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
@@ -58,8 +59,9 @@ class TableChanges:
         readers = [v.name for v in (*catalog.views(), *self._beside.views.values())
                    if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
-            raise SqlError(3730, "HY000", f"Cannot drop table {quoted(known)}: views read it: {quoted(readers)}; "
-                                          "drop these first")
+            raise SqlError(*DEPENDENT_BY_OTHERS,
+                           f"Cannot drop table {quoted(known)}: views read it: {quoted(readers)}; "
+                           "drop these first")
         adhoc = catalog.adhoc_over(gone)
         if known:
             steps: list[packets.MigrationStep] = [packets.DropView(catalog.adhoc_defs[n].name) for n in adhoc]
@@ -126,11 +128,11 @@ class TableChanges:
                 async with self._sender.lock:
                     altered = await self._alter(command)
             except SqlError as e:
-                again = e.code == INDEX_NEEDED or (e.code == VIEW_CHANGED and refits(command))
+                again = e.code == DROP_INDEX_FK.number or (e.code == TABLE_DEF_CHANGED.number and refits(command))
                 if not again or attempt + 1 == limits.FITTING_TRIES:
                     await self.unfit(command.was)
                     raise
-                if e.code == INDEX_NEEDED:
+                if e.code == DROP_INDEX_FK.number:
                     await self._sender.ask(packets.Ask(0, "looked up", command.was.name))
                 continue  # else: a worker restarted, or rows were loaded
             except asyncio.CancelledError:
@@ -192,9 +194,10 @@ class TableChanges:
         if needed:
             column = command.was.columns[needed[0][1]].name
             readers = dict.fromkeys(v for v, c in needed if c == needed[0][1])
-            raise SqlError(3730, "HY000", f"Cannot change or drop column '{column}' of table '{command.was.name}': "
-                                          f"views need it: {quoted(readers)}; drop these first, or change them "
-                                          "and the table at once, with noria apply")
+            raise SqlError(*DEPENDENT_BY_OTHERS,
+                           f"Cannot change or drop column '{column}' of table '{command.was.name}': "
+                           f"views need it: {quoted(readers)}; drop these first, or change them "
+                           "and the table at once, with noria apply")
 
     def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it."""
@@ -208,5 +211,6 @@ class TableChanges:
                 try:
                     list(parse(text, AsOf(Instead(catalog, tables.values()), catalog.as_of[name])))
                 except SqlError as e:
-                    raise SqlError(3730, "HY000", f"Cannot change the primary key of table '{command.was.name}': view "
-                                                  f"'{view.name}' needs it ({e.message}); drop it first") from None
+                    raise SqlError(*DEPENDENT_BY_OTHERS,
+                                   f"Cannot change the primary key of table '{command.was.name}': view "
+                                   f"'{view.name}' needs it ({e.message}); drop it first") from None

@@ -17,7 +17,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import Change
 from noria.control.ddl.swapping import Run, TableSwap
 from noria.core import limits
-from noria.core.errors import TOO_LONG
+from noria.core.error_codes import QUERY_TIMEOUT
 from noria.core.statements import Clear
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
@@ -48,7 +48,7 @@ class Truncate:
                     break
             await held.wait()
         error = reply.results[0].error
-        if error is not None and error.code != TOO_LONG:
+        if error is not None and error.code != QUERY_TIMEOUT.number:
             raise error
         return error is None
 

@@ -20,6 +20,7 @@ from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change, quoted, unknown
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
+from noria.core.error_codes import DEPENDENT_BY_OTHERS, UNKNOWN_ERROR, VIEW_RECURSIVE, WRONG_OBJECT
 from noria.core.errors import SqlError, is_gone, table_exists
 from noria.dataflow.messages import packets
 from noria.plan.uses import outdated
@@ -88,7 +89,7 @@ class ViewChanges:
         if name in catalog.view_defs:
             self._refuse_if_used([name], "replace")
             if name in used:
-                raise SqlError(1462, "HY000", f"View '{command.view.name}' cannot read itself")
+                raise SqlError(*VIEW_RECURSIVE, f"View '{command.view.name}' cannot read itself")
         return used
 
     # ------------------------------------------------------------ CREATE OR REPLACE VIEW
@@ -102,8 +103,8 @@ class ViewChanges:
             except SqlError as e:
                 if not is_gone(e):
                     raise
-        raise SqlError(1105, "HY000", f"View '{command.view.name}' stays as it is: the worker ended each time while "
-                                      "the new one was made; try again")
+        raise SqlError(*UNKNOWN_ERROR, f"View '{command.view.name}' stays as it is: the worker ended each time while "
+                                       "the new one was made; try again")
 
     async def _replaced(self, command: commands.CreateView) -> None:
         catalog, sender, readers = self._catalog, self._sender, self._readers
@@ -170,11 +171,12 @@ class ViewChanges:
         views = [self._catalog.view_defs[n] for n in names]
         if other := [v.name for v in views if v.feed != feeds]:
             why = "no feed: use DROP VIEW" if feeds else "a feed: use DROP FEED"
-            raise SqlError(1347, "HY000", f"{quoted(other)} is {why}")
+            raise SqlError(*WRONG_OBJECT, f"{quoted(other)} is {why}")
 
     def _refuse_if_used(self, gone: list[str], verb: str) -> None:
         views = self._catalog.view_defs
         readers = [views[v].name for v, used in self._catalog.uses.items() if v not in gone and used & set(gone)]
         if readers:
-            raise SqlError(3730, "HY000", f"Cannot {verb} view {quoted(views[n].name for n in gone)}: views build on "
-                                          f"it: {quoted(readers)}; drop these first")
+            raise SqlError(*DEPENDENT_BY_OTHERS,
+                           f"Cannot {verb} view {quoted(views[n].name for n in gone)}: views build on "
+                           f"it: {quoted(readers)}; drop these first")

@@ -27,7 +27,8 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
-from noria.core.errors import TOO_LONG, SqlError, adhoc_too_large, adhoc_too_long
+from noria.core.error_codes import QUERY_TIMEOUT
+from noria.core.errors import SqlError, adhoc_too_large, adhoc_too_long
 from noria.dataflow.inspect.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir, TopK, tables_of
@@ -190,7 +191,7 @@ class AdHocViews:
         try:
             return await self._sender.with_room((add,), self._catalog.recipe(), False, too_many, self.hold_ms, crowding)
         except SqlError as e:
-            if e.code != TOO_LONG:
+            if e.code != QUERY_TIMEOUT.number:
                 raise
             self.cost_too_much(wanted)
             raise adhoc_too_long(self.hold_ms) from None

@@ -15,6 +15,7 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOpe
 from math import isfinite
 from typing import Any
 
+from noria.core.error_codes import INVALID_JSON_TEXT, TRUNCATED_WRONG_VALUE, WARN_DATA_TRUNCATED
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
 from noria.core.expressions.library import json
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
@@ -79,7 +80,7 @@ def _number(value: Any, kind: str, column: Column, row: int) -> Decimal:
         if found is None:
             raise incorrect_value(kind, value, column.name, row)
         if found[2].strip():
-            raise SqlError(1265, "01000", f"Data truncated for column '{column.name}' at row {row}")
+            raise SqlError(*WARN_DATA_TRUNCATED, f"Data truncated for column '{column.name}' at row {row}")
         value = found[1]
     elif isinstance(value, datetime):
         value = value.strftime("%Y%m%d%H%M%S")
@@ -230,7 +231,7 @@ def _json_text(value: Any, column: Column, row: int) -> str:
     try:
         return json.normalised(_shown(value))
     except SqlError as e:
-        raise SqlError(3140, "22032", f"{e.message} for column '{column.name}' at row {row}") from None
+        raise SqlError(*INVALID_JSON_TEXT, f"{e.message} for column '{column.name}' at row {row}") from None
 
 
 # ------------------------------------------------------------------ ENUM and SET
@@ -269,7 +270,7 @@ def _listed(value: Any, column: Column, row: int) -> str:
         least, most = (1, len(type.members)) if type.kind is Kind.ENUM else (0, 2 ** len(type.members) - 1)
         code = number if least <= number <= most else None
     if code is None:
-        raise SqlError(1265, "01000", f"Data truncated for column '{column.name}' at row {row}")
+        raise SqlError(*WARN_DATA_TRUNCATED, f"Data truncated for column '{column.name}' at row {row}")
     return listed_text(code, type.kind, type.members)
 
 
@@ -315,7 +316,8 @@ def _time(value: Any, column: Column, row: int) -> timedelta:
     except OverflowError:
         found = None
     if found is None or abs(found) > LONGEST_TIME + timedelta(seconds=1) - MICROSECOND:
-        raise SqlError(1292, "22007", f"Incorrect time value: '{value}' for column '{column.name}' at row {row}")
+        raise SqlError(*TRUNCATED_WRONG_VALUE,
+                       f"Incorrect time value: '{value}' for column '{column.name}' at row {row}")
     unit = 10 ** (6 - column.type.scale)
     micros = abs(found) // MICROSECOND
     rounded = min((micros + unit // 2) // unit * unit, LONGEST_TIME // MICROSECOND if unit > 1 else micros)
@@ -348,7 +350,7 @@ def _moment(value: Any, column: Column, row: int) -> date | datetime:
 def _bad_moment(value: Any, column: Column, row: int) -> SqlError:
     kind = "date" if column.type.kind is Kind.DATE else "datetime"
     where = f"for column '{column.name}' at row {row}"
-    return SqlError(1292, "22007", f"Incorrect {kind} value: '{value}' {where}")
+    return SqlError(*TRUNCATED_WRONG_VALUE, f"Incorrect {kind} value: '{value}' {where}")
 
 
 def _datetime(value: Any) -> datetime | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from noria.core.batch import Codes
+from noria.core.error_codes import DATA_OUT_OF_RANGE
 from noria.core.errors import SqlError
 from noria.core.expressions import casts
 from noria.core.expressions.expr import Call
@@ -101,7 +102,7 @@ def _storable(value: Any) -> Any:
 
 
 _ONE = np.zeros(1, np.int64)
-_FAILED = SqlError(1690, "22003", "")
+_FAILED = SqlError(*DATA_OUT_OF_RANGE, "")
 
 
 def _distinct(table: Codes) -> tuple[Codes, Codes | None]:

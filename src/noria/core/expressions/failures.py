@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.errors import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL, InvariantViolation, SqlError
+from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
+from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 
@@ -25,7 +26,7 @@ _ERROR = np.array([ERROR_CODE], np.int64)
 def is_of_a_row(bug: Exception) -> bool:
     """True if an exception is the fault of a row, not of the machine or of Noria."""
     if isinstance(bug, SqlError):
-        return bug.code not in (OUT_OF_RESOURCES, DISK_FULL, TABLE_FULL)
+        return bug.code not in (OUT_OF_RESOURCES.number, DISK_FULL.number, TABLE_FULL.number)
     return isinstance(bug, TimeoutError) or not isinstance(bug, (InvariantViolation, MemoryError, OSError))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from noria.core.error_codes import TABLE_FULL
 from noria.core.errors import SqlError, interrupted, too_much_at_once, took_too_long
 from noria.core.limits import REQUEST_BYTES, WAITING_TIMES
 
@@ -73,9 +74,9 @@ class Work:
         machine."""
         self.check()
         if self._state_bytes and nbytes > self._state_bytes:
-            raise SqlError(1114, "HY000", f"The table '{what}' is full: its state passes the "
-                                          f"{self._state_bytes >> 20} MB that one may take here; give the view a "
-                                          "`column = ?` to be read by")
+            raise SqlError(*TABLE_FULL, f"The table '{what}' is full: its state passes the "
+                                        f"{self._state_bytes >> 20} MB that one may take here; give the view a "
+                                        "`column = ?` to be read by")
 
     def defect(self, bug: Exception) -> SqlError:
         """Return the error for a defect in a part of the request; raise the defect itself if nobody records it."""

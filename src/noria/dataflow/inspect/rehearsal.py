@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError, table_exists
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
@@ -101,7 +102,7 @@ def rehearse(engine: Engine, planner: Planner, views: Sequence[ViewDef], dropped
             planner.try_view(view)
         return _described(engine, planner, [v.name for v in views], set(dropped), before)
     except ValueError as e:
-        raise SqlError(1235, "42000", str(e)) from e
+        raise SqlError(*NOT_SUPPORTED_YET, str(e)) from e
     finally:
         for name in [n for n in reversed(tried) if n in planner.names()]:
             planner.take_out(name)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from noria.core.errors import INDEX_NEEDED, InvariantViolation, SqlError, view_changed, view_gone
+from noria.core.error_codes import DROP_INDEX_FK, NOT_SUPPORTED_YET, UNKNOWN_ERROR
+from noria.core.errors import InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot
@@ -108,7 +109,7 @@ class Changes:
         `commit`: makes them durable; if it raises, they are undone. `back`: the steps undo the last change.
         """
         if back and self._before is None and not self._is_back(steps):
-            return SqlError(1105, "HY000", "what an earlier life of this worker did cannot be taken back")
+            return SqlError(*UNKNOWN_ERROR, "what an earlier life of this worker did cannot be taken back")
         for s in steps:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
@@ -144,7 +145,7 @@ class Changes:
             if isinstance(bug, SqlError):
                 return bug
             if isinstance(bug, ValueError):
-                return SqlError(1235, "42000", str(bug))
+                return SqlError(*NOT_SUPPORTED_YET, str(bug))
             raise
         self._before = None if back else before
         self._made_again(again)
@@ -225,7 +226,7 @@ class Changes:
             raise
         except Exception as bug:
             self._around.note("".join(traceback.format_exception(bug)))
-            return SqlError(1105, "HY000", f"{type(bug).__name__}: {bug}")
+            return SqlError(*UNKNOWN_ERROR, f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
         """Apply one step. Returns a function that undoes it."""
@@ -292,8 +293,8 @@ class Changes:
         bases = set(self._engine.bases.get(was.name, ()))
         if was.keyed != table.keyed and bases & self._engine.builds.sources():
             what = "change the primary key" if table.numbered(was) is None else "number the rows"
-            raise SqlError(1235, "42000", f"Cannot {what} of '{was.name}' now: a view of it has "
-                                          "no first state yet (SHOW NORIA MIGRATIONS): try again when it has")
+            raise SqlError(*NOT_SUPPORTED_YET, f"Cannot {what} of '{was.name}' now: a view of it has "
+                                               "no first state yet (SHOW NORIA MIGRATIONS): try again when it has")
 
     def _refuse_lost_lookups(self, steps: Sequence[packets.MigrationStep], before: Container[tuple[Node, Columns]]
                              ) -> None:
@@ -303,7 +304,7 @@ class Changes:
             for base in self._engine.bases.get(table, ()):
                 if any((base, columns) in before and not self._store.finds(table, columns)
                        for columns in base.pulled):
-                    raise SqlError(INDEX_NEEDED, "HY000", f"Cannot drop an index of '{table}': views look rows up by "
+                    raise SqlError(*DROP_INDEX_FK, f"Cannot drop an index of '{table}': views look rows up by "
                                    "it; another one is being built for them (SHOW NORIA MIGRATIONS): try again when it "
                                    "is there")
 

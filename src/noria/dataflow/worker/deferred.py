@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, interrupted, view_gone
 from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.full_state import IndexBackfill
@@ -108,7 +109,7 @@ class Deferred:
         """Give files to the index that waits for them; without files the worker builds it in slices."""
         made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
         if made is None:
-            return Done(body.request, error=SqlError(1105, "HY000", "nobody waits for files of this index any more"))
+            return Done(body.request, error=SqlError(*UNKNOWN_ERROR, "nobody waits for files of this index any more"))
         error: SqlError | None = None
         if body.files is not None:
             try:

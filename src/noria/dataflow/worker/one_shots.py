@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import TOO_LONG, SqlError, interrupted, took_too_much
+from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
+from noria.core.errors import SqlError, interrupted, took_too_much
 from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers
@@ -117,14 +118,14 @@ class OneShots:
     def foresee(self, body: Query | Read | None) -> Foreseen:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
-            raise SqlError(1105, "HY000", "a query is foreseen, and nothing else")
+            raise SqlError(*UNKNOWN_ERROR, "a query is foreseen, and nothing else")
         view, top, shot = self._changes.once(body.view, body.rows)
         try:
             self._found(body, view, top, shot)
         except TooMuch:
             return Foreseen("slices" if Scan.can(self._engine, top) else "too much", 0)
         except SqlError as e:
-            if e.code != TOO_LONG:
+            if e.code != QUERY_TIMEOUT.number:
                 raise
             return Foreseen("too much", 0)
         return Foreseen("once", shot.spent)

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.batch import Batch
+from noria.core.error_codes import NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
@@ -259,7 +260,7 @@ class Worker:
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
         """The reply, or None if it follows later. `run`: continues the request instead of starting it."""
         if why := wrong(e.body):
-            return refused(e, SqlError(1105, "HY000", why))
+            return refused(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
         if type(e.body) in _READS and self.around.unwanted(number):
             return refused(e, interrupted())
@@ -416,7 +417,7 @@ class Worker:
         except SqlError as error:
             return packets.Done(body.request, error=error)
         except StoreBroken as error:  # in the copy: the asker has removed its directory
-            return packets.Done(body.request, error=SqlError(1105, "HY000", f"no snapshot was made: {error}"))
+            return packets.Done(body.request, error=SqlError(*UNKNOWN_ERROR, f"no snapshot was made: {error}"))
         self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
                  if body.views and self.engine.ready(name)}
@@ -459,7 +460,7 @@ class Worker:
         if body.what == "validate":
             validate.validate(self.engine)
             return packets.Done(body.request, "every state equals its recomputation")
-        return packets.Done(body.request, error=SqlError(1235, "42000", f"A worker cannot be asked '{body.what}'"))
+        return packets.Done(body.request, error=SqlError(*NOT_SUPPORTED_YET, f"A worker cannot be asked '{body.what}'"))
 
     def _graph_plan(self) -> dict[str, Any]:
         """The graph as data, which another worker can adopt, and the version of its program."""

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+from noria.core.error_codes import LOCK_WAIT_TIMEOUT
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import CHANGE_WAIT_S
 from noria.dataflow.messages.packets import Ask, Done, Migrate
@@ -70,9 +71,10 @@ class AbsentWorkers:
                 for link in self._links:
                     await link.up()
         except TimeoutError:
-            return SqlError(1205, "HY000", f"The program cannot be changed now: {'; '.join(self.missing())}, and has "
-                                           f"not come back for {CHANGE_WAIT_S} s.  Nothing was changed: try again when "
-                                           "it is there (GET /health)")
+            return SqlError(*LOCK_WAIT_TIMEOUT,
+                            f"The program cannot be changed now: {'; '.join(self.missing())}, and has "
+                            f"not come back for {CHANGE_WAIT_S} s.  Nothing was changed: try again when "
+                            "it is there (GET /health)")
         except asyncio.CancelledError:
             if not self._waiting[task]:
                 raise

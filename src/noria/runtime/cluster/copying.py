@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from noria.core.error_codes import BAD_NULL, INVALID_USE_OF_NULL
 from noria.core.errors import SqlError
 from noria.core.limits import COPIED_ROWS
 from noria.core.statements import Insert
@@ -60,4 +61,5 @@ def _as_they_will_be(rows: pa.RecordBatch, table: TableDef, other: TableDef, col
 
 def _told(error: SqlError) -> SqlError:
     """Report a NULL error with the code of ALTER TABLE."""
-    return SqlError(1138, "22004", f"Invalid use of NULL value: {error.message}") if error.code == 1048 else error
+    return SqlError(*INVALID_USE_OF_NULL,
+                    f"Invalid use of NULL value: {error.message}") if error.code == BAD_NULL.number else error

@@ -25,7 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.core.errors import TABLE_DAMAGED, SqlError
+from noria.core.error_codes import CRASHED_ON_USAGE
+from noria.core.errors import SqlError
 from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import Clear, Move, Statement, WriteResult
 from noria.core.types import TableDef
@@ -397,7 +398,7 @@ class ShardedLink:
             steps = yielding(body.steps, idle)
             aside, gone = self._mirror.aside(steps)
             made = await self._checked(replace(body, steps=aside))
-            if gone and made.error is not None and made.error.code == TABLE_DAMAGED:  # it can only be dropped
+            if gone and made.error is not None and made.error.code == CRASHED_ON_USAGE.number:  # it can only be dropped
                 made = await self._checked(replace(body, steps=steps))
             elif gone and made.error is None:
                 await self._drop(replace(body, steps=gone))

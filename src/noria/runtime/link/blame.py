@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import Poisoned, SqlError
 from noria.core.limits import BLAME_S, POISON_DEATHS, POISON_KEPT
 from noria.dataflow.messages.packets import AddView, Migrate, Write
@@ -63,8 +64,9 @@ class Blame:
 
 
 def refused(deaths: int) -> SqlError:
-    return Poisoned(1105, "HY000", f"This statement is refused: the worker ended {deaths} times while it was at it; it "
-                                   f"may be sent again {BLAME_S // 60} minutes after the last time")
+    return Poisoned(*UNKNOWN_ERROR,
+                    f"This statement is refused: the worker ended {deaths} times while it was at it; it "
+                    f"may be sent again {BLAME_S // 60} minutes after the last time")
 
 
 def signature(body: Any) -> bytes:

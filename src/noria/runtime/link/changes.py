@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, Statement, WriteResult
@@ -354,7 +355,7 @@ class ReplyBook:
         unknown what the worker did."""
         asked = None if number is None else self.asks.get(number)
         if asked is not None:
-            _fail(asked.future, SqlError(1105, "HY000", f"the worker's answer cannot be read: {why}"))
+            _fail(asked.future, SqlError(*UNKNOWN_ERROR, f"the worker's answer cannot be read: {why}"))
         return asked is not None
 
     def patient(self) -> list[Asked]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.error_codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.errors import SqlError, used_up
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
@@ -252,7 +253,7 @@ def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymb
 
 def _value(row: Sequence[Any], place: int) -> Any:
     if place >= len(row):
-        raise SqlError(1136, "21S01", "Column count doesn't match value count")
+        raise SqlError(*WRONG_VALUE_COUNT_ON_ROW, "Column count doesn't match value count")
     return row[place]
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from noria.core.codec import Codec, Malformed
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Done, Envelope, Packet, Watermark
 from noria.runtime.transport.lineage import Process
@@ -95,7 +96,7 @@ def encode_answer(envelope: Envelope, note: Callable[[str], object]) -> bytes:
         return encode(envelope)
     except (TypeError, ValueError) as e:
         note(f"the answer {type(envelope.body).__name__} cannot be encoded: {e}")
-        error = SqlError(1105, "HY000", f"the answer cannot be sent: {e}")
+        error = SqlError(*UNKNOWN_ERROR, f"the answer cannot be sent: {e}")
         return encode(replace(envelope, body=Done(getattr(envelope.body, "request", envelope.seq), error=error)))
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import (
     DEFAULT_MEMORY_BYTES,
@@ -412,7 +413,7 @@ class Loop:
         connection cannot be used."""
         if unreadable.number is None:
             raise FrontEndGone(f"what the front end said cannot be read: {unreadable}")
-        error = SqlError(1105, "HY000", f"the worker cannot read the request: {unreadable}")
+        error = SqlError(*UNKNOWN_ERROR, f"the worker cannot read the request: {unreadable}")
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, Done(unreadable.number, error=error))])
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from noria.control.catalog.holding import reading
 from noria.control.program import Program
+from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.errors import (
-    TOO_LONG,
     SqlError,
     is_gone,
     no_table,
@@ -133,7 +133,7 @@ class Executor:
         try:
             result = await shape.result_of(*await self.reads.once(view, keys, nulls, between))
         except SqlError as e:
-            if e.code != TOO_LONG:
+            if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)
                 raise
             policy.too_much(view, version)
@@ -258,7 +258,7 @@ class Executor:
         try:
             return await fetch()
         except SqlError as e:
-            if e.code != TOO_LONG or not reader.adhoc or self._bulk is None:
+            if e.code != QUERY_TIMEOUT.number or not reader.adhoc or self._bulk is None:
                 raise
             batch = sql.as_batch(wanted := select(), "its rows take the worker too long to derive")
             filling = self.program.first_states.wait_for(reader)
@@ -425,7 +425,7 @@ class Executor:
         """Insert rows of an Arrow table, whose columns are matched by name.  Return the number of affected rows.
         on_duplicate: "error", "replace" or "ignore"."""
         if on_duplicate not in ("error", "replace", "ignore"):
-            raise SqlError(1105, "HY000", f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
+            raise SqlError(*UNKNOWN_ERROR, f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
         table = self.program.table(name)
         if table is None:
             raise no_table(name, self.program.view(name) is not None)

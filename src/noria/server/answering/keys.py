@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any, cast
 
+from noria.core.error_codes import WRONG_VALUE
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
@@ -201,6 +202,6 @@ def _moment(value: Any, field: Field) -> Any:
     try:
         moment = coerce(value, full, 1)
     except SqlError:
-        raise SqlError(1525, "HY000", f"Incorrect {'DATE' if is_date else 'DATETIME'} value: '{value}'") from None
+        raise SqlError(*WRONG_VALUE, f"Incorrect {'DATE' if is_date else 'DATETIME'} value: '{value}'") from None
     return _moment(moment, field) if is_date else moment
 

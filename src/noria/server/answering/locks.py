@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from noria.core.error_codes import LOCK_WAIT_TIMEOUT, TABLE_NOT_LOCKED, TABLE_NOT_LOCKED_FOR_WRITE
 from noria.core.errors import SqlError
 from noria.server.answering.followed import Followed
 
@@ -44,12 +45,13 @@ class TableLocks:
         own = self._held.get(holder)
         if own is not None and not own.get(name, False):
             if name in own:
-                raise SqlError(1099, "HY000", f"Table '{table}' was locked with a READ lock and can't be updated")
-            raise SqlError(1100, "HY000", f"Table '{table}' was not locked with LOCK TABLES")
+                raise SqlError(*TABLE_NOT_LOCKED_FOR_WRITE,
+                               f"Table '{table}' was locked with a READ lock and can't be updated")
+            raise SqlError(*TABLE_NOT_LOCKED, f"Table '{table}' was not locked with LOCK TABLES")
         if any(name in held for other, held in self._held.items() if other != holder):
             raise _locked(table)
 
 
 def _locked(table: str) -> SqlError:
-    return SqlError(1205, "HY000", f"Lock wait timeout exceeded; try restarting transaction: another session has "
-                                   f"locked table '{table}' by LOCK TABLES")
+    return SqlError(*LOCK_WAIT_TIMEOUT, f"Lock wait timeout exceeded; try restarting transaction: another session has "
+                                        f"locked table '{table}' by LOCK TABLES")

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.control.catalog.published import published
+from noria.core.error_codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
@@ -454,8 +455,9 @@ def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
     """Return the keys with the types of the view's key columns, matched by position.  Raises SqlError 1210 for another
     number of columns, and 1366 if a column cannot be converted."""
     if keys.num_columns != len(fields) and fields:
-        raise SqlError(1210, "HY000", f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
-                                      + ", ".join(f.name for f in fields))
+        raise SqlError(*WRONG_ARGUMENTS,
+                       f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
+                       + ", ".join(f.name for f in fields))
     if not fields:
         return keys
     columns = []
@@ -463,6 +465,7 @@ def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
         try:
             columns.append(column.cast(arrow_type(field.type)))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise SqlError(1366, "HY000", f"the keys for column '{field.name}' are {column.type}, which does not "
-                                          f"become {field.type}: {e}") from None
+            raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                           f"the keys for column '{field.name}' are {column.type}, which does not "
+                           f"become {field.type}: {e}") from None
     return pa.Table.from_arrays(columns, names=[f"key{i}" for i in range(len(columns))])

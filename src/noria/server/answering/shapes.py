@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Batch
+from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
@@ -128,12 +129,12 @@ def of_all(view: ViewDef, columns: int) -> sql.Select:
     """Return the SELECT of all columns of a view by its parameters.  Raises SqlError 1210 if it has not `columns`."""
     if view.asks is None:
         if columns != max(len(view.key), 1):
-            raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.key)} "
-                                          "parameters")
+            raise SqlError(*WRONG_ARGUMENTS, f"the keys have {columns} columns and the view has {len(view.key)} "
+                                             "parameters")
         return sql.Select(view, tuple(map(Parameter, range(len(view.key)))))
     if columns != len(view.asks.names):
-        raise SqlError(1210, "HY000", f"the keys have {columns} columns and the view has {len(view.asks.names)} "
-                                      f"parameters: {', '.join(view.asks.names)}")
+        raise SqlError(*WRONG_ARGUMENTS, f"the keys have {columns} columns and the view has {len(view.asks.names)} "
+                                         f"parameters: {', '.join(view.asks.names)}")
     return sql.Select(view, view.asks.lookups, limit=view.asks.limit, offset=view.asks.offset)
 
 

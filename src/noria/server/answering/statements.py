@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.holding import reading
+from noria.core.error_codes import EMPTY_QUERY
 from noria.core.errors import SqlError
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
@@ -154,7 +155,7 @@ class Statements:
     def _single(self, text: str, commands: Sequence[Command]) -> Command:
         self.parsed += 1
         if not commands:
-            raise SqlError(1065, "42000", "Query was empty")
+            raise SqlError(*EMPTY_QUERY, "Query was empty")
         (command,) = commands
         if isinstance(command, Explain) and isinstance(command.command, Select):
             return Explain(self._as_run(command.text, command.command), command.analyze)

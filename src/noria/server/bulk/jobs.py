@@ -31,6 +31,7 @@ from noria.control.processes.slots import Slots
 from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.control.program import Program
 from noria.core import limits
+from noria.core.error_codes import OUT_OF_RESOURCES, TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.errors import SqlError, no_table, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.core.statements import Delete, Update
@@ -124,11 +125,11 @@ class Bulk:
         try:
             answer = await self._answer(batch, tell, await self.queries.take())
         except NoDriver as e:
-            raise SqlError(1041, "HY000", str(e)) from e
+            raise SqlError(*OUT_OF_RESOURCES, str(e)) from e
         except DriverGone:
             answer = await self._alone(batch, tell)
         except JobError as e:
-            raise SqlError(1105, "HY000", str(e)) from e
+            raise SqlError(*UNKNOWN_ERROR, str(e)) from e
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
@@ -137,10 +138,11 @@ class Bulk:
         try:
             return await self._answer(batch, tell, await self.queries.take_all())
         except DriverGone as e:
-            raise SqlError(1041, "HY000", "Spark ended twice while it worked on this query, most likely for lack of "
-                                          f"memory; narrow it with a WHERE, or create a view for it: {e}") from e
+            raise SqlError(*OUT_OF_RESOURCES,
+                           "Spark ended twice while it worked on this query, most likely for lack of "
+                           f"memory; narrow it with a WHERE, or create a view for it: {e}") from e
         except JobError as e:
-            raise SqlError(1105, "HY000", str(e)) from e
+            raise SqlError(*UNKNOWN_ERROR, str(e)) from e
 
     async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
         """Run the query in a slot.  `give` releases the slot when no task of the query runs on Spark any more."""
@@ -241,7 +243,7 @@ class Bulk:
 
         name, reading = str(request.get("table", "")), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
-            raise SqlError(1050, "42S01", f"Table '{name}' already exists: leave out --create to load into it")
+            raise SqlError(*TABLE_EXISTS, f"Table '{name}' already exists: leave out --create to load into it")
         is_view = self._program.view(name) is not None
         if self._program.table(name) is None and (is_view or not request.get("create")):
             raise no_table(name, is_view)
@@ -368,9 +370,9 @@ class Bulk:
             return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
                                    **arguments)
         except NoDriver as e:
-            raise SqlError(1041, "HY000", f"{e}; nothing is changed") from e
+            raise SqlError(*OUT_OF_RESOURCES, f"{e}; nothing is changed") from e
         except JobError as e:
-            raise SqlError(1105, "HY000", f"{e}; nothing is changed") from e
+            raise SqlError(*UNKNOWN_ERROR, f"{e}; nothing is changed") from e
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -468,7 +470,7 @@ async def _told(task: asyncio.Future[Any]) -> Any:
     try:
         return await task
     except (BadFile, LoadRefused) as e:
-        raise SqlError(1105, "HY000", str(e)) from e
+        raise SqlError(*UNKNOWN_ERROR, str(e)) from e
     except (JobError, DriverGone) as e:
         raise failed(e) from e
 

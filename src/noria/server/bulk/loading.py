@@ -35,6 +35,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from noria.core.error_codes import (
+    ACCESS_DENIED,
+    FILE_EXISTS,
+    NOT_SUPPORTED_YET,
+    OPTION_PREVENTS_STATEMENT,
+    UNKNOWN_ERROR,
+)
 from noria.core.errors import SqlError
 from noria.core.limits import LOAD_FILES
 from noria.spark.loading.reading import of_request
@@ -107,16 +114,17 @@ class LoadPermit:
         for key, meaning in EXPORT_KEYS.items():
             kind = bool if key == "overwrite" else str
             if not isinstance(request.get(key, False if kind is bool else None), kind):
-                raise SqlError(1105, "HY000", f'"{key}" is {meaning}')
+                raise SqlError(*UNKNOWN_ERROR, f'"{key}" is {meaning}')
         if is_url(request["directory"]):
-            raise SqlError(1235, "42000", f"'{request['directory']}' is a URL: export into a directory of the server's "
-                                          "host, or write with the Spark source \"noria\" (docs/how-to/spark.md)")
+            raise SqlError(*NOT_SUPPORTED_YET,
+                           f"'{request['directory']}' is a URL: export into a directory of the server's "
+                           "host, or write with the Spark source \"noria\" (docs/how-to/spark.md)")
         return {**request, "directory": self._resolved(request["directory"], trusted)}
 
     def _is_proven(self, raw: bytes, given: str) -> bool:
         if not hmac.compare_digest(proof(self._token, raw).encode(), given.encode("utf-8", "replace")):
-            raise SqlError(1045, "28000", f"the header {PROOF_HEADER} does not prove this request: the server has "
-                                          f"another {TOKEN_FILE} (it makes a new one at each start)")
+            raise SqlError(*ACCESS_DENIED, f"the header {PROOF_HEADER} does not prove this request: the server has "
+                                           f"another {TOKEN_FILE} (it makes a new one at each start)")
         return True
 
     def _expanded(self, name: str, trusted: bool) -> list[str]:
@@ -124,8 +132,9 @@ class LoadPermit:
         name = re.sub(r"^file://(?=/)", "", name, flags=re.IGNORECASE)
         if is_url(name):
             if not trusted:
-                raise SqlError(1290, "HY000", f"'{name}' is no path: URLs are read only for `noria load` on the "
-                                              "server's host, as its user")
+                raise SqlError(*OPTION_PREVENTS_STATEMENT,
+                               f"'{name}' is no path: URLs are read only for `noria load` on the "
+                               "server's host, as its user")
             return [name]
         fixed = fixed_part(name)
         if fixed == name or (_is_there(name) and self._resolved(name, trusted)):
@@ -134,13 +143,13 @@ class LoadPermit:
         start = self._resolved(fixed, trusted, name)
         found = self._allowed(_matching(start, name[len(fixed):].lstrip("/"), name), trusted)
         if not found:
-            raise SqlError(1105, "HY000", f"'{name}' matches no file")
+            raise SqlError(*UNKNOWN_ERROR, f"'{name}' matches no file")
         return found
 
     def _inside(self, directory: str, trusted: bool) -> list[str]:
         found = self._allowed(_bounded(_listed(directory), directory), trusted)
         if not found:
-            raise SqlError(1105, "HY000", f"there is no file in the directory '{directory}'")
+            raise SqlError(*UNKNOWN_ERROR, f"there is no file in the directory '{directory}'")
         return found
 
     def _allowed(self, paths: Sequence[str], trusted: bool) -> list[str]:
@@ -152,16 +161,17 @@ class LoadPermit:
 
     def _resolved(self, path: str, trusted: bool, shown: str = "") -> str:
         if not os.path.isabs(path):
-            raise SqlError(1105, "HY000", f"the path '{shown or path}' is not absolute")
+            raise SqlError(*UNKNOWN_ERROR, f"the path '{shown or path}' is not absolute")
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError) as e:
-            raise SqlError(1105, "HY000", f"the path '{shown or path}' cannot be: {e}") from None
+            raise SqlError(*UNKNOWN_ERROR, f"the path '{shown or path}' cannot be: {e}") from None
         if not trusted and not self._may(real):
             where = ", ".join(self._directories) or "none was given"
-            raise SqlError(1290, "HY000", f"the path '{shown or path}' is below no directory of --load-dir ({where}): "
-                                          "no other can be read or written over HTTP, except by `noria load` on the "
-                                          "server's host, as its user")
+            raise SqlError(*OPTION_PREVENTS_STATEMENT,
+                           f"the path '{shown or path}' is below no directory of --load-dir ({where}): "
+                           "no other can be read or written over HTTP, except by `noria load` on the "
+                           "server's host, as its user")
         return real
 
 
@@ -181,7 +191,7 @@ def is_url(name: str) -> bool:
 
 def _matching(start: str, pattern: str, shown: str) -> list[str]:
     if ".." in pattern.split("/"):
-        raise SqlError(1105, "HY000", f"'{shown}': .. cannot follow *, ? or [ in a pattern")
+        raise SqlError(*UNKNOWN_ERROR, f"'{shown}': .. cannot follow *, ? or [ in a pattern")
     matches = glob.iglob(os.path.join(glob.escape(start), pattern))
     files = (f for m in matches for f in (_listed(m) if os.path.isdir(m) else [m]))
     return sorted(_bounded(files, shown))
@@ -190,7 +200,7 @@ def _matching(start: str, pattern: str, shown: str) -> list[str]:
 def _bounded(files: Iterable[str], shown: str) -> list[str]:
     found = list(itertools.islice(files, LOAD_FILES + 1))
     if len(found) > LOAD_FILES:
-        raise SqlError(1105, "HY000", f"'{shown}' stands for more than {LOAD_FILES} files: load them in several parts")
+        raise SqlError(*UNKNOWN_ERROR, f"'{shown}' stands for more than {LOAD_FILES} files: load them in several parts")
     return found
 
 
@@ -199,7 +209,7 @@ def _listed(directory: str) -> list[str]:
     try:
         return [os.path.join(directory, n) for n in sorted(os.listdir(directory)) if not n.startswith(("_", "."))]
     except OSError as e:
-        raise SqlError(1105, "HY000", f"the directory '{directory}' cannot be read: {e.strerror}") from None
+        raise SqlError(*UNKNOWN_ERROR, f"the directory '{directory}' cannot be read: {e.strerror}") from None
 
 
 def _is_there(path: str) -> bool:
@@ -217,25 +227,26 @@ def _well_formed(request: dict[str, Any]) -> dict[str, Any]:
     for key, kind in _TYPES.items():
         value = request.get(key)
         if value is not None and (type(value) is not kind or (isinstance(value, int) and value < 0)):
-            raise SqlError(1105, "HY000", f'"{key}" is {LOAD_KEYS[key]}, not {json.dumps(value)[:100]}')
+            raise SqlError(*UNKNOWN_ERROR, f'"{key}" is {LOAD_KEYS[key]}, not {json.dumps(value)[:100]}')
     files = request.get("files")
     if not isinstance(files, list) or not files or not all(isinstance(f, str) and f for f in files):
-        raise SqlError(1105, "HY000", '"files" is a list of at least one path')
+        raise SqlError(*UNKNOWN_ERROR, '"files" is a list of at least one path')
     if not all(isinstance(k, str) for k in request.get("primary_key") or ()):
-        raise SqlError(1105, "HY000", '"primary_key" is a list of columns')
+        raise SqlError(*UNKNOWN_ERROR, '"primary_key" is a list of columns')
     if request.get("primary_key") and not request.get("create"):
-        raise SqlError(1105, "HY000", "a primary key is given to a table that is made: say --create (\"create\"), too, "
-                                      "or leave out --primary-key")
+        raise SqlError(*UNKNOWN_ERROR,
+                       "a primary key is given to a table that is made: say --create (\"create\"), too, "
+                       "or leave out --primary-key")
     if request.get("on_duplicate", "error") not in ON_DUPLICATE:
-        raise SqlError(1105, "HY000", f'"on_duplicate" (--on-duplicate) is one of {", ".join(ON_DUPLICATE)}, not '
-                                      f"'{request['on_duplicate']}'")
+        raise SqlError(*UNKNOWN_ERROR, f'"on_duplicate" (--on-duplicate) is one of {", ".join(ON_DUPLICATE)}, not '
+                                       f"'{request['on_duplicate']}'")
     if not all(isinstance(c, str) for c in request.get("columns") or ()):
-        raise SqlError(1105, "HY000", '"columns" is a list of names')
+        raise SqlError(*UNKNOWN_ERROR, '"columns" is a list of names')
     said = {k: v for k, v in request.items() if v is not None and (v != "" or k in _MAY_BE_EMPTY)}
     try:
         of_request(said)
     except ValueError as e:
-        raise SqlError(1105, "HY000", str(e)) from None
+        raise SqlError(*UNKNOWN_ERROR, str(e)) from None
     return said
 
 
@@ -247,10 +258,10 @@ def check_reject_file(path: str) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as e:
-        raise SqlError(1105, "HY000", f"the reject file '{path}' cannot be written: {e}") from None
+        raise SqlError(*UNKNOWN_ERROR, f"the reject file '{path}' cannot be written: {e}") from None
     if not stat.S_ISREG(about.st_mode) or not _is_reject_file(path):
-        raise SqlError(1086, "HY000", f"File '{path}' already exists and is no reject file of an earlier load: name "
-                                      "another with \"reject\" (--reject), or remove it")
+        raise SqlError(*FILE_EXISTS, f"File '{path}' already exists and is no reject file of an earlier load: name "
+                                     "another with \"reject\" (--reject), or remove it")
 
 
 def _is_reject_file(path: str) -> bool:
@@ -274,7 +285,7 @@ def keep_rejects(made: str, target: str) -> None:
         else:
             os.link(beside, target)  # as a rename that never replaces
     except OSError as e:
-        raise SqlError(1105, "HY000", f"the reject file '{target}' cannot be written: {e.strerror}; nothing was loaded"
+        raise SqlError(*UNKNOWN_ERROR, f"the reject file '{target}' cannot be written: {e.strerror}; nothing was loaded"
                        ) from e
     finally:
         with contextlib.suppress(OSError):

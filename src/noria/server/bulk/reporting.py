@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from noria.control.processes.supervisor import DriverGone, JobError
+from noria.core.error_codes import OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 
 Step = dict[str, Any]
@@ -21,7 +22,7 @@ log = logging.getLogger("noria")
 
 def failed(error: JobError | DriverGone) -> SqlError:
     """Return the client's error for a job that failed on Spark (1105), or whose driver ended (1041)."""
-    return SqlError(1041 if isinstance(error, DriverGone) else 1105, "HY000", str(error))
+    return SqlError(*(OUT_OF_RESOURCES if isinstance(error, DriverGone) else UNKNOWN_ERROR), str(error))
 
 
 async def logged(what: str, steps: AsyncIterator[Step], closed: str = "cancelled") -> AsyncIterator[Step]:

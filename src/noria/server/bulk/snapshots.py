@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import (
     SNAPSHOT_AHEAD_BYTES,
@@ -128,8 +129,8 @@ class Snapshots:
             async with asyncio.timeout(SNAPSHOT_WAIT_S):
                 reply = await self._checkpoint(fresh)
         except TimeoutError:
-            raise SqlError(1105, "HY000", f"no worker took a snapshot of the tables within {SNAPSHOT_WAIT_S} s; "
-                                          "try again") from None
+            raise SqlError(*UNKNOWN_ERROR, f"no worker took a snapshot of the tables within {SNAPSHOT_WAIT_S} s; "
+                                           "try again") from None
         if reply.error is not None:
             raise reply.error
 

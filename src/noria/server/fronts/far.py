@@ -30,6 +30,7 @@ from typing import Any, cast
 import uvloop
 
 from noria import __version__
+from noria.core.error_codes import SERVER_SHUTDOWN
 from noria.core.errors import SqlError
 from noria.core.limits import FRONT_SILENT_S
 from noria.dataflow.messages.packets import Envelope, Own
@@ -276,8 +277,9 @@ class FarFront:
     def _away_error(self, why: str) -> SqlError:
         host, port = self._settings.controller
         since = time.strftime("%H:%M:%S", time.gmtime())
-        return SqlError(1053, "08S01", f"The server at {host}:{port}, which this front end serves for, is not reached "
-                                       f"since {since} UTC ({why}); it is sought all the time: connect again soon")
+        return SqlError(*SERVER_SHUTDOWN,
+                        f"The server at {host}:{port}, which this front end serves for, is not reached "
+                        f"since {since} UTC ({why}); it is sought all the time: connect again soon")
 
     def check(self) -> None:
         """Raise an SqlError while the server is unreachable."""

@@ -53,6 +53,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from noria import __version__
+from noria.core.error_codes import SERVER_SHUTDOWN, UNKNOWN_ERROR
 from noria.core.errors import SqlError, no_table, unknown_table
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -144,7 +145,8 @@ def make_app(services: Services, policy: Policy | None = None) -> Starlette:
         what = "no such path" if e.status_code == 404 else f"not by {request.method}"
 
         async def told(_: Request) -> Response:
-            raise Refused(e.status_code, 1105, "HY000", f"{request.scope['path'][:100]}: {what}", dict(e.headers or {}))
+            path = request.scope["path"][:100]
+            raise Refused(e.status_code, *UNKNOWN_ERROR, f"{path}: {what}", dict(e.headers or {}))
 
         return await _guard(services, gate, "", told)(request)
 
@@ -168,7 +170,7 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads this: the client disconnected within its request
         except ConnectionError as e:
-            return JSONResponse(wire.json_error(SqlError(1053, "08S01", str(e))), 503)
+            return JSONResponse(wire.json_error(SqlError(*SERVER_SHUTDOWN, str(e))), 503)
         except Exception:
             return JSONResponse(wire.json_error(_bug(f"{request.method} {request.scope['path'][:100]}")), 500)
 
@@ -182,7 +184,7 @@ def _bug(what: str) -> SqlError:
     """Log the current exception under a number, and return an error with this number."""
     number = secrets.token_hex(4)
     log.exception("internal error %s: %s failed", number, what)
-    return SqlError(1105, "HY000", f"internal error {number}: the server's log explains it under this number")
+    return SqlError(*UNKNOWN_ERROR, f"internal error {number}: the server's log explains it under this number")
 
 
 class Api:
@@ -219,7 +221,7 @@ class Api:
     async def graph(self, request: Request) -> Response:
         form = request.query_params.get("format", "json")
         if form not in ("json", "dot"):
-            raise SqlError(1105, "HY000", f"there is no graph format '{form}': json or dot")
+            raise SqlError(*UNKNOWN_ERROR, f"there is no graph format '{form}': json or dot")
         graph = await self._s.ask("graph")
         return PlainTextResponse(dot(graph)) if form == "dot" else JSONResponse(graph)
 
@@ -346,7 +348,7 @@ def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
         except SqlError as e:
             yield json.dumps(wire.json_error(e)).encode() + b"\n"
         except WorkerGone as e:
-            yield json.dumps(wire.json_error(SqlError(1105, "HY000", str(e)))).encode() + b"\n"
+            yield json.dumps(wire.json_error(SqlError(*UNKNOWN_ERROR, str(e)))).encode() + b"\n"
         except Exception:
             yield json.dumps(wire.json_error(_bug("a bulk job"))).encode() + b"\n"
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from starlette.requests import Request
 
 from noria.core import limits
+from noria.core.error_codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.server.http.gate import Refused
 from noria.server.http.parameters import decoded
@@ -28,8 +29,8 @@ async def read(request: Request, kind: str) -> bytes:
     """Read the body.  kind: the required Content-Type.  Raises Refused 415 for another type, and 413 if it is large."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != kind:
-        raise Refused(415, 1105, "HY000", f"{request.method} {request.scope['path'][:100]} takes a body with "
-                                          f"Content-Type: {kind}, not {given[:100] or 'without one'}")
+        raise Refused(415, *UNKNOWN_ERROR, f"{request.method} {request.scope['path'][:100]} takes a body with "
+                                           f"Content-Type: {kind}, not {given[:100] or 'without one'}")
     most = MOST[kind]
     if int(request.headers.get("content-length", "0")) > most:  # digits: the HTTP parser has checked that
         raise _too_large(kind)
@@ -43,8 +44,8 @@ async def read(request: Request, kind: str) -> bytes:
 
 
 def _too_large(kind: str) -> Refused:
-    return Refused(413, 1153, "08S01", f"Got a body bigger than {MOST[kind]} bytes, the most of the type {kind}; send "
-                                       "the data in smaller requests, or by `noria load`")
+    return Refused(413, *NET_PACKET_TOO_LARGE, f"Got a body bigger than {MOST[kind]} bytes, the most of the type "
+                                               f"{kind}; send the data in smaller requests, or by `noria load`")
 
 
 def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str, Any]:
@@ -79,12 +80,13 @@ def incorrect_string(error: UnicodeEncodeError) -> SqlError:
     """Return the error for a text with half of a surrogate pair, which UTF-8 cannot encode."""
     units = error.object[error.start:error.start + 3].encode("utf-8", "surrogatepass")[:6]
     shown = "".join(f"\\x{b:02X}" for b in units)
-    return SqlError(1366, "HY000", f"Incorrect string value: '{shown}' at character {error.start + 1} of a text in the "
-                                   "body; send whole characters")
+    return SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                    f"Incorrect string value: '{shown}' at character {error.start + 1} of a text in the "
+                    "body; send whole characters")
 
 
 def wrong(message: str) -> SqlError:
-    return SqlError(1105, "HY000", message)
+    return SqlError(*UNKNOWN_ERROR, message)
 
 
 def _check_texts(value: Any) -> None:

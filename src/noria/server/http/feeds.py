@@ -24,6 +24,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import FEED_ALIVE_S
 from noria.feeds.layout import Watermark
@@ -56,7 +57,7 @@ def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Await
         found = await of(request)
         form = asked.get("format", "events")
         if form not in ("events", "arrow"):
-            raise SqlError(1105, "HY000", f"changes come as format=events or format=arrow, not {form[:50]!r}")
+            raise SqlError(*UNKNOWN_ERROR, f"changes come as format=events or format=arrow, not {form[:50]!r}")
         if form == "arrow" and "after" in asked:
             until = await found.at(asked["until"]) if "until" in asked else None
             return await _arrow(found, found.changes(await found.at(asked["after"]), until))
@@ -67,7 +68,7 @@ def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Await
     async def rows(request: Request) -> Response:
         found = await of(request)
         if (form := request.query_params.get("format", "arrow")) != "arrow":
-            raise SqlError(1105, "HY000", f"rows come as format=arrow, not {form[:50]!r}")
+            raise SqlError(*UNKNOWN_ERROR, f"rows come as format=arrow, not {form[:50]!r}")
         return await _arrow(found, found.rows(await found.at(request.query_params.get("at", "now"))))
 
     return [("GET", "/views/{name}/feed", feed), ("GET", "/views/{name}/changes", changes),

@@ -23,6 +23,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.server.http import bodies, wire
 from noria.server.http.bodies import ARROW, JSON
@@ -123,7 +124,7 @@ def _changes(body: bytes) -> tuple[str, int, list[Change]]:
         changes = [(str(c["table"]), str(c["on"]), wire.from_stream(c["rows"], "rows")) for c in whole.to_pylist()]
         run, position = str(meta["run"]), int(meta["position"])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as e:
-        raise SqlError(1105, "HY000", f"the body is no Arrow stream of changes: {str(e)[:500]}") from None
+        raise SqlError(*UNKNOWN_ERROR, f"the body is no Arrow stream of changes: {str(e)[:500]}") from None
     if any(on not in ("delete", "replace") for _, on, _ in changes):
         raise bodies.wrong('"on" is delete or replace')
     return run, position, changes

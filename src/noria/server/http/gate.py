@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from noria.core import limits
+from noria.core.error_codes import ACCESS_DENIED, SECURE_TRANSPORT_REQUIRED, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.server.logins import Attempt, LoginGuard, TooManyLogins
 
@@ -49,14 +50,14 @@ def check(request: Request, policy: Policy) -> None:
     """Check Host, Origin and TLS.  Raises Refused."""
     host = _one(request, "host")
     if host is not None and not _is_ours(host, request, policy):
-        raise Refused(403, 1105, "HY000", f"this server is not known as '{host[:100]}': use its address, or start it "
-                                          "with --http-name NAME")
+        raise Refused(403, *UNKNOWN_ERROR, f"this server is not known as '{host[:100]}': use its address, or start it "
+                                           "with --http-name NAME")
     origin = _one(request, "origin")
     if origin is not None and not _is_same(origin, host):
-        raise Refused(403, 1105, "HY000", f"a page of the origin '{origin[:100]}' may not use this server")
+        raise Refused(403, *UNKNOWN_ERROR, f"a page of the origin '{origin[:100]}' may not use this server")
     if policy.tls_required and request.scope["scheme"] != "https":
-        raise Refused(403, 3159, "HY000", "Connections using insecure transport are prohibited: this server was "
-                                          "started with --tls-require; use https://")
+        raise Refused(403, *SECURE_TRANSPORT_REQUIRED, "Connections using insecure transport are prohibited: this "
+                                                       "server was started with --tls-require; use https://")
 
 
 class Gate:
@@ -101,7 +102,7 @@ class Gate:
 
 
 def _unauthorized(why: str) -> Refused:
-    return Refused(401, 1045, "28000", why, {"WWW-Authenticate": 'Basic realm="noria"'})
+    return Refused(401, *ACCESS_DENIED, why, {"WWW-Authenticate": 'Basic realm="noria"'})
 
 
 def _one(request: Request, name: str) -> str | None:
@@ -109,7 +110,7 @@ def _one(request: Request, name: str) -> str | None:
     browser is among them."""
     found = request.headers.getlist(name)
     if len(found) > 1:
-        raise Refused(400, 1105, "HY000", f"the header {name.title()} is there {len(found)} times")
+        raise Refused(400, *UNKNOWN_ERROR, f"the header {name.title()} is there {len(found)} times")
     return found[0] if found else None
 
 

@@ -15,6 +15,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from noria.core.error_codes import ILLEGAL_VALUE_FOR_TYPE, WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import parse_time, show_time
 
@@ -35,8 +36,8 @@ def encoded(number: int, value: Any) -> Any:
         return value.isoformat()  # a text: `parse_time` reads it as the same TIME
     if isinstance(value, timedelta):
         return {"time": show_time(value, 6)}
-    raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {number} is a {type(value).__name__}; "
-                                  "give numbers, texts, bytes, dates, times or NULL")
+    raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to EXECUTE: parameter {number} is a {type(value).__name__}; "
+                                     "give numbers, texts, bytes, dates, times or NULL")
 
 
 def _time(text: str) -> timedelta:
@@ -62,11 +63,12 @@ def _decoded(number: int, value: Any) -> Any:
         if kind in _TYPES and isinstance(text, str):
             return _typed(number, kind, text)
     if isinstance(value, (list, dict)):
-        raise SqlError(1210, "HY000", f"parameter {number} is a {'list' if isinstance(value, list) else 'dictionary'}: "
-                                      "a parameter is one value (text, number, true, false or null)")
+        raise SqlError(*WRONG_ARGUMENTS,
+                       f"parameter {number} is a {'list' if isinstance(value, list) else 'dictionary'}: "
+                       "a parameter is one value (text, number, true, false or null)")
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        raise SqlError(1367, "22007", f"Illegal double value found in parameter {number}: it is beyond the "
-                                      "greatest DOUBLE")
+        raise SqlError(*ILLEGAL_VALUE_FOR_TYPE, f"Illegal double value found in parameter {number}: it is beyond the "
+                                                "greatest DOUBLE")
     if isinstance(value, int) and not -2**63 <= value < 2**64:
         return Decimal(value)  # MySQL reads such a large number as DECIMAL
     return value
@@ -76,4 +78,4 @@ def _typed(number: int, kind: str, text: str) -> Any:
     try:
         return _TYPES[kind](text)
     except (ValueError, binascii.Error, InvalidOperation):
-        raise SqlError(1210, "HY000", f"parameter {number}: '{text[:100]}' is no {kind}") from None
+        raise SqlError(*WRONG_ARGUMENTS, f"parameter {number}: '{text[:100]}' is no {kind}") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server.arrow import plain
@@ -38,7 +39,7 @@ def from_stream(body: bytes, what: str) -> pa.Table:
         names = table.column_names
         return pa.Table.from_arrays([plain(c, n) for n, c in zip(names, table.columns, strict=True)], names=names)
     except (pa.ArrowException, OSError, ValueError) as e:  # also for names of columns or zones that are not UTF-8
-        raise SqlError(1105, "HY000", f"the body is no Arrow stream of {what}: {str(e)[:500]}") from None
+        raise SqlError(*UNKNOWN_ERROR, f"the body is no Arrow stream of {what}: {str(e)[:500]}") from None
 
 
 def json_outcome(outcome: Outcome) -> dict[str, Any]:

@@ -17,6 +17,13 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from noria.core import limits
+from noria.core.error_codes import (
+    INVALID_CHARACTER_STRING,
+    MALFORMED_PACKET,
+    NET_PACKET_TOO_LARGE,
+    NET_PACKETS_OUT_OF_ORDER,
+    NOT_SUPPORTED_AUTH_MODE,
+)
 from noria.core.errors import SqlError
 from noria.sql.text.comments import COMMENT, ENDED, NAME, STRING
 from noria.sql.text.shape import literal_of
@@ -58,16 +65,16 @@ class ProtocolError(SqlError):
 
 
 def malformed(detail: str) -> ProtocolError:
-    return ProtocolError(1835, "HY000", f"Malformed communication packet: {detail}")
+    return ProtocolError(*MALFORMED_PACKET, f"Malformed communication packet: {detail}")
 
 
 def out_of_order() -> ProtocolError:
-    return ProtocolError(1156, "08S01", "Got packets out of order")
+    return ProtocolError(*NET_PACKETS_OUT_OF_ORDER, "Got packets out of order")
 
 
 def too_large() -> SqlError:
-    return SqlError(1153, "08S01", f"Got a packet bigger than 'max_allowed_packet' bytes "
-                                   f"({limits.MAX_PACKET_BYTES}); send the data in smaller statements")
+    return SqlError(*NET_PACKET_TOO_LARGE, f"Got a packet bigger than 'max_allowed_packet' bytes "
+                                           f"({limits.MAX_PACKET_BYTES}); send the data in smaller statements")
 
 
 # --- Packets -------------------------------------------------------------------------------------------------
@@ -275,8 +282,9 @@ def text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: '{data[error.start:][:6].hex().upper()}'"
-                                      "; send text as UTF-8 (SET NAMES utf8mb4)") from None
+        raise SqlError(*INVALID_CHARACTER_STRING,
+                       f"Invalid utf8mb4 character string: '{data[error.start:][:6].hex().upper()}'"
+                       "; send text as UTF-8 (SET NAMES utf8mb4)") from None
 
 
 _QUOTED = re.compile(rf"(?:_binary\s*)?({ENDED})|{STRING}|{NAME}|{COMMENT}".encode(), re.DOTALL | re.IGNORECASE)
@@ -346,8 +354,8 @@ def decode_handshake(payload: bytes) -> HandshakeResponse:
     reader = Reader(payload)
     capabilities = Capability(reader.integer(4) & SERVER_CAPABILITIES)
     if not Capability.PROTOCOL_41 & capabilities:
-        raise ProtocolError(1251, "08004", "Client does not support authentication protocol requested by "
-                                           "server; use a client that speaks MySQL 4.1's protocol or later")
+        raise ProtocolError(*NOT_SUPPORTED_AUTH_MODE, "Client does not support authentication protocol requested by "
+                                                      "server; use a client that speaks MySQL 4.1's protocol or later")
     reader.take(28)  # the client's packet limit, its character set, filler
     user = text(reader.until_nul())
     if Capability.PLUGIN_AUTH_LENENC & capabilities:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from noria.core import limits
+from noria.core.error_codes import CON_COUNT_ERROR
 from noria.core.errors import SqlError, internal_error
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
@@ -182,7 +183,7 @@ class Connection(asyncio.Protocol):
     def _refusal(self) -> SqlError | None:
         """Return why this connection is refused, or None."""
         if len(self._server.connections) >= self._server.bounds.connections:
-            return SqlError(1040, "08004", "Too many connections; close some, or wait for others to")
+            return SqlError(*CON_COUNT_ERROR, "Too many connections; close some, or wait for others to")
         try:
             self._server.guard.check_host(self._conversation.address)
         except SqlError as blocked:

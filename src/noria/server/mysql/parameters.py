@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
 
+from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.server.mysql.codec import Reader, malformed, text
 from noria.server.outcomes import Prepared
@@ -97,7 +98,7 @@ def _fixed(types: bytes) -> struct.Struct | None:
 
 def _number(value: float) -> float:
     if not isfinite(value):
-        raise SqlError(1210, "HY000", f"Incorrect arguments to mysqld_stmt_execute: {value} is no number")
+        raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to mysqld_stmt_execute: {value} is no number")
     return value
 
 

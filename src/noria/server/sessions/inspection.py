@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from noria.control.catalog.catalog import Catalog, Relations
 from noria.control.catalog.holding import reading
+from noria.core.error_codes import UNKNOWN_SYSTEM_VARIABLE
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
@@ -90,7 +91,7 @@ def known_variables(scope: str, about: About) -> Mapping[str, Any]:
 def variable(name: str, scope: str, about: About) -> Any:
     known = known_variables(scope, about)
     if name.lower() not in known:
-        raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
+        raise SqlError(*UNKNOWN_SYSTEM_VARIABLE, f"Unknown system variable '{name}'")
     return known[name.lower()]
 
 

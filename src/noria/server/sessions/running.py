@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from noria.core.error_codes import NO_SUCH_THREAD
 from noria.core.errors import SqlError, interrupted, took_too_long
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
 from noria.server.answering.filling import awaited
@@ -189,7 +190,7 @@ class Processes:
         number."""
         session = self._sessions.get(number)
         if session is None:
-            raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
+            raise SqlError(*NO_SUCH_THREAD, f"Unknown thread id: {number}")
         session.running.stop(interrupted())
         if connection:
             self.hang_up(number)

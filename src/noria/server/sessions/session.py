@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from noria.control.catalog.origin import asked
+from noria.core.error_codes import DB_CREATE_EXISTS, PARSE_ERROR, TABLE_DEF_CHANGED, UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
@@ -193,8 +194,8 @@ class Session:
         long = len(text) > OFF_LOOP_CHARACTERS
         statements = (await asyncio.to_thread(split, text) if long else split(text)) or [text]
         if len(statements) > 1 and not multi:
-            raise SqlError(1064, "42000", "You have an error in your SQL syntax: several statements in one text; send "
-                                          "them one by one, or connect with the multi-statements option")
+            raise SqlError(*PARSE_ERROR, "You have an error in your SQL syntax: several statements in one text; send "
+                                         "them one by one, or connect with the multi-statements option")
         outcomes: list[Outcome] = []
         for one in statements:
             again = partial(self._parsed, one)
@@ -225,7 +226,7 @@ class Session:
                     outcome = await (again() if attempt else first)
                     break
                 except WorkerGone as e:
-                    raise self._noted(SqlError(1105, "HY000", str(e))) from e
+                    raise self._noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
                 except SqlError as e:
                     self._noted(e)
                     if not is_gone(e):
@@ -234,7 +235,7 @@ class Session:
         finally:
             self.running.unlimited()
         if outcome is None:
-            raise self._noted(SqlError(1412, "HY000", "Table definition has changed, please retry transaction"))
+            raise self._noted(SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction"))
         return outcome
 
     def _noted(self, error: SqlError) -> SqlError:
@@ -360,7 +361,7 @@ class Session:
         try:
             result = self._executor.result_of(done)
         except WorkerGone as e:
-            raise self._noted(SqlError(1105, "HY000", str(e))) from e
+            raise self._noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
         except SqlError as e:
             raise self._noted(e) from None
         if own := self._executor.written(done):
@@ -449,7 +450,7 @@ class Session:
 
 def _create_database(command: sql.CreateDatabase) -> Sequence[Warning_]:
     refusal = not_created(command.name)
-    if refusal.code != 1007 or not command.if_not_exists:
+    if refusal.code != DB_CREATE_EXISTS.number or not command.if_not_exists:
         raise refusal
     return (("Note", refusal.code, refusal.message),)
 

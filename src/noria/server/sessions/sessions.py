@@ -13,6 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+from noria.core.error_codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
@@ -62,8 +63,9 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
     if parameters:
         prepared = session.prepare(text)
         if prepared.parameters != len(parameters):
-            raise SqlError(1210, "HY000", f"the statement has {prepared.parameters} parameters, {len(parameters)} were "
-                                          "given")
+            raise SqlError(*WRONG_ARGUMENTS,
+                           f"the statement has {prepared.parameters} parameters, {len(parameters)} were "
+                           "given")
         answer: Any = session.execute(prepared.handle, parameters)
     else:
         answer = session.query(text, True)
@@ -83,10 +85,11 @@ def _check(text: str, parameters: Sequence[Any]) -> None:
     """Raise SqlError 1210 for a value that a statement cannot have, and 1300 for a text that is not valid Unicode."""
     for i, value in enumerate(parameters, 1):
         if not isinstance(value, _PARAMETERS):
-            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
-                                          "give numbers, texts, bytes, dates, times or NULL")
+            raise SqlError(*WRONG_ARGUMENTS,
+                           f"Incorrect arguments to EXECUTE: parameter {i} is a {type(value).__name__}; "
+                           "give numbers, texts, bytes, dates, times or NULL")
         if isinstance(value, (float, Decimal)) and not isfinite(value):
-            raise SqlError(1210, "HY000", f"Incorrect arguments to EXECUTE: parameter {i} is {value}, no number")
+            raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to EXECUTE: parameter {i} is {value}, no number")
     for said in (text, *parameters):
         if isinstance(said, str) and not said.isascii():
             _check_text(said)
@@ -96,5 +99,6 @@ def _check_text(said: str) -> None:
     try:
         said.encode()
     except UnicodeEncodeError as e:
-        raise SqlError(1300, "HY000", f"Invalid utf8mb4 character string: {said[e.start : e.end]!r} at character "
-                                      f"{e.start + 1}") from None
+        raise SqlError(*INVALID_CHARACTER_STRING,
+                       f"Invalid utf8mb4 character string: {said[e.start : e.end]!r} at character "
+                       f"{e.start + 1}") from None

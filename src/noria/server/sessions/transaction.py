@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noria.core.error_codes import CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, SP_DOES_NOT_EXIST
 from noria.core.errors import SqlError, not_supported
 from noria.server.outcomes import Warning_
 from noria.sql.commands import Transaction as Command
@@ -49,7 +50,8 @@ class Transaction:
     def check_write(self, read_only: bool) -> None:
         """Raise SqlError 1792 in a read-only transaction.  read_only: the session's variable."""
         if read_only if self._read_only is None else self._read_only:
-            raise SqlError(1792, "25006", "Cannot execute statement in a READ ONLY transaction.")
+            raise SqlError(*CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
+                           "Cannot execute statement in a READ ONLY transaction.")
 
     def wrote(self, rows: int, autocommit: bool) -> None:
         """Count written rows, unless the session is outside a transaction."""
@@ -96,5 +98,5 @@ class Transaction:
 
     def _saved(self, name: str) -> int:
         if name not in self._savepoints:
-            raise SqlError(1305, "42000", f"SAVEPOINT {name} does not exist")
+            raise SqlError(*SP_DOES_NOT_EXIST, f"SAVEPOINT {name} does not exist")
         return self._savepoints[name]

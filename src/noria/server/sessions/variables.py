@@ -12,6 +12,17 @@ from typing import Any
 
 from noria import __version__
 from noria.core import limits
+from noria.core.error_codes import (
+    GLOBAL_VARIABLE,
+    INCORRECT_GLOBAL_LOCAL_VAR,
+    PARSE_ERROR,
+    UNKNOWN_CHARACTER_SET,
+    UNKNOWN_COLLATION,
+    UNKNOWN_SYSTEM_VARIABLE,
+    UNKNOWN_TIME_ZONE,
+    WRONG_TYPE_FOR_VAR,
+    WRONG_VALUE_FOR_VAR,
+)
 from noria.core.errors import SqlError
 from noria.core.limits import LONGEST_EXECUTION_MS
 
@@ -74,13 +85,13 @@ def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[s
     if name == "sql_mode" and isinstance(value, str):
         value = _appended(value, known.get(name, ""))
     if name in _OF_THE_SERVER:
-        raise SqlError(1229, "HY000", f"Variable '{name}' is a GLOBAL variable and should be set with SET GLOBAL")
+        raise SqlError(*GLOBAL_VARIABLE, f"Variable '{name}' is a GLOBAL variable and should be set with SET GLOBAL")
     names = _TOGETHER.get(name, (name,))
     check = _CHECKS.get(names[0])
     if check is None and name in known:
-        raise SqlError(1238, "HY000", f"Variable '{name}' is a read only variable")
+        raise SqlError(*INCORRECT_GLOBAL_LOCAL_VAR, f"Variable '{name}' is a read only variable")
     if check is None:
-        raise SqlError(1193, "HY000", f"Unknown system variable '{name}'")
+        raise SqlError(*UNKNOWN_SYSTEM_VARIABLE, f"Unknown system variable '{name}'")
     kept, warning = check(name, value)
     return dict.fromkeys(names, kept), [warning] if warning else []
 
@@ -108,7 +119,7 @@ def _transaction(characteristics: str) -> tuple[dict[str, Value], list[str]]:
         elif words in (["read", "only"], ["read", "write"]):
             changed = changes("transaction_read_only", words[1] == "only", {})
         else:
-            raise SqlError(1064, "42000", f"You have an error in your SQL syntax: SET TRANSACTION {part.strip()}")
+            raise SqlError(*PARSE_ERROR, f"You have an error in your SQL syntax: SET TRANSACTION {part.strip()}")
         kept |= changed[0]
         warnings += changed[1]
     return kept, warnings
@@ -116,8 +127,8 @@ def _transaction(characteristics: str) -> tuple[dict[str, Value], list[str]]:
 
 def _wrong(name: str, value: Value, instead: str = "") -> SqlError:
     shown = "NULL" if value is None else value
-    return SqlError(1231, "42000", f"Variable '{name}' can't be set to the value of '{shown}'"
-                                   + (f"; {instead}" if instead else ""))
+    return SqlError(*WRONG_VALUE_FOR_VAR, f"Variable '{name}' can't be set to the value of '{shown}'"
+                                          + (f"; {instead}" if instead else ""))
 
 
 def _flag(name: str, value: Value) -> Kept:
@@ -131,7 +142,7 @@ def _flag(name: str, value: Value) -> Kept:
 
 def _number(name: str, value: Value) -> Kept:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise SqlError(1232, "42000", f"Incorrect argument type to variable '{name}'; give a whole number")
+        raise SqlError(*WRONG_TYPE_FOR_VAR, f"Incorrect argument type to variable '{name}'; give a whole number")
     return value, ""
 
 
@@ -148,13 +159,14 @@ def _charset(name: str, value: Value) -> Kept:
     if value is None and name == "character_set_results":
         return None, ""  # NULL requests results as they are stored, in UTF-8
     if str(value).lower() not in _CHARSETS:
-        raise SqlError(1115, "42000", f"Unknown character set: '{value}'; Noria speaks utf8mb4 (SET NAMES utf8mb4)")
+        raise SqlError(*UNKNOWN_CHARACTER_SET,
+                       f"Unknown character set: '{value}'; Noria speaks utf8mb4 (SET NAMES utf8mb4)")
     return "utf8mb4" if str(value).lower() == "default" else str(value).lower(), ""
 
 
 def _collation(name: str, value: Value) -> Kept:
     if str(value).lower().partition("_")[0] not in _CHARSETS:
-        raise SqlError(1273, "HY000", f"Unknown collation: '{value}'; Noria has {_COLLATIONS}")
+        raise SqlError(*UNKNOWN_COLLATION, f"Unknown collation: '{value}'; Noria has {_COLLATIONS}")
     return str(value).lower(), ""
 
 
@@ -186,8 +198,9 @@ def _time_zone(name: str, value: Value) -> Kept:
     """Accept UTC under its names, and offsets.  Other zones are rejected, since their offset changes within a year."""
     found = _OFFSET.fullmatch(str(value))
     if str(value).upper() not in _UTC and (found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60):
-        raise SqlError(1298, "HY000", f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "
-                                      "'+02:00'")
+        raise SqlError(*UNKNOWN_TIME_ZONE,
+                       f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "
+                       "'+02:00'")
     return str(value), ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError, unknown_table
 from noria.core.types import TableDef
 from noria.server.answering.executor import Executor
@@ -29,13 +30,14 @@ class Asking:
         if view is None:
             raise unknown_table(name)
         if view.asks is not None or view.after is not None:
-            raise SqlError(1235, "42000", f"the view {name} has conditions with parameters, so it has no one "
-                                          f"content: read "
-                                          "a query with values in their place (option \"query\")")
+            raise SqlError(*NOT_SUPPORTED_YET, f"the view {name} has conditions with parameters, so it has no one "
+                                               f"content: read "
+                                               "a query with values in their place (option \"query\")")
         if view.key and (view.order and view.limit is not None):
-            raise SqlError(1235, "42000", f"the view {name} has a LIMIT for each key: read a query for the keys that "
-                                          f"are "
-                                          "wanted (option \"query\")")
+            raise SqlError(*NOT_SUPPORTED_YET,
+                           f"the view {name} has a LIMIT for each key: read a query for the keys that "
+                           f"are "
+                           "wanted (option \"query\")")
         if view.key:
             return BatchQuery(view.plan, max(view.visible, 1 + max(view.key)))
         return as_batch(Select(view))
@@ -43,8 +45,9 @@ class Asking:
     def _of_text(self, text: str) -> BatchQuery:
         commands = parse(text, self._executor.program, complete=True)
         if len(commands) != 1 or not isinstance(commands[0], Select):
-            raise SqlError(1235, "42000", "the option \"query\" takes one SELECT; give a table or a view by the option "
-                                          "\"table\" or \"view\"")
+            raise SqlError(*NOT_SUPPORTED_YET,
+                           "the option \"query\" takes one SELECT; give a table or a view by the option "
+                           "\"table\" or \"view\"")
         return as_batch(commands[0])
 
     def anything(self, text: str) -> tuple[BatchQuery, bool]:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from noria.core.error_codes import FILE_EXISTS, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.places import removed
@@ -34,7 +35,7 @@ class Exports:
         `LoadPermit.check_export` returns it."""
         form, target, overwrite = str(request.get("to")), str(request["directory"]), bool(request.get("overwrite"))
         if form not in FORMATS:
-            raise SqlError(1105, "HY000", f"there is no format '{form}': give one of {', '.join(FORMATS)} (--to)")
+            raise SqlError(*UNKNOWN_ERROR, f"there is no format '{form}': give one of {', '.join(FORMATS)} (--to)")
         batch, one_row = self._asks.anything(str(request.get("what", "")))
         await asyncio.to_thread(check_target, target, overwrite)
         head, tail = os.path.split(target)
@@ -46,8 +47,9 @@ class Exports:
                     continue
                 made = step["result"]
                 if one_row and not made.rows:
-                    raise SqlError(1235, "42000", "the query aggregates no rows at all, which Spark answers by no row: "
-                                                  "ask it by `noria sql`")
+                    raise SqlError(*NOT_SUPPORTED_YET,
+                                   "the query aggregates no rows at all, which Spark answers by no row: "
+                                   "ask it by `noria sql`")
                 await asyncio.to_thread(_put, beside, target, overwrite)
                 yield {"step": "done", "rows": made.rows, "files": made.files, "multiline": made.multiline}
         finally:
@@ -58,17 +60,17 @@ def check_target(target: str, overwrite: bool) -> None:
     """Raise SqlError if the directory's parent is missing, or the directory has files that must not be replaced."""
     head = os.path.dirname(target)
     if not os.path.isdir(head):
-        raise SqlError(1105, "HY000", f"the directory '{head}' is not there: make it first")
+        raise SqlError(*UNKNOWN_ERROR, f"the directory '{head}' is not there: make it first")
     if not os.path.lexists(target):
         return
     if not os.path.isdir(target):
-        raise SqlError(1086, "HY000", f"'{target}' already exists and is no directory: give another name")
+        raise SqlError(*FILE_EXISTS, f"'{target}' already exists and is no directory: give another name")
     there = os.listdir(target)
     if there and not overwrite:
-        raise SqlError(1086, "HY000", f"the directory '{target}' is not empty: give another name, or --overwrite")
+        raise SqlError(*FILE_EXISTS, f"the directory '{target}' is not empty: give another name, or --overwrite")
     if other := next((n for n in there if n != _MARK and not n.startswith(_PART)), ""):
-        raise SqlError(1086, "HY000", f"the directory '{target}' holds '{other}', which no export made: remove it, or "
-                                      "give another name")
+        raise SqlError(*FILE_EXISTS, f"the directory '{target}' holds '{other}', which no export made: remove it, or "
+                                     "give another name")
 
 
 def _put(made: str, target: str, overwrite: bool) -> None:
@@ -86,6 +88,6 @@ def _put(made: str, target: str, overwrite: bool) -> None:
         if before:
             with contextlib.suppress(OSError):
                 os.rename(before, target)
-        raise SqlError(1105, "HY000", f"'{target}' cannot be written: {e.strerror}") from e
+        raise SqlError(*UNKNOWN_ERROR, f"'{target}' cannot be written: {e.strerror}") from e
     if before:
         shutil.rmtree(before, ignore_errors=True)

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.error_codes import TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.errors import SqlError, table_exists, unknown_table
 from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
@@ -101,8 +102,8 @@ class Follows:
 
     async def _made(self, name: str, record: dict[str, Any]) -> _Follow:
         if len(self._follows) >= FOLLOWS:
-            raise SqlError(1105, "HY000", f"{FOLLOWS} databases are followed already: end one with `noria follow … "
-                                          "--release`")
+            raise SqlError(*UNKNOWN_ERROR, f"{FOLLOWS} databases are followed already: end one with `noria follow … "
+                                           "--release`")
         self._check_new(record["tables"])
         follow = self._follows[name] = _Follow(record, _kept(record))
         self._followed.follow(name, record["source"], record["tables"])
@@ -121,7 +122,7 @@ class Follows:
             if program.table(table) is not None or program.view(table) is not None:
                 raise table_exists(table)
             if table.lower() in self._followed.tables:
-                raise SqlError(1050, "42S01", f"Table '{table}' follows another database already")
+                raise SqlError(*TABLE_EXISTS, f"Table '{table}' follows another database already")
 
     async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
         """Replace the follower's record."""
@@ -142,7 +143,7 @@ class Follows:
         """Forget the follower.  Its tables become ordinary ones."""
         follow = self._follows.get(name)
         if follow is None:
-            raise SqlError(1105, "HY000", "nothing here follows that database; SHOW NORIA FOLLOWING has what does")
+            raise SqlError(*UNKNOWN_ERROR, "nothing here follows that database; SHOW NORIA FOLLOWING has what does")
         async with follow.turn:
             gone = [k for k in await self._names(RECORD) if _record(k)["name"] == name]
             gone += [*await self._names(f"{POSITION}{name}/"), *await self._names(f"{ONCE}{FOLLOW}.{name}.")]

@@ -25,6 +25,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from noria import __version__
+from noria.core.error_codes import (
+    BAD_FIELD,
+    NO_SUCH_TABLE,
+    NOT_SUPPORTED_YET,
+    OUT_OF_RESOURCES,
+    TRUNCATED_WRONG_VALUE_FOR_FIELD,
+)
 from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import (
     BACKUP_LINE_S,
@@ -134,12 +141,12 @@ class Reads:
                     "skip": skip}
         table = read.tables.get(int(request["table_id"]))
         if table is None:
-            raise SqlError(1146, "42S02", f"Table '{request['table']}' is gone since this DataFrame was made")
+            raise SqlError(*NO_SUCH_TABLE, f"Table '{request['table']}' is gone since this DataFrame was made")
         positions = {c.name: i for i, c in enumerate(table.columns) if not c.dropped}
         if missing := [c for c in request["columns"] if c not in positions]:
-            raise SqlError(1054, "42S22", f"Column '{missing[0]}' of table {table.name} is gone since this DataFrame "
-                                          f"was "
-                                          "made: load it again")
+            raise SqlError(*BAD_FIELD, f"Column '{missing[0]}' of table {table.name} is gone since this DataFrame "
+                                       f"was "
+                                       "made: load it again")
         return {"checkpoint": shards_of(read.checkpoint)[int(request["worker"])], "table": table_to_json(table),
                 "columns": [positions[c] for c in request["columns"]], "first": request.get("first"),
                 "end": request.get("end"), "skip": skip}
@@ -178,9 +185,10 @@ class Reads:
         if len(self._open) >= SOURCE_READS:
             idle = next((n for n, r in self._open.items() if not r.users), None)
             if idle is None:
-                raise SqlError(1041, "HY000", f"{SOURCE_READS} reads of Spark's source are under way: try again when "
-                                              f"one "
-                                              "of them is done")
+                raise SqlError(*OUT_OF_RESOURCES,
+                               f"{SOURCE_READS} reads of Spark's source are under way: try again when "
+                               f"one "
+                               "of them is done")
             asyncio.get_running_loop().create_task(self._end(idle))
         read = self._open[name] = _Read()
         read.ready = asyncio.create_task(self._prepare(read, request))
@@ -251,9 +259,9 @@ def _key(table: TableDef, text: str) -> bytes:
     try:
         value = pa.array([text]).cast(arrow_type(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise SqlError(1366, "HY000", f"'{text}' is no value of the column {column.name}") from None
+        raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD, f"'{text}' is no value of the column {column.name}") from None
     if column.type.is_text or column.type.is_listed:
-        raise SqlError(1235, "42000", f"the column {column.name} is no number or date, by which a range of keys "
-                                      f"could be told")
+        raise SqlError(*NOT_SUPPORTED_YET, f"the column {column.name} is no number or date, by which a range of keys "
+                                           f"could be told")
     (key,) = pack_keys(key_parts_of_arrow([value], [column.type]))
     return key

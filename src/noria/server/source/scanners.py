@@ -14,6 +14,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from typing import Any
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import SOURCE_STREAMS
 from noria.storage.offline.scanning import FAILED, LENGTH
@@ -40,8 +41,8 @@ class Scanners:
                     yield frame
                 whole = True
             except (asyncio.IncompleteReadError, ConnectionError):
-                raise SqlError(1105, "HY000", "the process that was reading the snapshot ended (for lack of memory?): "
-                                              "read again") from None
+                raise SqlError(*UNKNOWN_ERROR, "the process that was reading the snapshot ended (for lack of memory?): "
+                                               "read again") from None
             finally:
                 self._back(process, whole)
 
@@ -77,5 +78,5 @@ async def _frame(process: Process) -> bytes | None:
     if length == FAILED:
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
         told = (await process.stdout.readexactly(length)).decode("utf-8", "replace")
-        raise SqlError(1105, "HY000", f"the snapshot could not be read: {told}")
+        raise SqlError(*UNKNOWN_ERROR, f"the snapshot could not be read: {told}")
     return await process.stdout.readexactly(length) if length else None

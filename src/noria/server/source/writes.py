@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from noria.core.error_codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.errors import SqlError, no_table
 from noria.core.expressions.expr import Col
 from noria.core.expressions.points import MAX_POINTS
@@ -78,13 +79,13 @@ class Writes:
 
     def _of(self, write: str) -> _Staged:
         if not _ID.fullmatch(write):
-            raise SqlError(1105, "HY000", f"'{write[:50]}' is no write's name: 32 digits, hexadecimal")
+            raise SqlError(*UNKNOWN_ERROR, f"'{write[:50]}' is no write's name: 32 digits, hexadecimal")
         staged = self._staged.get(write)
         if staged is None:
             if len(self._staged) >= SOURCE_WRITES:
-                raise SqlError(1041, "HY000", f"{SOURCE_WRITES} writes of Spark's source are under way: try again "
-                                              f"when one "
-                                              "of them is done")
+                raise SqlError(*OUT_OF_RESOURCES, f"{SOURCE_WRITES} writes of Spark's source are under way: try again "
+                                                  f"when one "
+                                                  "of them is done")
             staged = self._staged[write] = _Staged(self._directory / f"write-{write}")
             staged.place.mkdir(mode=0o700)
         if staged.timer is not None:
@@ -120,8 +121,8 @@ class Writes:
         """Commit parts and yield steps.  The last has `rows`, `rejected` and `again`: it was committed before."""
         scope = str(request.get("scope") or write)
         if not _SCOPE.fullmatch(scope):
-            raise SqlError(1105, "HY000", f"'{scope[:50]}' is no scope of a write: up to 100 letters, digits, _ . "
-                                          f"and -")
+            raise SqlError(*UNKNOWN_ERROR, f"'{scope[:50]}' is no scope of a write: up to 100 letters, digits, _ . "
+                                           f"and -")
         while (task := self._commits.get(scope)) is not None:
             yield {"step": "waiting for the same writer's last commit"}
             await asyncio.wait([task])
@@ -152,23 +153,23 @@ class Writes:
         staged = self._staged.get(write)
         path = None if staged is None or not _ID.fullmatch(part) else staged.place / f"{part}.parquet"
         if path is None or not path.exists():
-            raise SqlError(1105, "HY000", "rows of this write are not here (any more): the server was started again, "
-                                          "or "
-                                          f"nothing was heard of the write for {SOURCE_WRITE_S} s; write again")
+            raise SqlError(*UNKNOWN_ERROR, "rows of this write are not here (any more): the server was started again, "
+                                           "or "
+                                           f"nothing was heard of the write for {SOURCE_WRITE_S} s; write again")
         return str(path)
 
     async def _applied(self, table: TableDef, files: list[str], on: str, max_rejects: int | None, name: str
                        ) -> dict[str, Any]:
         if on not in ON:
-            raise SqlError(1105, "HY000", f"\"on\" is one of {', '.join(ON)}, not '{on}'")
+            raise SqlError(*UNKNOWN_ERROR, f"\"on\" is one of {', '.join(ON)}, not '{on}'")
         if on in ("update", "delete") and not table.primary_key:
-            raise SqlError(1105, "HY000", f"table {table.name} has no primary key, so there is no row to {on} by it")
+            raise SqlError(*UNKNOWN_ERROR, f"table {table.name} has no primary key, so there is no row to {on} by it")
         rows = await asyncio.to_thread(_rows, files)
         if rows and (max_rejects is not None or (on == "error" and rows > SOURCE_STATEMENT_ROWS)):
             if on != "error":
-                raise SqlError(1235, "42000", f"bad rows cannot be set aside (maxRejects) where rows are to {on}: "
-                                              f"leave out "
-                                              "one of the two")
+                raise SqlError(*NOT_SUPPORTED_YET, f"bad rows cannot be set aside (maxRejects) where rows are to {on}: "
+                                                   f"leave out "
+                                                   "one of the two")
             return await self._loaded(table, files, max_rejects or 0, name)
         left = rows
         for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
@@ -204,9 +205,9 @@ class Writes:
         names = [table.columns[c].name for c in table.primary_key]
         found = {n.lower(): c.to_pylist() for n, c in zip(rows.schema.names, rows.columns, strict=True)}
         if missing := [n for n in names if n.lower() not in found]:
-            raise SqlError(1105, "HY000", f"to delete rows of {table.name} by its primary key, the column "
-                                          f"{missing[0]} must be "
-                                          "there")
+            raise SqlError(*UNKNOWN_ERROR, f"to delete rows of {table.name} by its primary key, the column "
+                                           f"{missing[0]} must be "
+                                           "there")
         keys = list(zip(*(found[n.lower()] for n in names), strict=True))
         each = [_padded(list(dict.fromkeys(column))) for column in zip(*keys, strict=True)]
         terms = [f"{_quoted(n)} IN ({', '.join('?' * len(v))})" for n, v in zip(names, each, strict=True)]
@@ -235,9 +236,9 @@ class Writes:
         """Run `Bulk.load` and yield its steps.  A load with a name (`once`) runs only if none of this name was done."""
         scope = f"load.{request['once']}" if request.get("once") else ""
         if scope and not _SCOPE.fullmatch(scope):
-            raise SqlError(1105, "HY000", f"'{scope[5:55]}' is no name of a load: up to 95 letters, digits, _ . and -")
+            raise SqlError(*UNKNOWN_ERROR, f"'{scope[5:55]}' is no name of a load: up to 95 letters, digits, _ . and -")
         if scope in self._loading:
-            raise SqlError(1105, "HY000", f"a load named '{scope[5:]}' is under way: wait for it")
+            raise SqlError(*UNKNOWN_ERROR, f"a load named '{scope[5:]}' is under way: wait for it")
         self._loading |= {scope} - {""}
         try:
             if scope and await self._done(scope):
@@ -287,7 +288,7 @@ def _kept(path: Path, body: bytes) -> None:
     try:
         pq.read_schema(pa.BufferReader(body))
     except (pa.ArrowException, OSError) as e:
-        raise SqlError(1105, "HY000", f"the body is no Parquet file: {str(e)[:200]}") from None
+        raise SqlError(*UNKNOWN_ERROR, f"the body is no Parquet file: {str(e)[:200]}") from None
     path.write_bytes(body)
 
 
@@ -326,8 +327,8 @@ def _position(table: TableDef, name: str) -> int:
     try:
         return table.position(name)
     except KeyError:
-        raise SqlError(1054, "42S22", f"there is no column '{name}' in table {table.name}: it has "
-                                      f"{', '.join(table.columns[c].name for c in table.shown)}") from None
+        raise SqlError(*BAD_FIELD, f"there is no column '{name}' in table {table.name}: it has "
+                                   f"{', '.join(table.columns[c].name for c in table.shown)}") from None
 
 
 def _quoted(name: str) -> str:

@@ -21,6 +21,7 @@ import pyspark.sql.functions as F
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
+from noria.core.error_codes import DUP_FIELDNAME, NOT_SUPPORTED_YET
 from noria.core.errors import SqlError
 from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import Mir, tables_of
@@ -62,11 +63,11 @@ def write(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
 def _check(fields: Sequence[Field], format: str) -> None:
     names = [f.name.lower() for f in fields]
     if twice := next((f.name for f in fields if names.count(f.name.lower()) > 1), ""):
-        raise SqlError(1060, "42S21", f"two columns are called '{twice}': name them apart with AS")
+        raise SqlError(*DUP_FIELDNAME, f"two columns are called '{twice}': name them apart with AS")
     bytes_ = next((f.name for f in fields if f.type.is_bytes), "")
     if bytes_ and format != "parquet":
-        raise SqlError(1235, "42000", f"the column '{bytes_}' has bytes, which {format} has no place for: export "
-                                      "parquet, or a query with HEX() of it")
+        raise SqlError(*NOT_SUPPORTED_YET, f"the column '{bytes_}' has bytes, which {format} has no place for: export "
+                                           "parquet, or a query with HEX() of it")
 
 
 # ------------------------------------------------------------------ Parquet and JSON

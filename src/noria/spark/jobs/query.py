@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from noria.core.error_codes import TOO_BIG_SELECT
 from noria.core.errors import SqlError
 from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
@@ -69,8 +70,8 @@ def _collected(rows: DataFrame) -> pa.Table:
 
 
 def _too_large(than: str) -> SqlError:
-    return SqlError(1104, "42000", f"The query's answer has more than {than}; add a WHERE or a LIMIT, or write it in "
-                                   "parts")
+    return SqlError(*TOO_BIG_SELECT, f"The query's answer has more than {than}; add a WHERE or a LIMIT, or write it in "
+                                     "parts")
 
 
 def explain(spark: SparkSession, progress: Progress = quiet, *, plan: Mir) -> str:

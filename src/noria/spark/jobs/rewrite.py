@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from noria.core.batch import Batch, Codes
 from noria.core.codec import Codec
+from noria.core.error_codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -123,7 +124,7 @@ def rewrite(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str,
         with stages(spark, progress, f"rewriting {wanted.table.name}"), _refusals(wanted.table):
             found = sorted_files(spark, job, nbytes)
         if twice := next((r.duplicate for r in found if r.duplicate), ""):
-            raise SqlError(1062, "23000", twice)
+            raise SqlError(*DUP_ENTRY, twice)
         made = [f for r in found for f in r.files]
         shards = tuple(of_family(wanted.other, [f for f in made if f.worker == w]) for w in range(wanted.workers))
         return Rewritten(*of_family(wanted.other, made), max((r.auto_increment for r in found), default=0),
@@ -155,8 +156,8 @@ def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
     if (found := _ERROR.search(told)) is not None:
         return SqlError(int(found[1]), found[2], found[3])
     if (twice := _TWICE.search(told)) is not None:
-        return SqlError(1062, "23000", twice[0].replace("'PRIMARY'", f"'{table.name}.PRIMARY'"))
-    return SqlError(1105, "HY000", told)
+        return SqlError(*DUP_ENTRY, twice[0].replace("'PRIMARY'", f"'{table.name}.PRIMARY'"))
+    return SqlError(*UNKNOWN_ERROR, told)
 
 
 # ------------------------------------------------------------------ tasks

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
+from noria.core.error_codes import DUP_ENTRY
 from noria.core.errors import SqlError, used_up
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
@@ -124,7 +125,7 @@ def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -
     """Combine the tasks' reports, and their rejects into one file.  Raises SqlError 1062 for a repeated UNIQUE key."""
     for r in found:
         if r.duplicate:
-            raise SqlError(1062, "23000", r.duplicate)
+            raise SqlError(*DUP_ENTRY, r.duplicate)
     rejected, examples = rejects_of(spec, job, found)
     made = [f for r in found for f in r.files]
     shards = tuple(of_family(spec.table, [f for f in made if f.worker == w]) for w in range(spec.workers))

@@ -15,6 +15,7 @@ from math import pi
 
 from sqlglot import exp
 
+from noria.core.error_codes import PARSE_ERROR
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import (
@@ -143,7 +144,7 @@ def _unit(node: exp.Expr | None) -> str:
     unit = node.name.upper() if node is not None else ""
     unit = unit.removeprefix("SQL_TSI_")
     if unit not in _UNITS and unit not in _MONTHS and unit not in _COMPOSED:
-        raise SqlError(1064, "42000", f"You have an error in your SQL syntax: '{unit}' is no unit of time")
+        raise SqlError(*PARSE_ERROR, f"You have an error in your SQL syntax: '{unit}' is no unit of time")
     return unit
 
 
@@ -212,7 +213,7 @@ def _date_sum(sign: int) -> Maker:
             return shifted(r, r(moment), by, sign)
         days = exp.Interval(this=by, unit=exp.Var(this="DAY"))
         if name.upper() in ("DATE_ADD", "DATE_SUB"):
-            raise SqlError(1064, "42000", f"You have an error in your SQL syntax: {name} takes an INTERVAL")
+            raise SqlError(*PARSE_ERROR, f"You have an error in your SQL syntax: {name} takes an INTERVAL")
         return shifted(r, r(moment), days, sign)
 
     return make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from noria.core.error_codes import WINDOW_INVALID_WINDOW_FUNC_USE, WINDOW_NO_SUCH_WINDOW
 from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import Const, Expr
 from noria.core.types import BIGINT
@@ -22,7 +23,8 @@ _CLAUSES = ("field list", "order clause")
 def over_call(r: Operands, node: exp.Expr) -> Expr:
     """Translate f(x) OVER (…) or OVER name.  Raises error 3593 outside the select list and ORDER BY."""
     if r.clause not in _CLAUSES or not r.aggregates:
-        raise SqlError(3593, "HY000", f"You cannot use the window function '{snippet(node.this)}' in this context")
+        raise SqlError(*WINDOW_INVALID_WINDOW_FUNC_USE,
+                       f"You cannot use the window function '{snippet(node.this)}' in this context")
     only(node, _WINDOW, "OVER")
     by, order, spec = _definition(node)
     partition = tuple(dict.fromkeys(e for e in map(r, by) if not isinstance(e, Const)))
@@ -41,7 +43,7 @@ def _definition(node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], exp.Exp
         named = (select.args.get("windows") or []) if select is not None else []
         found = next((w for w in named if w.name.lower() == name.name.lower()), None)
         if found is None:
-            raise SqlError(3579, "HY000", f"Window name '{name.name}' is not defined")
+            raise SqlError(*WINDOW_NO_SUCH_WINDOW, f"Window name '{name.name}' is not defined")
         below = _definition(found)
         return below[0] + by, below[1] or (order.expressions if order else []), spec or below[2]
     return by, list(order.expressions) if order is not None else [], spec

@@ -14,6 +14,14 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import (
+    ILLEGAL_VALUE_FOR_TYPE,
+    INVALID_GROUP_FUNC_USE,
+    OPERAND_COLUMNS,
+    SP_DOES_NOT_EXIST,
+    TOO_BIG_PRECISION,
+    WRONG_PARAMCOUNT_TO_NATIVE_FCT,
+)
 from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import NULL, as_number, call, cast, literal, retyped, truth
@@ -92,7 +100,7 @@ def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, exp.Interval):
         return refuse("INTERVAL here", node, "add it to a date")
     if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
-        return SqlError(1305, "42000", f"FUNCTION {node.name} does not exist")
+        return SqlError(*SP_DOES_NOT_EXIST, f"FUNCTION {node.name} does not exist")
     if isinstance(node, (*_VOLATILE, exp.Anonymous)):
         return refuse("a function of the clock, of chance or of the session in a query or write", node,
                       "compute it in the application and pass the value")
@@ -131,7 +139,7 @@ def literal_value(node: exp.Expr) -> Any:
     except (ValueError, InvalidOperation):
         raise parse_error(f"'{text}' is no number, near '{snippet(node)}'") from None
     if isinstance(number, float) and isinf(number):
-        raise SqlError(1367, "22007", f"Illegal double '{text}' value found during parsing")
+        raise SqlError(*ILLEGAL_VALUE_FOR_TYPE, f"Illegal double '{text}' value found during parsing")
     return number
 
 
@@ -194,7 +202,7 @@ def _in(r: Resolver, node: exp.Expr) -> Expr:
 def _row_comparison(r: Resolver, kind: type[exp.Expr], a: exp.Expr, b: exp.Expr) -> Expr:
     """(a, b) = (c, d), as equalities of the parts.  Raises error 1241 for different lengths."""
     if not isinstance(a, exp.Tuple) or not isinstance(b, exp.Tuple) or len(a.expressions) != len(b.expressions):
-        raise SqlError(1241, "21000", f"Operand should contain {len(a.expressions) or 1} column(s)")
+        raise SqlError(*OPERAND_COLUMNS, f"Operand should contain {len(a.expressions) or 1} column(s)")
     return call("and", *(call("eq", r(x), r(y)) for x, y in zip(a.expressions, b.expressions, strict=True)))
 
 
@@ -221,7 +229,7 @@ def _coalesce(r: Resolver, node: exp.Expr) -> Expr:
 
 def _if(r: Resolver, node: exp.Expr) -> Expr:
     if node.args.get("false") is None:
-        raise SqlError(1582, "42000", "Incorrect parameter count in the call to native function 'if'")
+        raise SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT, "Incorrect parameter count in the call to native function 'if'")
     return call("if", r(node.this), r(node.args["true"]), r(node.args["false"]))
 
 
@@ -339,7 +347,7 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
     digits = node.expressions[0] if node.expressions else node.this if not isinstance(node, exp.Anonymous) else None
     scale = literal_value(digits) if isinstance(digits, exp.Literal) else 0
     if not isinstance(scale, int) or scale > 6:
-        raise SqlError(1426, "42000", f"Too-big precision {scale} specified for '{name}'. Maximum is 6.")
+        raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {scale} specified for '{name}'. Maximum is 6.")
     return CLOCK_NAMES[name](scale)
 
 
@@ -388,7 +396,8 @@ def _distinct_argument(r: Resolver, node: exp.Expr, distinct: exp.Expr) -> Expr:
 
 def _allowed(r: Resolver, node: exp.Expr) -> None:
     if not r.aggregates:
-        raise SqlError(1111, "HY000", f"Invalid use of group function: {node.sql(dialect='mysql')} in {r.clause}")
+        raise SqlError(*INVALID_GROUP_FUNC_USE,
+                       f"Invalid use of group function: {node.sql(dialect='mysql')} in {r.clause}")
 
 
 def _inner(r: Resolver) -> Resolver:

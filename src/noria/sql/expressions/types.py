@@ -7,6 +7,14 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import (
+    DUPLICATED_VALUE_IN_TYPE,
+    ILLEGAL_VALUE_FOR_TYPE,
+    M_BIGGER_THAN_D,
+    TOO_BIG_FIELDLENGTH,
+    TOO_BIG_PRECISION,
+    WRONG_FIELD_SPEC,
+)
 from noria.core.errors import SqlError
 from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.core.symbols import fold
@@ -77,7 +85,7 @@ def column_type(node: exp.DataType) -> SqlType:
         return _PLAIN[kind]
     fraction = parameters[0] if parameters else 0
     if fraction > 6:
-        raise SqlError(1426, "42000", f"Too-big precision {fraction} specified. Maximum is 6")
+        raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {fraction} specified. Maximum is 6")
     if kind is _D.TIME:
         return replace(TIME, scale=fraction)
     return replace(DATETIME, scale=fraction, timestamp=kind is not _D.DATETIME)
@@ -91,8 +99,9 @@ def _bytes(kind: Any, parameters: list[int]) -> SqlType:
         return replace(BYTES, declared=_BLOBS[kind])
     length, fixed = parameters[0] if parameters else 1, kind is _D.BINARY
     if length > (255 if fixed else MAX_VARBINARY):
-        raise SqlError(1074, "42000", f"Column length {length} is too big (max = {255 if fixed else MAX_VARBINARY}); "
-                                      "use BLOB instead")
+        raise SqlError(*TOO_BIG_FIELDLENGTH,
+                       f"Column length {length} is too big (max = {255 if fixed else MAX_VARBINARY}); "
+                       "use BLOB instead")
     return replace(BYTES, length=length, declared="binary" if fixed else "varbinary")
 
 
@@ -103,9 +112,9 @@ def _members(node: exp.DataType, kind: Kind) -> SqlType:
     if len(members) > MAX_MEMBERS[kind]:
         raise refuse(f"more than {MAX_MEMBERS[kind]} members of a {kind.name}", node)
     if len({fold(m) for m in members}) < len(members):
-        raise SqlError(1291, "HY000", f"{kind.name} has a duplicated value: {node.sql(dialect='mysql')}")
+        raise SqlError(*DUPLICATED_VALUE_IN_TYPE, f"{kind.name} has a duplicated value: {node.sql(dialect='mysql')}")
     if kind is Kind.SET and any("," in m for m in members):
-        raise SqlError(1367, "22007", f"Illegal set '{','.join(members)}' value found during parsing")
+        raise SqlError(*ILLEGAL_VALUE_FOR_TYPE, f"Illegal set '{','.join(members)}' value found during parsing")
     return SqlType(kind, members=members)
 
 
@@ -137,11 +146,11 @@ def _number(node: exp.Expr) -> int:
 def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
     precision, scale = (*parameters, 10, 0)[:2] if len(parameters) != 1 else (parameters[0], 0)
     if scale > precision:
-        raise SqlError(1427, "42000", f"For decimal(M,D), M must be >= D: decimal({precision},{scale})")
+        raise SqlError(*M_BIGGER_THAN_D, f"For decimal(M,D), M must be >= D: decimal({precision},{scale})")
     if precision > MAX_DECIMAL_DIGITS:
-        raise SqlError(1426, "42000", f"Too-big precision {precision} specified for DECIMAL. "
-                                      f"Maximum is {MAX_DECIMAL_DIGITS} here; use DOUBLE, or scale the values to "
-                                      "an integer")
+        raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {precision} specified for DECIMAL. "
+                                           f"Maximum is {MAX_DECIMAL_DIGITS} here; use DOUBLE, or scale the values to "
+                                           "an integer")
     return replace(decimal(precision, scale), unsigned=unsigned)
 
 
@@ -151,7 +160,7 @@ def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:
         raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
     bits = parameters[0] if parameters else 24
     if bits > 53:
-        raise SqlError(1063, "42000", "Incorrect column specifier: FLOAT(p) has 53 bits at most")
+        raise SqlError(*WRONG_FIELD_SPEC, "Incorrect column specifier: FLOAT(p) has 53 bits at most")
     is_single = kind is _D.FLOAT and bits <= 24
     return replace(DOUBLE, unsigned=kind is _D.UDOUBLE, bits=32 if is_single else 64)
 
@@ -159,6 +168,7 @@ def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:
 def _text(parameters: list[int], fixed: bool) -> SqlType:
     length = parameters[0] if parameters else 1
     if length > MAX_VARCHAR or (fixed and length > 255):
-        raise SqlError(1074, "42000", f"Column length {length} is too big (max = {255 if fixed else MAX_VARCHAR}); "
-                                      "use TEXT instead")
+        raise SqlError(*TOO_BIG_FIELDLENGTH,
+                       f"Column length {length} is too big (max = {255 if fixed else MAX_VARCHAR}); "
+                       "use TEXT instead")
     return replace(TEXT, length=length, declared="char" if fixed else "")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from noria.core.error_codes import FIELD_IN_ORDER_NOT_SELECT
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
@@ -181,8 +182,9 @@ def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list
     for (_, descending), e in zip(block.order, order, strict=True):
         if e not in exprs:
             if distinct:
-                raise SqlError(3065, "HY000", "Expression of ORDER BY clause is not in SELECT list; this is "
-                                              "incompatible with DISTINCT")
+                raise SqlError(*FIELD_IN_ORDER_NOT_SELECT,
+                               "Expression of ORDER BY clause is not in SELECT list; this is "
+                               "incompatible with DISTINCT")
             exprs.append(e)
             names.append(plan.fields[e.index].name if isinstance(e, Col) else f"order{len(out)}")
         out.setdefault(exprs.index(e), descending)

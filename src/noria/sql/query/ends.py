@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError, parse_error
 from noria.plan.lookups import Parameter
 from noria.sql.query.context import Context
@@ -28,7 +29,7 @@ def count_of(context: Context, node: exp.Expr | None) -> int | None:
         value = getattr(context.parameter(node), "value", None)
         number = 0 if value is None else value
         if not isinstance(number, int) or number < 0:
-            raise SqlError(1210, "HY000", f"Incorrect arguments to LIMIT: '{number}' is no row count")
+            raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to LIMIT: '{number}' is no row count")
         return number
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
         return int(node.this)

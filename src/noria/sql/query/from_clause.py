@@ -14,6 +14,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from noria.core.error_codes import (
+    DERIVED_MUST_HAVE_ALIAS,
+    DUP_FIELDNAME,
+    NOT_SUPPORTED_YET,
+    TOO_MANY_TABLES,
+    VIEW_WRONG_LIST,
+)
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import call
@@ -48,7 +55,7 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
         raise refuse("a SELECT without FROM here", tree)
     joins = tree.args.get("joins") or []
     if len(joins) >= MAX_TABLES:
-        raise SqlError(1116, "HY000", f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
+        raise SqlError(*TOO_MANY_TABLES, f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
     plain = not any(j.args.get("side") for j in joins)  # a NULL-extended row has no key
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
@@ -119,7 +126,7 @@ def _relation(context: Context, node: exp.Expr, top: bool
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
             raise refuse("joins in brackets", node, "write the joins without brackets, or as (SELECT …) AS t")
         if not node.alias:
-            raise SqlError(1248, "42000", "Every derived table must have its own alias")
+            raise SqlError(*DERIVED_MUST_HAVE_ALIAS, "Every derived table must have its own alias")
         plan, keys = _derived(context, node.this) if top else (relation_plan(context.inner(), node.this), [])
         return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, (), ()
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -172,7 +179,7 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ..
     if view is None:
         raise unknown_table(name)
     if (why := unreadable(view)) is not None:
-        raise SqlError(1235, "42000", f"Noria does not support reading the view '{name}' in FROM yet: {why}")
+        raise SqlError(*NOT_SUPPORTED_YET, f"Noria does not support reading the view '{name}' in FROM yet: {why}")
     plan = view.plan
     if isinstance(plan, TopK) and view.limit is not None:  # the rows that a lookup of one key shows
         plan = TopK(plan.input, plan.group, plan.order, view.limit, view.offset)
@@ -216,11 +223,11 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
     width = plan.width - hidden
     names = columns or [f.name for f in plan.fields[:width]]
     if columns and len(columns) != width:
-        raise SqlError(1353, "HY000", f"'{alias.name}' names {len(columns)} columns and selects {width}")
+        raise SqlError(*VIEW_WRONG_LIST, f"'{alias.name}' names {len(columns)} columns and selects {width}")
     seen: set[str] = set()
     for n in names:
         if n.lower() in seen:
-            raise SqlError(1060, "42S21", f"Duplicate column name '{n}'")
+            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{n}'")
         seen.add(n.lower())
     if not columns:
         return plan

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Call, Col, Const, Expr
@@ -53,10 +54,12 @@ class Grouped:
                                  "GROUP BY the columns that it compares")
         name = f"{s.alias}.{self.scope.field(c.index).name}"
         if self.grouped:
-            return SqlError(1055, "42000", f"'{name}' is not in GROUP BY and not an aggregate: it can have several "
-                                           "values in a group (sql_mode=only_full_group_by)")
-        return SqlError(1140, "42000", f"In aggregated query without GROUP BY, '{name}' is not an aggregate "
-                                       "(sql_mode=only_full_group_by)")
+            return SqlError(*WRONG_FIELD_WITH_GROUP,
+                            f"'{name}' is not in GROUP BY and not an aggregate: it can have several "
+                            "values in a group (sql_mode=only_full_group_by)")
+        return SqlError(*MIX_OF_GROUP_FUNC_AND_FIELDS,
+                        f"In aggregated query without GROUP BY, '{name}' is not an aggregate "
+                        "(sql_mode=only_full_group_by)")
 
     def having(self, terms: Sequence[Expr]) -> Mir:
         condition = conjunction([self.expr(t) for t in terms])

@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import BAD_FIELD
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Call, Col, Const, Expr, Param, conjuncts, walk
 from noria.core.expressions.functions import FLIPPED, call
@@ -190,7 +191,7 @@ def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], 
     except NotMaintained:
         raise
     except SqlError as error:
-        if error.code == 1054:
+        if error.code == BAD_FIELD.number:
             raise
         return [no_parameter(term.find(exp.Placeholder))]  # type: ignore[arg-type]  # there is one
     casts = [c for c in walk(e) if isinstance(c, Call) and c.op == "cast"]

@@ -8,6 +8,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from noria.core.error_codes import STACK_OVERRUN_NEED_MORE
 from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import col
 from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
@@ -160,8 +161,9 @@ def _plan(context: Context, tree: exp.Expr) -> Query:
     query = block_of(context, tree, top=True)
     plan = optimize(query.plan)
     if plan.steps > MAX_PLAN_DEPTH and _depth(plan) > MAX_PLAN_DEPTH:
-        raise SqlError(1436, "HY000", f"Thread stack overrun: the plan is {_depth(plan)} steps deep, and at most "
-                                      f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")
+        raise SqlError(*STACK_OVERRUN_NEED_MORE,
+                       f"Thread stack overrun: the plan is {_depth(plan)} steps deep, and at most "
+                       f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")
     return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
 
 
@@ -186,8 +188,9 @@ def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope |
     """
     query = _block_of(context, tree, top, outer)
     if query.plan.steps > MAX_PLAN_STEPS:
-        raise SqlError(1436, "HY000", f"Thread stack overrun: the plan has {query.plan.steps} steps, and at most "
-                                      f"{MAX_PLAN_STEPS} are run; name fewer queries more than once within each other")
+        raise SqlError(*STACK_OVERRUN_NEED_MORE,
+                       f"Thread stack overrun: the plan has {query.plan.steps} steps, and at most "
+                       f"{MAX_PLAN_STEPS} are run; name fewer queries more than once within each other")
     return query
 
 

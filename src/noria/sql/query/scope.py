@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from noria.core.error_codes import BAD_TABLE, NONUNIQ_TABLE
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
 from noria.core.expressions.expr import Col
 from noria.core.types import Field
@@ -101,7 +102,7 @@ class Scope:
 
     def _take(self, source: Source) -> None:
         if any(s.alias.lower() == source.alias.lower() for s in self.sources):
-            raise SqlError(1066, "42000", f"Not unique table/alias: '{source.alias}'")
+            raise SqlError(*NONUNIQ_TABLE, f"Not unique table/alias: '{source.alias}'")
         self.sources.append(source)
 
     def merge(self, columns: list[tuple[Col, Col]], right: int = 0) -> None:
@@ -148,7 +149,7 @@ class Scope:
             return [(self.field(c).name, self._numbered(c)) for c in self.shown]
         sources = [s for s in self.sources if s.alias.lower() == table.lower()]
         if not sources:
-            raise SqlError(1051, "42S02", f"Unknown table '{table}'")
+            raise SqlError(*BAD_TABLE, f"Unknown table '{table}'")
         return [(f.name, s.column(i)) for s in sources for i, f in enumerate(s.fields)]
 
     def _numbered(self, column: int) -> Col:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from noria.core.error_codes import WINDOW_INVALID_WINDOW_FUNC_ALIAS_USE, WRONG_GROUP_FIELD
 from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
 from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.expressions.functions import call
@@ -142,7 +143,7 @@ def _resolve_groups(block: Block) -> None:
             e = block.alias(node.name)
         e = resolve(node) if e is None else e
         if uses_aggregate(e):
-            raise SqlError(1056, "42000", f"Can't group on '{snippet(node)}'")
+            raise SqlError(*WRONG_GROUP_FIELD, f"Can't group on '{snippet(node)}'")
         if e not in block.groups:
             block.groups.append(e)
 
@@ -166,8 +167,9 @@ def _resolve_having(block: Block, top: bool) -> None:
         else:
             block.having += conjuncts(call("and", resolve(term)))
     if any(map(windows_in, block.having)):
-        raise SqlError(3594, "HY000", "You cannot use the alias of an expression containing a window function in "
-                                      "HAVING")
+        raise SqlError(*WINDOW_INVALID_WINDOW_FUNC_ALIAS_USE,
+                       "You cannot use the alias of an expression containing a window function in "
+                       "HAVING")
 
 
 def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import BAD_FIELD, WRONG_NUMBER_OF_COLUMNS_IN_SELECT
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Col, Const, Expr, Param
 from noria.core.expressions.functions import call, canonical, cast, common_type, literal
@@ -122,7 +123,8 @@ def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
 def _types(arms: Sequence[Sequence[Field]]) -> list[SqlType]:
     """The common types of the arms' columns.  Raises error 1222 if their number differs."""
     if len({len(fields) for fields in arms}) > 1:
-        raise SqlError(1222, "21000", "The used SELECT statements have a different number of columns")
+        raise SqlError(*WRONG_NUMBER_OF_COLUMNS_IN_SELECT,
+                       "The used SELECT statements have a different number of columns")
     return [common_type([f.type for f in column]) for column in zip(*arms, strict=True)]
 
 
@@ -169,7 +171,7 @@ def set_order(tree: exp.SetOperation, plan: Mir) -> Order:
         elif isinstance(by, exp.Column) and not by.table and by.name.lower() in names:
             at = names.index(by.name.lower())
         else:
-            raise SqlError(1054, "42S22", f"Unknown column '{snippet(by)}' in 'order clause'")
+            raise SqlError(*BAD_FIELD, f"Unknown column '{snippet(by)}' in 'order clause'")
         order.setdefault(at, bool(node.args.get("desc")))
     return tuple(order.items())
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from noria.core.error_codes import OPERAND_COLUMNS
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
 from noria.core.expressions.functions import call, literal
@@ -238,7 +239,7 @@ def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) ->
 
 def _check_width(operands: list[Expr], query: Query) -> None:
     if len(operands) != query.visible:
-        raise SqlError(1241, "21000", f"Operand should contain {len(operands)} column(s)")
+        raise SqlError(*OPERAND_COLUMNS, f"Operand should contain {len(operands)} column(s)")
 
 
 def _joined(block: Block, plan: Mir, pairs: list[Pair], query: Query) -> Source:

@@ -16,6 +16,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from noria.core.error_codes import (
+    CANT_DROP_FIELD_OR_KEY,
+    CANT_REMOVE_ALL_FIELDS,
+    DUP_FIELDNAME,
+    DUP_KEYNAME,
+    MULTIPLE_PRI_KEY,
+    NO_DEFAULT_FOR_FIELD,
+)
 from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS
@@ -158,7 +166,7 @@ def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = F
 
 def _with_primary_key(table: TableDef, columns: list[str]) -> TableDef:
     if table.primary_key:
-        raise SqlError(1068, "42000", "Multiple primary key defined")
+        raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
     key = key_positions(table.columns, columns)
     every = tuple(checked(replace(c, nullable=False)) if at in key else c for at, c in enumerate(table.columns))
     return replace(table, columns=every, primary_key=key)
@@ -171,12 +179,12 @@ def _without_primary_key(table: TableDef, part: exp.Expr | None = None) -> Table
 
 
 def _no_key(name: str) -> SqlError:
-    return SqlError(1091, "42000", f"Can't DROP '{name}'; check that column/key exists")
+    return SqlError(*CANT_DROP_FIELD_OR_KEY, f"Can't DROP '{name}'; check that column/key exists")
 
 
 def _check_free(indexes: Iterable[IndexDef], name: str) -> None:
     if name.upper() == "PRIMARY" or any(i.name.lower() == name.lower() for i in indexes):
-        raise SqlError(1061, "42000", f"Duplicate key name '{name}'")
+        raise SqlError(*DUP_KEYNAME, f"Duplicate key name '{name}'")
 
 
 def _add(table: TableDef, part: exp.Expr) -> TableDef:
@@ -285,7 +293,7 @@ def _position(table: TableDef, name: str) -> int:
 
 def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
     if any(table.columns[c].name.lower() == name.lower() for c in table.shown if c != but):
-        raise SqlError(1060, "42S21", f"Duplicate column name '{name}'")
+        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{name}'")
 
 
 def _initial(c: Column) -> object:
@@ -296,7 +304,7 @@ def _initial(c: Column) -> object:
     if c.has_default or c.default_now or c.nullable:
         return c.default if c.has_default else None  # the time is set when the command runs
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
-        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value for the rows of before")
+        raise SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{c.name}' doesn't have a default value for the rows of before")
     return coerce(_ZERO[c.type.kind], c, 1)
 
 
@@ -309,7 +317,7 @@ def _without_column(table: TableDef, name: str) -> TableDef:
     except KeyError:
         raise _no_key(name) from None
     if len(table.shown) == 1:
-        raise SqlError(1090, "42000", "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
+        raise SqlError(*CANT_REMOVE_ALL_FIELDS, "You can't delete all columns with ALTER TABLE; use DROP TABLE instead")
     return _dropped(table, at)
 
 

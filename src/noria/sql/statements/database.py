@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from noria.core.error_codes import DB_CREATE_EXISTS, DB_DROP_EXISTS, DBACCESS_DENIED, PARSE_ERROR
 from noria.core.errors import SqlError, unknown_table
 from noria.sql.text.the_database import DATABASE, ONE, check_database
 
@@ -19,8 +20,8 @@ def check_parts(nodes: Iterable[exp.Expr]) -> None:
     """Raise a syntax error for a table like `..t`, for which sqlglot reads an empty database."""
     for node in nodes:
         if isinstance(node, exp.Table) and any(node.args.get(part) == "" for part in ("catalog", "db")):
-            raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name lacks a part, near "
-                                          f"'..{node.name}'")
+            raise SqlError(*PARSE_ERROR, "You have an error in your SQL syntax: a name lacks a part, near "
+                                         f"'..{node.name}'")
 
 
 def check_names(nodes: Iterable[exp.Expr]) -> None:
@@ -29,8 +30,8 @@ def check_names(nodes: Iterable[exp.Expr]) -> None:
         if not isinstance(node, (exp.Table, exp.Column)):
             continue
         if node.args.get("catalog"):
-            raise SqlError(1064, "42000", "You have an error in your SQL syntax: a name of more than two parts, near "
-                                          f"'{node.sql(dialect='mysql')}'")
+            raise SqlError(*PARSE_ERROR, "You have an error in your SQL syntax: a name of more than two parts, near "
+                                         f"'{node.sql(dialect='mysql')}'")
         if node.args.get("db"):
             check_qualified(node.args["db"].name, node.name)
 
@@ -45,14 +46,14 @@ def check_qualified(database: str, name: str) -> None:
 def not_created(name: str) -> SqlError:
     """The error of CREATE DATABASE: 1007 for the one database, 1044 for another."""
     if name.lower() == DATABASE:
-        return SqlError(1007, "HY000", f"Can't create database '{name}'; database exists")
-    return SqlError(1044, "42000", f"Access denied: database '{name}' cannot be created: {ONE}; start a server with "
-                                   "another data directory for another one")
+        return SqlError(*DB_CREATE_EXISTS, f"Can't create database '{name}'; database exists")
+    return SqlError(*DBACCESS_DENIED, f"Access denied: database '{name}' cannot be created: {ONE}; start a server with "
+                                      "another data directory for another one")
 
 
 def not_dropped(name: str) -> SqlError:
     """The error of DROP DATABASE for a database that does not exist."""
-    return SqlError(1008, "HY000", f"Can't drop database '{name}'; database doesn't exist; {ONE}")
+    return SqlError(*DB_DROP_EXISTS, f"Can't drop database '{name}'; database doesn't exist; {ONE}")
 
 
 __all__ = ["DATABASE", "check_database", "check_names", "check_parts", "check_qualified", "not_created", "not_dropped"]

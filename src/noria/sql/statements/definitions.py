@@ -12,6 +12,21 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import (
+    DUP_FIELDNAME,
+    INVALID_DEFAULT,
+    INVALID_ON_UPDATE,
+    KEY_COLUMN_DOES_NOT_EXIST,
+    MULTIPLE_PRI_KEY,
+    NONUNIQ_TABLE,
+    TABLE_MUST_HAVE_COLUMNS,
+    UNKNOWN_CHARACTER_SET,
+    VIEW_WRONG_LIST,
+    WRONG_AUTO_KEY,
+    WRONG_FIELD_SPEC,
+    WRONG_TABLE_NAME,
+    Code,
+)
 from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
@@ -63,7 +78,7 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
     named = tree.args.get("tables") or [tree.this]
     names = tuple(n.name for n in named)
     if (twice := repeated(names)) is not None:
-        raise SqlError(1066, "42000", f"Not unique table/alias: '{twice}'")
+        raise SqlError(*NONUNIQ_TABLE, f"Not unique table/alias: '{twice}'")
     if tree.kind == "TABLE":
         return DropTable(names, bool(tree.args.get("exists")))
     return DropView(names, bool(tree.args.get("exists")), statement.feed)
@@ -103,8 +118,8 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
     while isinstance(first, exp.SetOperation | exp.Subquery):  # the first SELECT of a UNION names its columns
         first = first.this
     if len(first.expressions) != len(names) or first.is_star:
-        raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts (write the "
-                                      "columns instead of *)")
+        raise SqlError(*VIEW_WRONG_LIST, "View's SELECT and view's field list have different column counts (write the "
+                                         "columns instead of *)")
     first.set("expressions", [exp.alias_(e.unalias(), n, quoted=True)
                               for e, n in zip(first.expressions, names, strict=True)])
     return query
@@ -115,7 +130,7 @@ def check_name(name: str) -> str:
     if len(name) > MAX_NAME_CHARS:
         raise name_too_long(name)
     if not name or name.endswith(" ") or "\0" in name:
-        raise SqlError(1103, "42000", f"Incorrect name {name!r}")
+        raise SqlError(*WRONG_TABLE_NAME, f"Incorrect name {name!r}")
     return name
 
 
@@ -125,7 +140,7 @@ def _check_names(names: list[str]) -> None:
     seen: set[str] = set()
     for n in names:
         if n.lower() in seen:
-            raise SqlError(1060, "42S21", f"Duplicate column name '{n}'")
+            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{n}'")
         seen.add(n.lower())
 
 
@@ -143,7 +158,7 @@ class _Draft:
 
     def set_primary_key(self, columns: list[str]) -> None:
         if self.primary_key is not None:
-            raise SqlError(1068, "42000", "Multiple primary key defined")
+            raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
         self.primary_key = columns
 
 
@@ -183,7 +198,7 @@ def first_id(node: exp.Expr) -> int:
 
 def charset(node: exp.Expr) -> None:
     if node.this.name.lower() not in _CHARSETS:
-        raise SqlError(1115, "42000", f"Unknown character set: '{node.this.name}'")
+        raise SqlError(*UNKNOWN_CHARACTER_SET, f"Unknown character set: '{node.this.name}'")
 
 
 def _column(draft: _Draft, node: exp.Expr) -> None:
@@ -231,7 +246,7 @@ def default_of(c: Column, value: exp.Expr) -> Column:
     """The column with this DEFAULT, which may be in parentheses.  Raises SqlError for an invalid one."""
     value = value.unnest()
     if _is_now(value):
-        _check_now(value, c, 1067, "Invalid default value")
+        _check_now(value, c, INVALID_DEFAULT, "Invalid default value")
         return replace(c, default_now=True)
     return replace(c, has_default=True, default=_default_value(value, c))
 
@@ -241,18 +256,18 @@ def _is_now(node: exp.Expr) -> bool:
         isinstance(node, exp.Anonymous) and node.name.upper() == "NOW")
 
 
-def _check_now(node: exp.Expr, c: Column, code: int, what: str) -> None:
+def _check_now(node: exp.Expr, c: Column, code: Code, what: str) -> None:
     """Raise unless the column is DATETIME or TIMESTAMP with as many digits as CURRENT_TIMESTAMP(n) has."""
     digits = node.expressions[0] if node.expressions else None if isinstance(node, exp.Anonymous) else node.this
     scale = int(digits.this) if isinstance(digits, exp.Literal) else 0
     if c.type.kind is not Kind.DATETIME or scale != c.type.scale:
-        raise SqlError(code, "42000" if code == 1067 else "HY000", f"{what} for '{c.name}'")
+        raise SqlError(*code, f"{what} for '{c.name}'")
 
 
 def _on_update(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     if not _is_now(node.this):
         raise refuse("ON UPDATE of anything but CURRENT_TIMESTAMP", node)
-    _check_now(node.this, c, 1294, "Invalid ON UPDATE clause")
+    _check_now(node.this, c, INVALID_ON_UPDATE, "Invalid ON UPDATE clause")
     return replace(c, update_now=True)
 
 
@@ -267,12 +282,12 @@ def _default_value(node: exp.Expr, c: Column) -> Any:
     try:
         return coerce(-value if negative else value, c, 1)
     except (SqlError, TypeError):
-        raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'") from None
+        raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'") from None
 
 
 def _auto_increment(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     if c.type.kind is not Kind.INT:
-        raise SqlError(1063, "42000", f"Incorrect column specifier for column '{c.name}'")
+        raise SqlError(*WRONG_FIELD_SPEC, f"Incorrect column specifier for column '{c.name}'")
     return replace(c, auto_increment=True)
 
 
@@ -416,7 +431,7 @@ _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
 def _finished(draft: _Draft) -> TableDef:
     _check_names([c.name for c in draft.columns])
     if not draft.columns:
-        raise SqlError(1113, "42000", "A table must have at least 1 column")
+        raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     key = key_positions(draft.columns, draft.primary_key or [])
     columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
     indexes = named_indexes([(n, key_positions(draft.columns, cols), u) for n, cols, u in draft.indexes])
@@ -428,8 +443,8 @@ def checked_table(table: TableDef) -> TableDef:
     generated = [i for i, c in enumerate(table.columns) if c.auto_increment]
     firsts = {*table.primary_key, *(i.columns[0] for i in table.indexes)}
     if len(generated) > 1 or not firsts.issuperset(generated):
-        raise SqlError(1075, "42000", "Incorrect table definition; there can be only one auto column and it must be "
-                                      "defined as a key")
+        raise SqlError(*WRONG_AUTO_KEY, "Incorrect table definition; there can be only one auto column and it must be "
+                                        "defined as a key")
     return table
 
 
@@ -438,10 +453,10 @@ def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int,
     places = {c.name.lower(): i for i, c in enumerate(columns)}
     for n in names:
         if n.lower() not in places:
-            raise SqlError(1072, "42000", f"Key column '{n}' doesn't exist in table")
+            raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
     found = tuple(places[n.lower()] for n in names)
     if (twice := repeated(names)) is not None:
-        raise SqlError(1060, "42S21", f"Duplicate column name '{twice}'")
+        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
     return found
 
 
@@ -458,7 +473,7 @@ def repeated(names: Sequence[str]) -> str | None:
 def checked(c: Column) -> Column:
     defaults = c.has_default or c.default_now
     if (not c.nullable and c.has_default and c.default is None) or (c.auto_increment and defaults):
-        raise SqlError(1067, "42000", f"Invalid default value for '{c.name}'")
+        raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'")
     return c
 
 

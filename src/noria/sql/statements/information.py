@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from noria.core.error_codes import UNKNOWN_TABLE
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Column, TableDef
 from noria.plan.view import ViewDef
@@ -79,7 +80,7 @@ class _Relations:
         found = RELATIONS.get(name.lower())
         if found is None:
             there = ", ".join(sorted(RELATIONS))
-            raise SqlError(1109, "42S02", f"Unknown table '{name}' in {SCHEMA}; there are {there}")
+            raise SqlError(*UNKNOWN_TABLE, f"Unknown table '{name}' in {SCHEMA}; there are {there}")
         return found
 
     def view(self, name: str) -> ViewDef | None:

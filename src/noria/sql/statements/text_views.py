@@ -17,6 +17,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
+from noria.core.error_codes import VIEW_WRONG_LIST
 from noria.core.errors import SqlError, unknown_column
 from noria.core.types import Field
 from noria.sql.commands import Item, SelectItems
@@ -71,7 +72,7 @@ def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
     if found.limit is not None or any(i.kind != "value" for i in found.items):
         raise refuse("a view without FROM of anything but constants", query)
     if names and len(names) != len(found.items):
-        raise SqlError(1353, "HY000", "View's SELECT and view's field list have different column counts")
+        raise SqlError(*VIEW_WRONG_LIST, "View's SELECT and view's field list have different column counts")
     names = names or [i.field.name for i in found.items]
     return tuple(_called(item, name) for item, name in zip(found.items, names, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from noria.core.error_codes import NO_TABLES_USED
 from noria.core.errors import SqlError, unknown_column
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr
@@ -45,7 +46,7 @@ def _item(context: Context, node: exp.Expr) -> Item:
     if function in _FUNCTIONS:
         return Item(Field(name, _FUNCTIONS[function]), "function", function)
     if isinstance(inner, exp.Star):
-        raise SqlError(1096, "HY000", "No tables used")
+        raise SqlError(*NO_TABLES_USED, "No tables used")
     e = Resolver(_no_column, context.parameter, "field list")(inner)
     return Item(Field(name, e.type, e.nullable), value=constant(e))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from noria.core.error_codes import FIELD_SPECIFIED_TWICE, NO_DEFAULT_FOR_FIELD
 from noria.core.errors import (
     SqlError,
     division_by_zero,
@@ -119,7 +120,7 @@ def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]
     positions = tuple(_position(table, c.name) for c in schema.expressions)
     if len(set(positions)) < len(positions):
         name = next(c.name for i, c in enumerate(schema.expressions) if positions[i] in positions[:i])
-        raise SqlError(1110, "42000", f"Column '{name}' specified twice")
+        raise SqlError(*FIELD_SPECIFIED_TWICE, f"Column '{name}' specified twice")
     return positions
 
 
@@ -248,7 +249,7 @@ def _default(table: TableDef, at: int) -> Expr:
     if c.default_now:
         return now(c.type.scale, c.type.timestamp)
     if not c.has_default and not c.nullable:
-        raise SqlError(1364, "HY000", f"Field '{c.name}' doesn't have a default value")
+        raise SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{c.name}' doesn't have a default value")
     return literal(c.default if c.has_default else None)
 
 

@@ -23,6 +23,7 @@ from sqlglot.parser import SENTINEL_NONE
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from noria.core.error_codes import ILLEGAL_VALUE_FOR_TYPE, STACK_OVERRUN_NEED_MORE
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
@@ -248,15 +249,17 @@ def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
 
 def too_deep() -> SqlError:
     """The error for a statement that is nested more deeply than the stack allows."""
-    return SqlError(1436, "HY000", f"Thread stack overrun: the statement is nested too deeply; at most {MAX_BRACKETS} "
-                                   f"brackets and {MAX_DEPTH} operators stand within each other")
+    return SqlError(*STACK_OVERRUN_NEED_MORE,
+                    f"Thread stack overrun: the statement is nested too deeply; at most {MAX_BRACKETS} "
+                    f"brackets and {MAX_DEPTH} operators stand within each other")
 
 
 def _check_size(nodes: Sequence[exp.Expr]) -> None:
     terms = sum(isinstance(node, (exp.Binary, exp.Unary, exp.Func)) for node in nodes)
     if terms > MAX_TERMS:
-        raise SqlError(1436, "HY000", f"Thread stack overrun: the statement has {terms} operators and functions, and "
-                                      f"at most {MAX_TERMS} are planned; send it in parts, or give values by IN (…)")
+        raise SqlError(*STACK_OVERRUN_NEED_MORE,
+                       f"Thread stack overrun: the statement has {terms} operators and functions, and "
+                       f"at most {MAX_TERMS} are planned; send it in parts, or give values by IN (…)")
 
 
 def _balanced(tree: exp.Expr, nodes: Sequence[exp.Expr]) -> exp.Expr | None:
@@ -308,8 +311,9 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             if depth > MAX_BRACKETS:
                 raise too_deep()
         if kind is TokenType.NUMBER and len(token.text) > MAX_DIGITS:
-            raise SqlError(1367, "22007", f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found "
-                                          "during parsing")
+            raise SqlError(*ILLEGAL_VALUE_FOR_TYPE,
+                           f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found "
+                           "during parsing")
         stray = kind is TokenType.COMMA and before is TokenType.L_PAREN
         if stray or (before is TokenType.COMMA and token.text.upper() in _AFTER_COMMA and kind not in _STRINGS):
             raise parse_error(f"near '{text[token.start : token.start + SHOWN]}' at line {token.line}")

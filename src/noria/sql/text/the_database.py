@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noria.core.error_codes import BAD_DB
 from noria.core.errors import SqlError
 
 DATABASE = "noria"
@@ -11,4 +12,4 @@ ONE = f"there is one database, named '{DATABASE}'"
 def check_database(name: str) -> None:
     """Raise error 1049 for a name that is not the database's; case does not matter."""
     if name.lower() != DATABASE:
-        raise SqlError(1049, "42000", f"Unknown database '{name}'; {ONE}")
+        raise SqlError(*BAD_DB, f"Unknown database '{name}'; {ONE}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from noria.core.error_codes import NET_PACKET_TOO_LARGE, NO_SUCH_TABLE
 from noria.core.errors import SqlError, not_supported, table_exists
 from noria.core.limits import PROGRAM_BYTES, PROGRAM_ERRORS
 from noria.core.types import TableDef
@@ -113,7 +114,7 @@ def statements(text: str) -> Iterator[Statement]:
 def read(text: str) -> Outline:
     """Read the program of a text.  Raises one SqlError with all errors, at most PROGRAM_ERRORS of them in full."""
     if len(text.encode()) > PROGRAM_BYTES:
-        raise SqlError(1153, "08S01", f"Got a program bigger than {PROGRAM_BYTES:,} bytes")
+        raise SqlError(*NET_PACKET_TOO_LARGE, f"Got a program bigger than {PROGRAM_BYTES:,} bytes")
     outline, errors, missing = Outline(), list[tuple[int, SqlError, str]](), set[str]()
     for statement in statements(text):
         try:
@@ -129,7 +130,7 @@ def read(text: str) -> Outline:
 
 def _follows(error: SqlError, missing: set[str]) -> bool:
     """Whether a table or view is unknown only because its own statement has an error."""
-    return error.code == 1146 and any(f"'{name}'" in error.message.lower() for name in missing)
+    return error.code == NO_SUCH_TABLE.number and any(f"'{name}'" in error.message.lower() for name in missing)
 
 
 def _named(text: str) -> set[str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from rocksdict import WriteBatch
 
+from noria.core.error_codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.statements import Load, WriteResult
 from noria.storage.format.catalog import Done
@@ -95,7 +96,7 @@ def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
             _check_apart(engine, table, family, described.get(family, []), [describe(p) for p in paths])
         return described
     except StoreError as bad:  # the load is at fault; the store is unchanged
-        raise SqlError(1105, "HY000", str(bad)) from bad
+        raise SqlError(*UNKNOWN_ERROR, str(bad)) from bad
 
 
 def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
@@ -221,8 +222,8 @@ def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile],
 def _repeated(table: Table, family: str) -> SqlError:
     index = next(i for i in table.indexes if i.family == family)
     names = ", ".join(table.definition.columns[c].name for c in index.columns)
-    return SqlError(1062, "23000", f"Rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
-                                   "nothing was loaded: remove them")
+    return SqlError(*DUP_ENTRY, f"Rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
+                                "nothing was loaded: remove them")
 
 
 @contextmanager

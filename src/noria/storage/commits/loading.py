@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from rocksdict import WriteBatch
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.statements import Load, WriteResult
 from noria.storage.commits import bulk, prepared
@@ -60,8 +61,8 @@ class LoadingStore(CommittingStore):
     def _refuse_staged(self) -> None:
         for group in self._groups.prepared:
             for table in self.loads(group):
-                raise SqlError(1105, "HY000", f"a load into {table} is staged in {self._engine.path} and not decided: "
-                                              "start the server, which completes or forgets it, and stop it again")
+                raise SqlError(*UNKNOWN_ERROR, f"a load into {table} is staged in {self._engine.path} and not decided: "
+                                               "start the server, which completes or forgets it, and stop it again")
 
     # ---------------------------------------------------------------- parts of a group
     def _staged(self, load: Load, group: str) -> Load:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from rocksdict import WriteBatch
 
 from noria.core.codec import Codec
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.statements import Statement, WriteResult
 from noria.storage.format import older_groups
@@ -56,8 +57,9 @@ class PreparedGroups:
 
 def undecided(group: str) -> SqlError:
     """The error for any other change while a group is undecided."""
-    return SqlError(1105, "HY000", f"the group {group} is prepared and not decided: until then nothing else is changed "
-                                   "here")
+    return SqlError(*UNKNOWN_ERROR,
+                    f"the group {group} is prepared and not decided: until then nothing else is changed "
+                    "here")
 
 
 def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_ENTRIES, COMPARED_NOTED
 from noria.storage.rocks.engine import Engine
@@ -36,8 +37,9 @@ class Comparing:
             return
         self._noted.update(dict.fromkeys(entries))
         if len(self._noted) > COMPARED_NOTED:
-            raise SqlError(1105, "HY000", f"The values of UNIQUE key '{self.index.name}' are written faster than they "
-                                          "can be compared with those of other workers: try again when less is written")
+            raise SqlError(*UNKNOWN_ERROR, f"The values of UNIQUE key '{self.index.name}' are written faster than they "
+                                           "can be compared with those of other workers: try again when less is "
+                                           "written")
 
     def answer(self, what: str, given: tuple[bytes, ...]) -> Any:
         """Answer a question.  Raises SqlError 1412 if `begin` was not sent before."""

@@ -23,6 +23,7 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Codes
+from noria.core.error_codes import INVALID_USE_OF_NULL, UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
@@ -180,7 +181,7 @@ class Fitting:
         try:
             look()
         except Exception as e:  # a defect ends the change as well
-            found = e if isinstance(e, SqlError) else SqlError(1105, "HY000", f"{e.__class__.__name__}: {e}")
+            found = e if isinstance(e, SqlError) else SqlError(*UNKNOWN_ERROR, f"{e.__class__.__name__}: {e}")
             self.error, self.over = SqlError(found.code, found.state, found.message), True
 
     def _look(self, rows: Codes, keys: list[bytes], before: int) -> None:
@@ -208,7 +209,8 @@ class Fitting:
     def _fits(self, codes: Codes, source: SqlType, column: Column, before: int) -> None:
         if not column.nullable and bool((codes == NULL_CODE).any()):
             row = before + 1 + int(np.argmax(codes == NULL_CODE))
-            raise SqlError(1138, "22004", f"Invalid use of NULL value: column '{column.name}' is NULL at row {row}")
+            raise SqlError(*INVALID_USE_OF_NULL,
+                           f"Invalid use of NULL value: column '{column.name}' is NULL at row {row}")
         recode_all(codes, source, column, before + 1, self._symbols)
 
     # ---------------------------------------------------------------- UNIQUE indexes

@@ -20,6 +20,7 @@ from itertools import islice, pairwise, repeat
 
 from rocksdict import WriteBatch
 
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
 from noria.core.limits import INDEX_NOTED
 from noria.storage.rocks.engine import Engine
@@ -156,9 +157,9 @@ class IndexBuild:
         try:
             described = sorted((describe(f) for f in files), key=lambda f: f.first)
         except StoreError as e:
-            raise SqlError(1105, "HY000", str(e)) from e
+            raise SqlError(*UNKNOWN_ERROR, str(e)) from e
         if any(file.first <= before.last for before, file in pairwise(described)):
-            raise SqlError(1105, "HY000", f"files of index {self.index.family} overlap")
+            raise SqlError(*UNKNOWN_ERROR, f"files of index {self.index.family} overlap")
         self._engine.check_space(sum(f.nbytes for f in described))
         self._begin()
         try:

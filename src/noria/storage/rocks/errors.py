@@ -6,7 +6,8 @@ MySQL's error 1021; the store continues once there is space again.
 
 from __future__ import annotations
 
-from noria.core.errors import TABLE_DAMAGED, SqlError
+from noria.core.error_codes import CRASHED_ON_USAGE, DISK_FULL
+from noria.core.errors import SqlError
 from noria.dataflow.graph.protocols import StoreBroken
 
 
@@ -38,13 +39,13 @@ def refuse_newer(path: str, stored: bytes | None, known: int) -> None:
 
 
 def disk_full(path: str, detail: str) -> SqlError:
-    return SqlError(1021, "HY000", f"Disk full ({path}): {detail}; the statement changed nothing, "
-                                   "free some space and send it again (DELETE and DROP TABLE may use a small "
-                                   "reserve; DROP TABLE frees space at once)")
+    return SqlError(*DISK_FULL, f"Disk full ({path}): {detail}; the statement changed nothing, "
+                                "free some space and send it again (DELETE and DROP TABLE may use a small "
+                                "reserve; DROP TABLE frees space at once)")
 
 
 def table_damaged(table: str, detail: str) -> SqlError:
-    return SqlError(TABLE_DAMAGED, "HY000", f"Table '{table}' is marked as crashed: a file of it cannot be read "
+    return SqlError(*CRASHED_ON_USAGE, f"Table '{table}' is marked as crashed: a file of it cannot be read "
                                             f"({detail}); the other tables are served. Restore a backup (noria "
                                             "restore), or DROP TABLE and load it again")
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
+from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
@@ -160,7 +161,7 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
     table, gone = stage.table, list(statement.gone)
     there = stage.get(table.family, gone)
     if None in there:
-        raise SqlError(1105, "HY000", f"a row of {table.name} went before it was moved: try again")
+        raise SqlError(*UNKNOWN_ERROR, f"a row of {table.name} went before it was moved: try again")
     if gone:
         stage.add(removal(stage, FoundRows(gone, table.codes([row for row in there if row is not None]))))
     if not statement.came:

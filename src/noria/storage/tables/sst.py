@@ -20,6 +20,7 @@ import pyarrow as pa
 from rocksdict import SstFileWriter
 
 from noria.core.batch import Codes
+from noria.core.error_codes import DUP_ENTRY
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TableDef
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, pack_rows, parts_of_arrow
@@ -121,7 +122,7 @@ def _distinct(
         if key != last:
             kept.append((key, value))
         elif on_duplicate is None:
-            raise SqlError(1062, "23000", "Duplicate entry in the rows to load: two rows have the same key "
+            raise SqlError(*DUP_ENTRY, "Duplicate entry in the rows to load: two rows have the same key "
                            f"({key.hex()} as stored)")
         else:
             on_duplicate(key, value)

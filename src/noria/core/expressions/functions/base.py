@@ -13,6 +13,13 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+from noria.core.error_codes import (
+    ILLEGAL_VALUE_FOR_TYPE,
+    SP_DOES_NOT_EXIST,
+    STACK_OVERRUN_NEED_MORE,
+    WRONG_PARAMCOUNT_TO_NATIVE_FCT,
+    WRONG_VALUE,
+)
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions import evaluate
 from noria.core.expressions.casts import number_prefix, parse_moment
@@ -52,8 +59,9 @@ def call(op: str, *args: Expr) -> Expr:
     Raises SqlError for an unknown op, wrong arguments, or an expression of more than MAX_EXPRESSION parts.
     """
     if sum(a.size for a in args if isinstance(a, Call)) > MAX_EXPRESSION:
-        raise SqlError(1436, "HY000", f"An expression has more than {MAX_EXPRESSION} parts, counted as often as it "
-                                      "uses them (BETWEEN, CASE and NULLIF use one several times); make it smaller")
+        raise SqlError(*STACK_OVERRUN_NEED_MORE,
+                       f"An expression has more than {MAX_EXPRESSION} parts, counted as often as it "
+                       "uses them (BETWEEN, CASE and NULLIF use one several times); make it smaller")
     made = TYPING.get(op)
     if made is None:
         return _folded(_from_library(op, args))
@@ -64,13 +72,13 @@ def call(op: str, *args: Expr) -> Expr:
 
 
 def wrong_count(op: str) -> SqlError:
-    return SqlError(1582, "42000", f"Incorrect parameter count in the call to native function '{op}'")
+    return SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT, f"Incorrect parameter count in the call to native function '{op}'")
 
 
 def _from_library(op: str, args: Args) -> Expr:
     function = LIBRARY.get(op)
     if function is None:
-        raise SqlError(1305, "42000", f"FUNCTION {op} does not exist")
+        raise SqlError(*SP_DOES_NOT_EXIST, f"FUNCTION {op} does not exist")
     if len(args) < function.fewest or (len(args) > len(function.takes) and not function.more):
         raise wrong_count(op)
     fitted = tuple(_fitted(a, function.want(i)) for i, a in enumerate(args))
@@ -169,8 +177,9 @@ def _double(value: int | Decimal) -> float:
     """Return the nearest double.  Raises SqlError 1367 if the number exceeds the greatest double."""
     found = float(Decimal(value))
     if not isfinite(found):
-        raise SqlError(1367, "22007", f"Illegal double value found during parsing: {str(value)[:20]}... is beyond the "
-                                      "greatest DOUBLE")
+        raise SqlError(*ILLEGAL_VALUE_FOR_TYPE,
+                       f"Illegal double value found during parsing: {str(value)[:20]}... is beyond the "
+                       "greatest DOUBLE")
     return found
 
 
@@ -398,7 +407,7 @@ def _comparable_moments(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if isinstance(b, Const) and b.type.kind not in MOMENTS:
         moment = parse_moment(b.value)
         if moment is None:
-            raise SqlError(1525, "HY000", f"Incorrect {a.type.kind.name} value: '{b.value}'")
+            raise SqlError(*WRONG_VALUE, f"Incorrect {a.type.kind.name} value: '{b.value}'")
         b = literal(moment)
         if a.type.kind is Kind.DATE and moment == _midnight(moment):
             b = literal(moment.date())
@@ -418,7 +427,7 @@ def _comparable_times(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if isinstance(b, Const):
         found = parse_time(b.value)
         if found is None:
-            raise SqlError(1525, "HY000", f"Incorrect TIME value: '{b.value}'")
+            raise SqlError(*WRONG_VALUE, f"Incorrect TIME value: '{b.value}'")
         return a, literal(found)
     if b.type.is_number:
         return comparable(as_number(a), b)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
 from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions.base import (
@@ -80,7 +81,7 @@ def _like(op: str, args: Args) -> Expr:
                             else a for a in args)
     escape = rest[0] if rest else literal("\\")
     if not isinstance(escape, Const) or len(escape.value or "") > 1:
-        raise SqlError(1210, "HY000", "Incorrect arguments to ESCAPE: it takes one character")
+        raise SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to ESCAPE: it takes one character")
     return Call(BOOL, text.nullable or pattern.nullable, op, (text, pattern, escape))
 
 

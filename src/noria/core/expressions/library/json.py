@@ -12,6 +12,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from noria.core.error_codes import (
+    INVALID_JSON_ONE_OR_ALL,
+    INVALID_JSON_PATH,
+    INVALID_JSON_PATH_ARRAY_CELL,
+    INVALID_JSON_PATH_WILDCARD,
+    INVALID_JSON_TEXT,
+    JSON_DOCUMENT_NULL_KEY,
+    WRONG_PARAMCOUNT_TO_NATIVE_FCT,
+)
 from noria.core.errors import SqlError
 from noria.core.expressions.library.declare import Function, Want
 from noria.core.types import BIGINT, BOOL, JSON, TEXT, TEXT_BIN
@@ -28,7 +37,7 @@ def parse(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as e:
-        raise SqlError(3140, "22032", f"Invalid JSON text: {e}") from None
+        raise SqlError(*INVALID_JSON_TEXT, f"Invalid JSON text: {e}") from None
 
 
 def _refused(word: str) -> Any:
@@ -104,8 +113,9 @@ def _place(text: str) -> int:
 
 
 def _bad_path(path: str, at: int) -> SqlError:
-    return SqlError(3143, "42000", f"Invalid JSON path expression. The error is around character position {at + 1} "
-                                   f"of '{path}'")
+    return SqlError(*INVALID_JSON_PATH,
+                    f"Invalid JSON path expression. The error is around character position {at + 1} "
+                    f"of '{path}'")
 
 
 def _many(path: tuple[Step, ...]) -> bool:
@@ -172,8 +182,9 @@ def value_at(document: str, path: str) -> str | None:
 def _at(document: str, path: str) -> list[Any]:
     found = steps(path)
     if _many(found):
-        raise SqlError(3149, "42000", f"In this situation, path expressions may not contain the * and ** tokens or an "
-                                      f"array range: '{path}'")
+        raise SqlError(*INVALID_JSON_PATH_WILDCARD,
+                       f"In this situation, path expressions may not contain the * and ** tokens or an "
+                       f"array range: '{path}'")
     return list(reached(parse(document), found))
 
 
@@ -239,8 +250,9 @@ def contains(target: str, candidate: str, path: str = "$") -> bool | None:
 
 def contains_path(document: str, how: str, *paths: str) -> bool:
     if how.lower() not in ("one", "all"):
-        raise SqlError(3154, "42000", "The oneOrAll argument to json_contains_path may take these values: 'one' or "
-                                      "'all'")
+        raise SqlError(*INVALID_JSON_ONE_OR_ALL,
+                       "The oneOrAll argument to json_contains_path may take these values: 'one' or "
+                       "'all'")
     value = parse(document)
     hits = [any(True for _ in reached(value, steps(p))) for p in paths]
     return any(hits) if how.lower() == "one" else all(hits)
@@ -265,11 +277,12 @@ def made_array(*members: str | None) -> str:
 
 def made_object(*pairs: str | None) -> str:
     if len(pairs) % 2:
-        raise SqlError(1582, "42000", "Incorrect parameter count in the call to native function 'json_object'")
+        raise SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT,
+                       "Incorrect parameter count in the call to native function 'json_object'")
     made: dict[str, Any] = {}
     for name, member in zip(pairs[::2], pairs[1::2], strict=True):
         if name is None:
-            raise SqlError(3158, "22032", "JSON documents may not contain NULL member names")
+            raise SqlError(*JSON_DOCUMENT_NULL_KEY, "JSON documents may not contain NULL member names")
         key = parse(name)
         made[key if isinstance(key, str) else show(key)] = None if member is None else parse(member)
     return show(made)
@@ -321,7 +334,7 @@ def removed(document: str, *paths: str) -> str:
     value = parse(document)
     for path in paths:
         if not steps(path):
-            raise SqlError(3153, "42000", "The path expression '$' is not allowed in this context.")
+            raise SqlError(*INVALID_JSON_PATH_ARRAY_CELL, "The path expression '$' is not allowed in this context.")
         _at(document, path)
         value = _changed(value, steps(path), None, "remove")
     return show(value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import regex
 
+from noria.core.error_codes import REGEXP_ILLEGAL_ARGUMENT
 from noria.core.errors import SqlError
 from noria.core.expressions.library.declare import Function, Types, Want, text_of
 from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
@@ -188,7 +189,7 @@ def pattern(text: str, flags: str) -> regex.Pattern[str]:
     try:
         return regex.compile(text, chosen)
     except (regex.error, RecursionError) as e:
-        raise SqlError(3685, "HY000", f"Illegal argument to a regular expression: {e}") from None
+        raise SqlError(*REGEXP_ILLEGAL_ARGUMENT, f"Illegal argument to a regular expression: {e}") from None
 
 
 def is_quick(expression: str) -> bool:
