@@ -1,8 +1,7 @@
-"""README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ have no sentence of more than 30 words.
+"""README.md, ARCHITECTURE.md, CONTRIBUTING.md, docs/, docstrings and messages of src/ have no sentence of more than 30
+words.  `scripts/prose.py` finds them.
 
-`scripts/prose.py` finds them.
-
-    python scripts/prose.py --docstrings --messages        the same over src/, where it is not demanded
+    python scripts/prose.py --docstrings --messages        docstrings, errors and lines of the log
 """
 
 from __future__ import annotations
@@ -33,6 +32,15 @@ LONG = " ".join(["word"] * 31)
 @pytest.mark.parametrize("page", prose.documents(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_sentence_is_too_long(page: Path) -> None:
     found = [str(o) for o in prose.too_long(page, prose.markdown(page.read_text()))]
+    assert not found, "\n".join(["split these:", *found])
+
+
+@pytest.mark.parametrize("package", sorted(p.name for p in (ROOT / "src" / "noria").iterdir() if p.suffix != ".pyc"))
+def test_no_docstring_and_no_message_is_too_long(package: str) -> None:
+    top = ROOT / "src" / "noria" / package
+    files = sorted(top.rglob("*.py")) if top.is_dir() else [top] if top.suffix == ".py" else []
+    found = [str(o) for file in files for kind in (prose.docstrings, prose.messages)
+             for o in prose.too_long(file, kind(file.read_text()))]
     assert not found, "\n".join(["split these:", *found])
 
 

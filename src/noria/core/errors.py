@@ -231,7 +231,7 @@ def took_too_long(limit_ms: int, down: str = "") -> SqlError:
 
 def too_much_at_once(rows: int, nbytes: int) -> SqlError:
     return SqlError(*QUERY_TIMEOUT, f"Query execution was interrupted: an intermediate result of {rows} rows is more "
-                                    f"than the {nbytes >> 20} MB that one statement may take at once; add conditions "
+                                    f"than the {nbytes >> 20} MB that one statement may take at once. Add conditions "
                                     "by which rows are looked up")
 
 

@@ -289,9 +289,9 @@ def _check_known(event: Any, at: Place) -> None:
         raise Refused(f"at {shown(at)} the source logged LOAD DATA as a statement (a session with another "
                       "binlog_format), and not its rows")
     if isinstance(event, NotImplementedEvent) and event.packet.event_type not in _HARMLESS:
-        raise Refused(f"at {shown(at)} the source's binlog has an event of the kind {event.packet.event_type}, which "
-                      "is not known here: compressed rows (log_bin_compress, binlog_transaction_compression in a "
-                      "session) are such; switch that off and follow anew")
+        raise Refused(f"at {shown(at)} the source's binlog has an event of the unknown kind "
+                      f"{event.packet.event_type}. Compressed rows are of such a kind: switch log_bin_compress, or a "
+                      "session's binlog_transaction_compression, off and follow anew")
 
 
 def _row(table: SourceTable, values: dict[str, Any], nones: dict[str, str]) -> Row:

@@ -208,9 +208,9 @@ def _key(table: str, indexes: dict[str, list[tuple[str, bool]]]) -> tuple[str, .
     for columns in indexes.values():
         if all(fits for _, fits in columns):
             return tuple(c for c, _ in columns)
-    raise Refused(f"the table {table} of the source has no primary key (of whole columns), nor a UNIQUE key without "
-                  f"NULL, so a change cannot be told from one of an equal row: ALTER TABLE {table} ADD PRIMARY KEY "
-                  f"there, or leave it out by --tables")
+    raise Refused(f"the table {table} of the source has no primary key of whole columns, and no UNIQUE key without "
+                  f"NULL. So equal rows cannot be distinguished. Run ALTER TABLE {table} ADD PRIMARY KEY there, or "
+                  "leave it out by --tables")
 
 
 def _check_cascades(cursor: Any, table: str) -> None:

@@ -388,8 +388,8 @@ class Node:
         if not limit or essential <= max(limit, 2 * told):
             return told if essential > limit else 0
         self._warnings += 1
-        log.warning("full state and strings take %s of the memory limit of %s and are never evicted; SHOW NORIA STATUS "
-                    "says which views and why: read them by a key, drop them, or give --memory-limit more",
+        log.warning("full state and strings take %s of the memory limit of %s and are never evicted. SHOW NORIA STATUS "
+                    "says which views need them and why: read these by a key, drop them, or raise --memory-limit",
                     size(essential), size(limit))
         return int(essential)
 

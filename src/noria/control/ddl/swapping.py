@@ -52,8 +52,8 @@ class Run:
     name: the final name of the other table; made: True once that exists.  twins: by the views' folded names; stale:
     twins of replaced definitions; explained: explanations by the twins' names.
 
-    A statement that also moves rows sets three functions.  left: returns what remains to do once all twins exist, or
-    None.  spark_input: returns the input of a twin's node for Spark.  around: returns a context for the last change.
+    A statement that also moves rows sets three functions.  `left` returns what remains to do once all twins exist, or
+    None.  `spark_input` returns the input of a twin's node for Spark.  `around` returns a context for the last change.
     """
 
     was: TableDef
@@ -75,8 +75,8 @@ class Run:
 class TableSwap:
     """Replaces tables.
 
-    turn: held by each statement that replaces a table: the twins of one would keep another from finishing.  unwritten:
-    the tables whose writes wait, by folded names, and the events that end the wait.
+    Each statement that replaces a table holds `turn`: the twins of one would keep another from finishing.  `unwritten`
+    has the tables whose writes wait, by folded names, and the events that end the wait.
     """
 
     def __init__(self, catalog: Catalog, sender: ChangeSender, views: Beside):

@@ -117,9 +117,9 @@ def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
         return
     here = socket.gethostname()
     if config.hub is None:
-        raise StoreError(f"Spark has placed it on {here}, where the server's run directory {config.run_dir} is not: "
-                         "start the server with --cluster-host ADDRESS, by which other hosts reach it, or give a "
-                         "--master whose workers share memory with the server: on its host, in the same mount of "
+        raise StoreError(f"Spark has placed it on {here}, where the server's run directory {config.run_dir} is not. "
+                         "Start the server with --cluster-host ADDRESS, by which other hosts reach it. Or give a "
+                         "--master whose workers run on the server's host, with the same mount of "
                          f"{config.run_dir.parent}")
     if not config.data_dir.is_dir():
         raise StoreError(f"Spark has placed it on {here}, where the data directory {config.data_dir} is not: it must "

@@ -247,7 +247,7 @@ def _require(slots: int, settings: SparkSettings) -> None:
     if slots < settings.slots_needed:
         raise SparkUnavailable(
             f"the Spark master {settings.effective_master} has {slots} task slots, {settings.slots_needed} are needed: "
-            f"{settings.workers} held for good by the workers and {settings.batch_slots} for batch jobs; use "
+            f"{settings.workers} held for good by the workers and {settings.batch_slots} for batch jobs. Use "
             f"--master local[{settings.slots_needed}] or a cluster with more cores")
 
 

@@ -27,8 +27,8 @@ def use_python(context: Any) -> None:
         context.pythonExec = sys.executable
     if context.pythonExec != sys.executable and not _has_noria(context.pythonExec):
         raise RuntimeError(f"Spark starts '{context.pythonExec}' for its tasks, and noria is not installed in that "
-                           f"Python: set {SAID}={sys.executable} in the environment before the session is made (on a "
-                           "cluster, the path of a Python that has noria on all hosts)")
+                           f"Python. Set {SAID}={sys.executable} in the environment before the session is made; on a "
+                           "cluster, the path of a Python that has noria on all hosts")
 
 
 def _has_noria(python: str) -> bool:

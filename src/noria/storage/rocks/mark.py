@@ -47,9 +47,9 @@ def read(path: str) -> int | None:
     except FileNotFoundError:
         return None
     if len(raw) != _RECORD.size + _CHECK.size or _record(_RECORD.unpack_from(raw)[1]) != raw:
-        raise StoreDamaged(f"the file {name}, which says how far the store had synced, is damaged: whether the "
-                           f"write-ahead log is whole cannot be told; noria check --accept-loss goes on with what "
-                           f"is there")
+        raise StoreDamaged(f"the file {name}, which says how far the store had synced, is damaged. So it is unknown "
+                           "whether the write-ahead log is whole; noria check --accept-loss continues with what is "
+                           "there")
     return int(_RECORD.unpack_from(raw)[1])
 
 

@@ -61,8 +61,8 @@ class AwaitedIndex(CommitObserver, Protocol):
 class RowCheck(CommitObserver, Protocol):
     """A check whether the rows fit a later definition (`online/fitting.py`).
 
-    over: the check has ended.  error: why the rows do not fit.  top: the greatest value in the column that generates
-    values from then on.  unique: the indexes that it fills.
+    `over`: the check has ended.  `error`: why the rows do not fit.  `top`: the greatest value in the column that
+    generates values from then on.  `unique`: the indexes that it fills.
     """
 
     over: bool
