@@ -4,7 +4,10 @@ rooms: their order, and how many modules one has."""
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,3 +202,13 @@ def test_nothing_is_imported_from_a_test_module() -> None:
              for name in [f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name]
              if any(part.startswith("test_") for part in name.split("."))]
     assert wrong == []
+
+
+@pytest.mark.parametrize("process", ["noria.server.fronts.process", "noria.client"])
+def test_a_process_without_a_worker_does_not_load_the_engine(process: str) -> None:
+    """Front ends and clients answer from shared memory and over the wire."""
+    engine = "('noria.dataflow.engine', 'noria.dataflow.ops', 'noria.lowering', 'noria.storage.store')"
+    code = f"import sys, {process}; print([m for m in sys.modules if m.startswith({engine})])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                           env={**os.environ, "PYTHONPATH": str(SRC.parent)})
+    assert found.stdout == "[]\n"

@@ -9,8 +9,8 @@ from typing import Any
 
 from noria.control.apply.target import NewView, Target
 from noria.control.catalog.names import fold
-from noria.dataflow.inspect.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.inspect.render import size
+from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.sql.commands import AlterTable
 from noria.sql.whole.written import quoted, table_text
 

@@ -29,8 +29,8 @@ from noria.control.views.readers import ViewReaders
 from noria.core import limits
 from noria.core.error_codes import QUERY_TIMEOUT
 from noria.core.errors import SqlError, adhoc_too_large, adhoc_too_long
-from noria.dataflow.inspect.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.messages import packets
+from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import is_copy, shared_top
 from noria.plan.view import ViewDef

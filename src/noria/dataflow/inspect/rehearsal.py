@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from noria.core.error_codes import NOT_SUPPORTED_YET
@@ -22,6 +21,7 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Node
+from noria.dataflow.messages.rehearsal import IndexPlan, NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.ops.base import Base
 from noria.plan.describing import named
 from noria.plan.view import ViewDef
@@ -30,50 +30,6 @@ from noria.state.layout import ENTRY
 WORD = 8
 _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one
 _NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another one
-
-
-@dataclass(frozen=True)
-class NodePlan:
-    """One node after the change.
-
-    `state`: none | disk | partial | full. `filled`: whether a full state must be built, from `rows` rows of
-    tables. `nbytes`: the size of an existing state, or the estimate for one that must be built.
-    """
-
-    does: str
-    new: bool
-    state: str
-    why: str
-    filled: bool
-    rows: int
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class ViewPlan:
-    name: str
-    nodes: tuple[NodePlan, ...]
-
-
-@dataclass(frozen=True)
-class IndexPlan:
-    """An index on disk that the views' lookups need and the table lacks."""
-
-    table: str
-    columns: tuple[str, ...]
-    rows: int
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """The effects of a change. `freed_nodes`, `freed_bytes`: nodes that no view needs any more, and their states.
-    `rows`: of each table."""
-
-    views: tuple[ViewPlan, ...]
-    indexes: tuple[IndexPlan, ...]
-    freed_nodes: int
-    freed_bytes: int
-    rows: dict[str, int]
 
 
 class Planner(Protocol):

@@ -22,8 +22,9 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import BaseStore
 from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.inspect.rehearsal import Rehearsal, rehearse
+from noria.dataflow.inspect.rehearsal import rehearse
 from noria.dataflow.messages import packets
+from noria.dataflow.messages.rehearsal import Rehearsal
 from noria.dataflow.oneshot.oneshot import OneShot, first_rows
 from noria.dataflow.worker import saving
 from noria.dataflow.worker.commits import TickFailed

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.inspect.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.dataflow.messages.packets import Ask, Done, Evict, Foreseen, Packet, Rehearse
+from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
 _COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node

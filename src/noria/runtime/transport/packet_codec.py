@@ -10,8 +10,8 @@ from noria.core.codec import Codec
 from noria.core.expressions.expr import Expr
 from noria.core.statements import Statement, WorkedOut
 from noria.core.types import TableDef
-from noria.dataflow.inspect.rehearsal import Rehearsal
 from noria.dataflow.messages import packets
+from noria.dataflow.messages.rehearsal import Rehearsal
 from noria.plan import after
 from noria.plan.graph_plan import GraphPlan
 

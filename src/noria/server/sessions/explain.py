@@ -18,8 +18,8 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
 from noria.core.limits import FILL_ROWS_S, ONE_SHOT_ROWS
 from noria.dataflow.inspect import render
-from noria.dataflow.inspect.rehearsal import NodePlan
 from noria.dataflow.messages.packets import Ask, Read
+from noria.dataflow.messages.rehearsal import NodePlan
 from noria.plan.describing import named
 from noria.plan.lookups import Range
 from noria.plan.mir import show
