@@ -322,6 +322,29 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+def test_what_a_damaged_file_keeps_from_being_done_is_done_after_two_restarts() -> None:
+    """The server starts again, which finds the file damaged; then the worker alone, with a file that is whole."""
+    async def test() -> None:
+        groups: TwoPhaseCommits
+        rng = random.Random(1)
+        lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
+        groups = TwoPhaseCommits(lines, 1)
+        lines[1].shard.damaged = True
+        task = groups.begin({w: (does("a"),) for w in range(2)})
+        while not task.done():
+            await rng.choice(lines).step(0)
+            await asyncio.sleep(0)
+        groups = TwoPhaseCommits(lines, 2)
+        hellos = [line.shard.hello() for line in lines]
+        await groups.resolve(hellos[1], lambda w: hellos[w].decided)
+        assert lines[1].shard.prepared
+        lines[1].shard.damaged = False
+        await groups.resolve(lines[1].shard.hello(), lambda w: ())
+        assert [s.shard.rows for s in lines] == [["a"], ["a"]] and not lines[1].shard.prepared
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
 def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> None:
     """It had no graph, so it told nobody: the session took that for nobody who has to know."""
     async def test() -> None:

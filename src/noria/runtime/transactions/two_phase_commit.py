@@ -240,8 +240,12 @@ class TwoPhaseCommits:
 
     # ------------------------------------------------------------ after a crash
     async def resolve(self, hello: Hello, decided: Callable[[int], Sequence[str]]) -> None:
-        """Within the worker's `on_hello`: decide its prepared groups that no task handles. `decided`: the groups
-        that a coordinator has committed. SqlError if that fails now; then the worker cannot serve."""
+        """Within the worker's `on_hello`: decide its prepared groups that no task handles.
+
+        `decided` returns the groups that a coordinator has committed, according to its Hello. Of a worker that starts
+        alone, it returns none: `_committed` has these groups. SqlError if a decision fails now; then the worker
+        cannot serve.
+        """
         for name, coordinator in hello.prepared:
             if self._links[hello.worker].held != name and (name, hello.worker) not in self._settled:
                 await self._settle(hello.worker, name, name in self._committed or name in decided(coordinator))
@@ -272,6 +276,8 @@ class TwoPhaseCommits:
         if error is not None and error.code != _DAMAGED:
             raise error
         if error is not None:
+            if commit:
+                self._committed.add(name)  # the worker asks for it again when it restarts alone
             log.warning("worker %d still cannot do what was decided: %s", worker, error)
         elif reply.results and any(g.name == name for g in self._running.values()):  # else it was done before this
             self._settled[name, worker] = reply.results
