@@ -1,5 +1,5 @@
-"""The registry of operators: `OPERATORS` makes the operator of a plan node.  A new operator is one file under
-`dataflow/ops/` and one line here."""
+"""The registry of operators: `OPERATORS` makes the operator of a plan node.  ARCHITECTURE lists what else
+a new operator needs."""
 
 from __future__ import annotations
 

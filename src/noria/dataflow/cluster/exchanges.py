@@ -1,5 +1,5 @@
 """One of several workers: sends rows to the others, requests rows from them, and parks requests until they answer
-(section 6.2). The rules R1 to R16 are the model's (DESIGN section 7). All messages between two workers are in one
+(section 6.2). Rules R1 to R19 are in docs/design/invariants.md. All messages between two workers are in one
 order. A tick applies updates; every other message is handled alone, between ticks.
 
 Keeps true, for each key that is gathered at an exchange (R4, R5):
@@ -148,7 +148,7 @@ class Exchanges:
             raise Remote(tuple(waits))
 
     def gather_all(self, node: Node) -> None:
-        """Request all rows of an exchange that are owned here, for its first full state; calls `Builds.gathered`
+        """Request all rows of an exchange that are owned here, for its first full state; calls `Backfills.gathered`
         at the end."""
         for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
             self._give_up(g)

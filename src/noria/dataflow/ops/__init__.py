@@ -1,1 +1,1 @@
-"""The operators, one file each.  `lowering/lower.py` has the registry from plan nodes to operators."""
+"""The operators, one file each.  `lowering/operators.py` has the registry from plan nodes to operators."""

@@ -4,9 +4,8 @@ otherwise on disk.
 A base table that joins look up in keeps a partial state; missing keys are read from the store (section 4.3: base
 tables answer every upquery). The store has a tick's delta before the tick.
 
-Suppose that this state existed before the first pull and no state below is full. Then every key present below was
-pulled through it, so a tick drops rows that it does not cover, as any partial node does. With several workers it
-drops none: another worker may need them.
+A single worker's tick drops the rows that the state does not cover, if the state is older than all states below and
+none of these is full (`drops`). Every key present below was then pulled through it. Otherwise all rows pass.
 
 When a table gains columns, readers of the new columns use another node. The older node has the first columns
 only.

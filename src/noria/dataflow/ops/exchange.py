@@ -1,6 +1,6 @@
 """Exchange: out = the rows of all workers' inputs that this worker owns.
 
-This operator is the receiver. `Shards.split` is the sender: it splits the output of the input node and sends each
+This operator is the receiver. `Exchanges.split` is the sender: it splits the output of the input node and sends each
 row to its owner. A tick applies the rows owned here, whichever worker sent them.
 
 It stores rows like any stateful node: a pull that misses asks the workers above, and rows of missing keys are

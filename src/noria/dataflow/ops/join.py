@@ -6,8 +6,9 @@ self-joins and diamonds are exact.
 Outer: the same for rows that meet the residual condition too. Each left row without a match appears with NULLs.
 These rows add (L' where R' has no match) - (L where R had none) to d(out).
 
-A delta reads the stored rows of the side that pulls read first: every key present below was pulled with stored
-rows. The side that pulls look up *into* must be complete for the key, so a delta of the other side pulls it.
+Pulls read one side first, the primary, and look rows up in the other side. A delta of the primary side needs the
+other side complete for the key, so it pulls it. A delta of the other side reads only stored rows of the primary: no
+key that is present below has other ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads
 or writes.
 
-Keeps true: a request is blamed only for a death during which the worker executed it (`pulse.Doing`). The record
-is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified by
-its content, so sending it again does not circumvent this.
+Keeps true: a request is blamed only for a death during which the worker executed it (`pulse.RequestUnderWay`). The
+record is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified
+by its content, so sending it again does not circumvent this.
 """
 
 from __future__ import annotations

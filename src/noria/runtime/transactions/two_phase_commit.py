@@ -7,9 +7,10 @@ workers at once, and later changes wait there until it is decided. So no lock is
 for each other.
 
 Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
-decision, whatever process died meanwhile, even the front end. When a worker is lost, undecided groups that need
-it are given up at the others (`Lost`), so that nothing waits for them. Only while the decision is on its way to
-the lost worker, writes of the same tables wait.
+decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
+the coordinator before the decision was sent to it, the group is given up (`Lost`), so that nothing waits for it.
+If the coordinator is lost later, its next Hello says whether it committed. Until then, the participants hold back
+writes of the group's tables.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Keeps true: an answer belongs to the requested definition of the view; error 1412 reports that it was dropped.  Rows
 from shared memory are one version of the key, published by the worker that owns it.  Several keys of one worker are as
-of one moment.  At most one `Read` is running for each (view, key), however many clients wait (ONE-REQUEST).
+of one moment.  However many clients wait for one key of a view, `fetch` sends one `Read` for it (ONE-REQUEST).
 """
 
 from __future__ import annotations

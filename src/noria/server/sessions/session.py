@@ -394,6 +394,8 @@ class Session:
         elif isinstance(command, sql.Nothing):
             for name in command.tables:
                 self._known(name)
+        else:
+            raise TypeError(f"no effect is known of {type(command).__name__}")
         return ()
 
     def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:

@@ -3,9 +3,9 @@
     prepared:<group>    the CRC of what follows; then a `Group`: the bound statements and the worker that decides
     decided:<group>     this worker has committed its part, so the others will; also statements done once (`Write.once`)
 
-Keeps true: an entry stays as long as a worker may ask for it.  The commit that executes the statements deletes
-`prepared` and adds `decided`.  At that commit the statements run again: nothing was written since they were tried, so
-they have the same effects.
+Keeps true: an entry stays as long as a worker may ask for it.  The coordinator's commit adds `decided`; a participant's
+commit deletes `prepared`.  A participant runs the statements again at its commit: nothing was written since they were
+tried, so they have the same effects.
 """
 
 from __future__ import annotations
