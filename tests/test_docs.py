@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from noria.cli.main import app, register
-from noria.core import error_codes
+from noria.core.errors import codes as error_codes
 from noria.server.http.app import Api
 
 ROOT = Path(__file__).parent.parent

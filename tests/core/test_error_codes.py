@@ -1,4 +1,4 @@
-"""Errors have named codes: each number stands once, in `core/error_codes.py`, and no other module writes one."""
+"""Errors have named codes: each number stands once, in `core/errors/codes.py`, and no other module writes one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pymysql.constants import ER
 
-from noria.core import error_codes
-from noria.core.error_codes import Code
+from noria.core.errors import codes as error_codes
+from noria.core.errors.codes import Code
 
-SRC = Path(error_codes.__file__).parents[1]
+SRC = Path(error_codes.__file__).parents[2]
 CODES = {name: code for name, code in vars(error_codes).items() if isinstance(code, Code)}
 
 
 def test_no_other_module_writes_a_number() -> None:
     numbered = re.compile(r'\b\d{4},\s*"[0-9A-Z]{5}"')
-    found = [f"{p.relative_to(SRC)}: {m[0]}" for p in SRC.rglob("*.py") if p.name != "error_codes.py"
+    found = [f"{p.relative_to(SRC)}: {m[0]}" for p in SRC.rglob("*.py") if p.name != "codes.py"
              for m in numbered.finditer(p.read_text())]
     assert found == []
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from noria.core.batch import Batch
-from noria.core.error_codes import OUT_OF_RESOURCES
 from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors.codes import OUT_OF_RESOURCES
 from noria.core.expressions import evaluate
 from noria.core.expressions.evaluate_numbers import NUMBERS
 from noria.core.expressions.evaluate_text import TEXTS

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noria.core.error_codes import DISK_FULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL
 from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.messages.packets import Ask, Migrate, Migrated, Read, RenameView, Write

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from noria.client.spread_view import SpreadView
 from noria.client.transport import TIMEOUT_S, Transport
-from noria.core.error_codes import TABLE_DEF_CHANGED
 from noria.core.errors import SqlError, unknown_table, view_changed
+from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
 from noria.plan.reuse.through import Through

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from noria.core.error_codes import QUERY_TIMEOUT
 from noria.core.errors import SqlError
+from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.limits import ERROR_CODE, FEED_PAGE_ROWS, FEED_READ_S, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field

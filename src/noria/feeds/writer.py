@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Batch, Codes
-from noria.core.error_codes import DISK_FULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL
 from noria.core.limits import (
     ERROR_CODE,
     FEED_AWAITING_ROWS,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.core.types import TableDef
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout

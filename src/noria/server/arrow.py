@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.core.error_codes import TRUNCATED_WRONG_VALUE, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import TRUNCATED_WRONG_VALUE, UNKNOWN_ERROR
 
 
 def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

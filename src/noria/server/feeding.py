@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from noria.control.catalog.names import fold
 from noria.control.program import Program
-from noria.core.error_codes import CON_COUNT_ERROR, TABLE_EXISTS, TOO_LONG_IDENT, UNKNOWN_ERROR
 from noria.core.errors import SqlError, unknown_table
+from noria.core.errors.codes import CON_COUNT_ERROR, TABLE_EXISTS, TOO_LONG_IDENT, UNKNOWN_ERROR
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
 from noria.feeds.reader import FeedFile, Gone, State

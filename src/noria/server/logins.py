@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from noria.core import limits
-from noria.core.error_codes import ACCESS_DENIED, HOST_IS_BLOCKED
 from noria.core.errors import SqlError
+from noria.core.errors.codes import ACCESS_DENIED, HOST_IS_BLOCKED
 from noria.core.limits import LOGIN_AGAIN_S, LOGIN_BURST, LOGIN_LOG_S, LOGIN_WAIT_S
 
 log = logging.getLogger("noria.logins")

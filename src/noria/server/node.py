@@ -30,8 +30,7 @@ from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
 from noria.control.program import Program
-from noria.core.error_codes import UNKNOWN_ERROR
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, codes
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.inspect.render import size
@@ -294,7 +293,7 @@ class Node:
         return any(front.hang_up(number) for front in (self.mysql, self._fronts) if front is not None)
 
     def _users(self) -> dict[str, Any]:
-        """Return the accounts: one user with the password or, without a password, everybody."""
+        """Return one user with the password or, without a password, everybody."""
         if self.password is None:
             return {"": account("")}
         return {self.user: account(self.password)}
@@ -367,8 +366,7 @@ class Node:
         return max(0, sum(link.stats.workers for link in self.links) - len(self.links))
 
     async def _watch_memory(self) -> None:
-        """Unmap unused memory, drop ad-hoc views beyond their share, and log a warning if memory that is never evicted
-        exceeds the limit, and again once it has doubled."""
+        """Unmap unused memory, drop ad-hoc views beyond their share, and warn of too much memory that stays."""
         told = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
@@ -404,9 +402,10 @@ class Node:
         try:
             nbytes = parse_size(size)
         except SettingsError as e:
-            raise SqlError(*UNKNOWN_ERROR, str(e)) from None
+            raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from None
         if nbytes < LEAST_LIMIT:
-            raise SqlError(*UNKNOWN_ERROR, f"a memory limit of {nbytes} bytes is too little to serve; 1M at least")
+            too_little = f"a memory limit of {nbytes} bytes is too little to serve; 1M at least"
+            raise SqlError(*codes.UNKNOWN_ERROR, too_little)
         self._worker_limit = int(nbytes * WORKER_MEMORY_SHARE) // len(self.links)
         if self._fronts is None or self._fronts is not self.mysql:
             self.executor.replies.bound(reply_bytes(nbytes))
@@ -481,7 +480,7 @@ async def _stopped(task: asyncio.Task[None]) -> None:
 
 
 def _resident(pid: int) -> int:
-    """Return the resident bytes of a process; 0 if it has ended."""
+    """Return a process's resident bytes; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.expr import Col
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update

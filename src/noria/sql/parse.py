@@ -15,8 +15,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
-from noria.core.error_codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.core.errors import KeptAsText, SqlError, not_supported, parse_error
+from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
     Command,
     CreateTextView,

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
-from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
 
 _MAP_NORESERVE = 0x4000  # Linux; in the mmap module only from Python 3.13 on
 _STEP = 16 * 2**20  # bytes: larger memory grows by this, smaller memory doubles

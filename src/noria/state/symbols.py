@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.error_codes import DATA_TOO_LONG
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DATA_TOO_LONG
 from noria.core.symbols import fold
 from noria.core.types import Collation
 from noria.state import atomics

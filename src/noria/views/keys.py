@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.batch import Codes
-from noria.core.error_codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.errors import SqlError, incorrect_value
+from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Field, Kind

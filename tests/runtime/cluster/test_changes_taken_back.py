@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.core.error_codes import DISK_FULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL
 from seeds import seed
 
 KEYS, SHOWN = range(6), ("id, b", "id, b + 1", "b, COUNT(*)", "COUNT(*), SUM(b)", "MAX(id), MIN(b)", "DISTINCT b")

@@ -16,8 +16,8 @@ import pytest
 
 from dataflow.three_workers import WORKERS, Three, opened
 from noria.control.catalog.published import published
-from noria.core.error_codes import TABLE_DEF_CHANGED
 from noria.core.errors import SqlError
+from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Delete, Insert
 from noria.core.values import arrow_type, encode

@@ -34,14 +34,14 @@ from noria.control.ddl.table_changes import TableChanges
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import Parting, ViewReaders
 from noria.core import limits
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, is_gone
+from noria.core.errors.codes import (
     DEPENDENT_BY_OTHERS,
     NOT_SUPPORTED_YET,
     QUERY_INTERRUPTED,
     TABLE_DEF_CHANGED,
     UNKNOWN_ERROR,
 )
-from noria.core.errors import SqlError, is_gone
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from noria.control.catalog.names import fold
 from noria.control.catalog.recipe import AsOf, stamped, stored
-from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError
+from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef

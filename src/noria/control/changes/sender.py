@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.origin import note
 from noria.core import limits
-from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL, OUT_OF_RESOURCES
 from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from noria.core.error_codes import BAD_TABLE
 from noria.core.errors import SqlError
+from noria.core.errors.codes import BAD_TABLE
 
 Warning_ = tuple[str, int, str]
 

@@ -13,8 +13,8 @@ from noria.control.ddl.restore import brought_back
 from noria.control.views.adhoc import AdHocViews
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
-from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.errors import Poisoned, SqlError, is_out_of_service
+from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef

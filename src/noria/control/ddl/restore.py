@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import published
-from noria.core.error_codes import DISK_FULL
+from noria.core.errors.codes import DISK_FULL
 from noria.dataflow.messages.packets import Migrate, Migrated
 from noria.plan.view import ViewDef
 

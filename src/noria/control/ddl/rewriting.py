@@ -31,8 +31,8 @@ from noria.control.ddl.swapping import Run, TableSwap, without_rows
 from noria.control.processes.supervisor import DriverGone
 from noria.control.views.first_states import FirstStates
 from noria.core import limits
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, view_changed
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.expressions.expr import Expr
 from noria.core.expressions.points import between, bounded
 from noria.core.statements import Delete, Move, Statement, Update, WriteResult, named_columns

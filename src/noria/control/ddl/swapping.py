@@ -24,8 +24,8 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change
 from noria.core import limits
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, unknown_table, view_changed
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.expressions.functions import literal
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets

@@ -18,8 +18,8 @@ from noria.control.ddl.alterations import loses_unique, lost, refits
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change, quoted, unknown
 from noria.core import limits
-from noria.core.error_codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED
 from noria.core.errors import SqlError, table_exists, unknown_table, view_changed
+from noria.core.errors.codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of

@@ -17,7 +17,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import Change
 from noria.control.ddl.swapping import Run, TableSwap
 from noria.core import limits
-from noria.core.error_codes import QUERY_TIMEOUT
+from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.statements import Clear
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets

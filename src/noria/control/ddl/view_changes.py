@@ -20,8 +20,8 @@ from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change, quoted, unknown
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
-from noria.core.error_codes import DEPENDENT_BY_OTHERS, UNKNOWN_ERROR, VIEW_RECURSIVE, WRONG_OBJECT
 from noria.core.errors import SqlError, is_gone, table_exists
+from noria.core.errors.codes import DEPENDENT_BY_OTHERS, UNKNOWN_ERROR, VIEW_RECURSIVE, WRONG_OBJECT
 from noria.dataflow.messages import packets
 from noria.plan.uses import outdated
 from noria.plan.view import ViewDef

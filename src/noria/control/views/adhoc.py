@@ -27,8 +27,8 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import ViewReaders
 from noria.core import limits
-from noria.core.error_codes import QUERY_TIMEOUT
 from noria.core.errors import SqlError, adhoc_too_large, adhoc_too_long
+from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.plan.mir import Mir, TopK, tables_of

@@ -15,8 +15,8 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOpe
 from math import isfinite
 from typing import Any
 
-from noria.core.error_codes import INVALID_JSON_TEXT, TRUNCATED_WRONG_VALUE, WARN_DATA_TRUNCATED
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
+from noria.core.errors.codes import INVALID_JSON_TEXT, TRUNCATED_WRONG_VALUE, WARN_DATA_TRUNCATED
 from noria.core.expressions.library import json
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
 from noria.core.symbols import fold

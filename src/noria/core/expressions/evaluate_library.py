@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.error_codes import DATA_OUT_OF_RANGE
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DATA_OUT_OF_RANGE
 from noria.core.expressions import casts
 from noria.core.expressions.expr import Call
 from noria.core.expressions.failures import is_of_a_row

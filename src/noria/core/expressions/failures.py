@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.error_codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
 from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors.codes import DISK_FULL, OUT_OF_RESOURCES, TABLE_FULL
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 

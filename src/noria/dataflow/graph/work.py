@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from noria.core.error_codes import TABLE_FULL
 from noria.core.errors import SqlError, interrupted, too_much_at_once, took_too_long
+from noria.core.errors.codes import TABLE_FULL
 from noria.core.limits import REQUEST_BYTES, WAITING_TIMES
 
 Clock = Callable[[], int]

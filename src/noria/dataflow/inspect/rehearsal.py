@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError, table_exists
+from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph import layout
 from noria.dataflow.graph.graph import ancestors

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from noria.core.error_codes import DROP_INDEX_FK, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.errors import InvariantViolation, SqlError, view_changed, view_gone
+from noria.core.errors.codes import DROP_INDEX_FK, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
 from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, interrupted, view_gone
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.full_state import IndexBackfill
 from noria.dataflow.cluster.peers import Peers

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from noria.core.batch import Batch, Codes
-from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.errors import SqlError, interrupted, took_too_much
+from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers

@@ -1,12 +1,11 @@
 """One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
 
-`step` is deterministic given the base-table store. The order is always: synced commit, tick, publish,
-acknowledge. So visible rows are durable, and a client reads its own writes.
+`step` is deterministic given the base tables. Its order is: synced commit, tick, publish, acknowledge. So visible
+rows are durable, and a client reads its own writes.
 
-Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error
-1105, with a number that the log explains) drops the partial states that the request may have changed. An operator
-that raises in a tick is out of service (`outages.py`). Only three exceptions leave `step` and end the worker: a
-violated invariant, a tick that fails outside its operators, and a broken store.
+Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
+drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
+Three exceptions end the worker: a violated invariant, a tick that fails outside its operators, a broken store.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.batch import Batch
-from noria.core.error_codes import NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
+from noria.core.errors.codes import NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers, routed

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from noria.core.error_codes import LOCK_WAIT_TIMEOUT
 from noria.core.errors import SqlError, interrupted
+from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.limits import CHANGE_WAIT_S
 from noria.dataflow.messages.packets import Ask, Done, Migrate
 from noria.runtime.cluster.joining import SomeLink

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from noria.core.error_codes import BAD_NULL, INVALID_USE_OF_NULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import BAD_NULL, INVALID_USE_OF_NULL
 from noria.core.limits import COPIED_ROWS
 from noria.core.statements import Insert
 from noria.core.types import TableDef

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.core.error_codes import CRASHED_ON_USAGE
 from noria.core.errors import SqlError
+from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.limits import HEARTBEAT_MS
 from noria.core.statements import Clear, Move, Statement, WriteResult
 from noria.core.types import TableDef

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import Poisoned, SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import BLAME_S, POISON_DEATHS, POISON_KEPT
 from noria.dataflow.messages.packets import AddView, Migrate, Write
 from noria.runtime.transport.packet_codec import PACKETS

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, interrupted
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import (

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.error_codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.errors import SqlError, used_up
+from noria.core.errors.codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.points import bounded

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from noria.core.codec import Codec, Malformed
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.dataflow.messages.packets import Done, Envelope, Packet, Watermark
 from noria.runtime.transport.lineage import Process
 from noria.runtime.transport.packet_codec import PACKETS

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import (
     DEFAULT_MEMORY_BYTES,
     HEARTBEAT_MS,

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from noria.control.catalog.holding import reading
 from noria.control.program import Program
-from noria.core.error_codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.errors import (
     SqlError,
     is_gone,
@@ -32,6 +31,7 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
+from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef

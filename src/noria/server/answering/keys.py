@@ -14,8 +14,8 @@ from itertools import product
 from math import prod
 from typing import Any, cast
 
-from noria.core.error_codes import WRONG_VALUE
 from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import WRONG_VALUE
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
 from noria.core.symbols import Symbols, fold

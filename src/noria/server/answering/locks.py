@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from noria.core.error_codes import LOCK_WAIT_TIMEOUT, TABLE_NOT_LOCKED, TABLE_NOT_LOCKED_FOR_WRITE
 from noria.core.errors import SqlError
+from noria.core.errors.codes import LOCK_WAIT_TIMEOUT, TABLE_NOT_LOCKED, TABLE_NOT_LOCKED_FOR_WRITE
 from noria.server.answering.followed import Followed
 
 

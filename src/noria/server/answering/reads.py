@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from noria.control.catalog.published import published
-from noria.core.error_codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.errors import SqlError, is_unfilled
+from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
 from noria.core.types import Field
 from noria.core.values import arrow_type

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Batch
-from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES

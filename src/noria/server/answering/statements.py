@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from noria.control.catalog.catalog import Catalog
 from noria.control.catalog.holding import reading
-from noria.core.error_codes import EMPTY_QUERY
 from noria.core.errors import SqlError
+from noria.core.errors.codes import EMPTY_QUERY
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
 from noria.plan.reuse.through import Through

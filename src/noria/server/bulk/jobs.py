@@ -31,8 +31,7 @@ from noria.control.processes.slots import Slots
 from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.control.program import Program
 from noria.core import limits
-from noria.core.error_codes import OUT_OF_RESOURCES, TABLE_EXISTS, UNKNOWN_ERROR
-from noria.core.errors import SqlError, no_table, too_many_jobs, unknown_table
+from noria.core.errors import SqlError, codes, no_table, too_many_jobs, unknown_table
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
@@ -125,11 +124,11 @@ class Bulk:
         try:
             answer = await self._answer(batch, tell, await self.queries.take())
         except NoDriver as e:
-            raise SqlError(*OUT_OF_RESOURCES, str(e)) from e
+            raise SqlError(*codes.OUT_OF_RESOURCES, str(e)) from e
         except DriverGone:
             answer = await self._alone(batch, tell)
         except JobError as e:
-            raise SqlError(*UNKNOWN_ERROR, str(e)) from e
+            raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
     async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
@@ -138,11 +137,11 @@ class Bulk:
         try:
             return await self._answer(batch, tell, await self.queries.take_all())
         except DriverGone as e:
-            raise SqlError(*OUT_OF_RESOURCES,
+            raise SqlError(*codes.OUT_OF_RESOURCES,
                            "Spark ended twice while it worked on this query, most likely for lack of "
                            f"memory; narrow it with a WHERE, or create a view for it: {e}") from e
         except JobError as e:
-            raise SqlError(*UNKNOWN_ERROR, str(e)) from e
+            raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
 
     async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
         """Run the query in a slot.  `give` releases the slot when no task of the query runs on Spark any more."""
@@ -236,14 +235,13 @@ class Bulk:
                    ) -> AsyncIterator[dict[str, Any]]:
         """Load files and yield steps of progress.  The last step has `rows` and `rejected`.
 
-        request: of `LoadPermit.check`.  run: runs the SQL that creates the table.  put: writes rows that may conflict
-        with stored rows (`merged`)."""
+        request: of `LoadPermit.check`.  run: runs SQL.  put: writes rows that may conflict with stored ones."""
         from noria.spark.loading.load import LoadSpec
         from noria.spark.loading.reading import of_request
 
         name, reading = str(request.get("table", "")), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
-            raise SqlError(*TABLE_EXISTS, f"Table '{name}' already exists: leave out --create to load into it")
+            raise SqlError(*codes.TABLE_EXISTS, f"Table '{name}' already exists: leave out --create to load into it")
         is_view = self._program.view(name) is not None
         if self._program.table(name) is None and (is_view or not request.get("create")):
             raise no_table(name, is_view)
@@ -370,9 +368,9 @@ class Bulk:
             return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
                                    **arguments)
         except NoDriver as e:
-            raise SqlError(*OUT_OF_RESOURCES, f"{e}; nothing is changed") from e
+            raise SqlError(*codes.OUT_OF_RESOURCES, f"{e}; nothing is changed") from e
         except JobError as e:
-            raise SqlError(*UNKNOWN_ERROR, f"{e}; nothing is changed") from e
+            raise SqlError(*codes.UNKNOWN_ERROR, f"{e}; nothing is changed") from e
 
     # ------------------------------------------------------------ backup
     async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -470,7 +468,7 @@ async def _told(task: asyncio.Future[Any]) -> Any:
     try:
         return await task
     except (BadFile, LoadRefused) as e:
-        raise SqlError(*UNKNOWN_ERROR, str(e)) from e
+        raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
     except (JobError, DriverGone) as e:
         raise failed(e) from e
 

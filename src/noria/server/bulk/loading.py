@@ -35,14 +35,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError
+from noria.core.errors.codes import (
     ACCESS_DENIED,
     FILE_EXISTS,
     NOT_SUPPORTED_YET,
     OPTION_PREVENTS_STATEMENT,
     UNKNOWN_ERROR,
 )
-from noria.core.errors import SqlError
 from noria.core.limits import LOAD_FILES
 from noria.spark.loading.reading import of_request
 

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import Any
 
 from noria.control.processes.supervisor import DriverGone, JobError
-from noria.core.error_codes import OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import OUT_OF_RESOURCES, UNKNOWN_ERROR
 
 Step = dict[str, Any]
 TOLD = ("rows", "rejected", "files")  # numbers of a job's last step

@@ -30,8 +30,8 @@ from typing import Any, cast
 import uvloop
 
 from noria import __version__
-from noria.core.error_codes import SERVER_SHUTDOWN
 from noria.core.errors import SqlError
+from noria.core.errors.codes import SERVER_SHUTDOWN
 from noria.core.limits import FRONT_SILENT_S
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link

@@ -53,8 +53,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from noria import __version__
-from noria.core.error_codes import SERVER_SHUTDOWN, UNKNOWN_ERROR
 from noria.core.errors import SqlError, no_table, unknown_table
+from noria.core.errors.codes import SERVER_SHUTDOWN, UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.inspect.render import dot

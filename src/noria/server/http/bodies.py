@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from starlette.requests import Request
 
 from noria.core import limits
-from noria.core.error_codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
 from noria.server.http.gate import Refused
 from noria.server.http.parameters import decoded
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import FEED_ALIVE_S
 from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK

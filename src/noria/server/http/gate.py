@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from noria.core import limits
-from noria.core.error_codes import ACCESS_DENIED, SECURE_TRANSPORT_REQUIRED, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import ACCESS_DENIED, SECURE_TRANSPORT_REQUIRED, UNKNOWN_ERROR
 from noria.server.logins import Attempt, LoginGuard, TooManyLogins
 
 

@@ -15,8 +15,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from noria.core.error_codes import ILLEGAL_VALUE_FOR_TYPE, WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import ILLEGAL_VALUE_FOR_TYPE, WRONG_ARGUMENTS
 from noria.core.expressions.coerce import parse_time, show_time
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server.arrow import plain
 from noria.server.outcomes import Ok, Outcome, ResultSet

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from noria.core import limits
-from noria.core.error_codes import (
+from noria.core.errors import SqlError
+from noria.core.errors.codes import (
     INVALID_CHARACTER_STRING,
     MALFORMED_PACKET,
     NET_PACKET_TOO_LARGE,
     NET_PACKETS_OUT_OF_ORDER,
     NOT_SUPPORTED_AUTH_MODE,
 )
-from noria.core.errors import SqlError
 from noria.sql.text.comments import COMMENT, ENDED, NAME, STRING
 from noria.sql.text.shape import literal_of
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from noria.core import limits
-from noria.core.error_codes import CON_COUNT_ERROR
 from noria.core.errors import SqlError, internal_error
+from noria.core.errors.codes import CON_COUNT_ERROR
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account

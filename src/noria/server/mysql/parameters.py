@@ -15,8 +15,8 @@ from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
 
-from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.server.mysql.codec import Reader, malformed, text
 from noria.server.outcomes import Prepared
 

@@ -30,16 +30,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from noria.core import limits
-from noria.core.error_codes import (
-    ACCESS_DENIED,
-    MAX_PREPARED_STMT_COUNT_REACHED,
-    PS_MANY_PARAM,
-    SECURE_TRANSPORT_REQUIRED,
-    UNKNOWN_COM,
-    UNKNOWN_STMT_HANDLER,
-    WRONG_ARGUMENTS,
-)
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, codes
 from noria.core.types import Field
 from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
@@ -196,9 +187,9 @@ class Conversation:
                 raise codec.malformed("a request for TLS has 32 bytes, and the login comes after it")
             self.secrecy, self._expected = Secrecy.TLS, self._seq & 255
         elif self.secrecy is Secrecy.REQUIRED:
-            raise SqlError(*SECURE_TRANSPORT_REQUIRED, "Connections using insecure transport are prohibited while "
-                                                       "--require_secure_transport=ON (the server was started with "
-                                                       "--tls-require)")
+            raise SqlError(*codes.SECURE_TRANSPORT_REQUIRED,
+                           "Connections using insecure transport are prohibited while --require_secure_transport=ON "
+                           "(the server was started with --tls-require)")
         return asked
 
     def _begin(self, response: HandshakeResponse) -> Reply:
@@ -227,7 +218,7 @@ class Conversation:
         self._expected = self._seq & 255
         if exchange.granted is False:
             attempt.failed("MySQL", exchange.used_password)
-            raise SqlError(*ACCESS_DENIED, f"Access denied for user '{exchange.user}'@'{self.address}' "
+            raise SqlError(*codes.ACCESS_DENIED, f"Access denied for user '{exchange.user}'@'{self.address}' "
                                            f"(using password: {'YES' if exchange.used_password else 'NO'})")
         attempt.passed()
         if exchange.granted is None:
@@ -246,7 +237,7 @@ class Conversation:
     def _dispatch(self, payload: bytes) -> Reply:
         handler = _COMMANDS.get(payload[0]) if payload else None
         if handler is None:
-            raise SqlError(*UNKNOWN_COM, "Unknown command" + (f" {payload[0]:#04x}" if payload else ""))
+            raise SqlError(*codes.UNKNOWN_COM, "Unknown command" + (f" {payload[0]:#04x}" if payload else ""))
         return handler(self, cast(Session, self._session), payload)
 
     def _quit(self, session: Session, payload: bytes) -> bytes:
@@ -308,7 +299,7 @@ class Conversation:
     def _set_option(self, session: Session, payload: bytes) -> bytes:
         option = codec.Reader(payload, 1).integer(2)
         if option > 1:
-            raise SqlError(*UNKNOWN_COM, f"Unknown command: there is no option {option}")
+            raise SqlError(*codes.UNKNOWN_COM, f"Unknown command: there is no option {option}")
         self._multi = option == 0
         return codec.frame(self._end(), self._seq)
 
@@ -334,7 +325,7 @@ class Conversation:
 
     def _prepare(self, session: Session, payload: bytes) -> Reply:
         if len(self._statements) >= limits.MYSQL_STATEMENTS:
-            raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED,
+            raise SqlError(*codes.MAX_PREPARED_STMT_COUNT_REACHED,
                            "Can't create more than max_prepared_stmt_count statements "
                            f"(current value: {limits.MYSQL_STATEMENTS}); close some")
         return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session))
@@ -342,7 +333,7 @@ class Conversation:
     def _prepared(self, session: Session, prepared: Prepared) -> bytes:
         if prepared.parameters > _MOST_PARAMETERS:
             session.close_statement(prepared.handle)
-            raise SqlError(*PS_MANY_PARAM, f"Prepared statement contains too many placeholders "
+            raise SqlError(*codes.PS_MANY_PARAM, f"Prepared statement contains too many placeholders "
                                            f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
                                            "rows at a time")
         number = next(self._ids) & 0xFFFFFFFF
@@ -387,7 +378,7 @@ class Conversation:
         reader = codec.Reader(payload, 5)
         number = reader.integer(2)
         if number >= statement.count:
-            statement.failure = SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_send_long_data: "
+            statement.failure = SqlError(*codes.WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_send_long_data: "
                                                            f"there is no parameter {number}")
         elif self._long_bytes + reader.left > limits.MAX_PACKET_BYTES:
             self._take_long_data(statement)
@@ -419,7 +410,7 @@ class Conversation:
 
     def _unknown_statement(self, payload: bytes, where: str) -> SqlError:
         number = int.from_bytes(payload[1:5], "little")
-        return SqlError(*UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({number}) given to {where}")
+        return SqlError(*codes.UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({number}) given to {where}")
 
     # --- Replies ---------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from noria.control.catalog.catalog import Catalog, Relations
 from noria.control.catalog.holding import reading
-from noria.core.error_codes import UNKNOWN_SYSTEM_VARIABLE
 from noria.core.errors import SqlError, not_supported, unknown_table
+from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
 from noria.server.outcomes import ResultSet

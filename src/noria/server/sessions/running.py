@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from noria.core.error_codes import NO_SUCH_THREAD
 from noria.core.errors import SqlError, interrupted, took_too_long
+from noria.core.errors.codes import NO_SUCH_THREAD
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
 from noria.server.answering.filling import awaited
 from noria.server.outcomes import Stopped

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from noria.control.catalog.origin import asked
-from noria.core.error_codes import DB_CREATE_EXISTS, PARSE_ERROR, TABLE_DEF_CHANGED, UNKNOWN_ERROR
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
+from noria.core.errors.codes import DB_CREATE_EXISTS, PARSE_ERROR, TABLE_DEF_CHANGED, UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field

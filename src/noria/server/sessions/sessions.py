@@ -13,8 +13,8 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.error_codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Failed, Later, Outcome

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noria.core.error_codes import CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, SP_DOES_NOT_EXIST
 from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, SP_DOES_NOT_EXIST
 from noria.server.outcomes import Warning_
 from noria.sql.commands import Transaction as Command
 

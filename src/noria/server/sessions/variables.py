@@ -12,7 +12,8 @@ from typing import Any
 
 from noria import __version__
 from noria.core import limits
-from noria.core.error_codes import (
+from noria.core.errors import SqlError
+from noria.core.errors.codes import (
     GLOBAL_VARIABLE,
     INCORRECT_GLOBAL_LOCAL_VAR,
     PARSE_ERROR,
@@ -23,7 +24,6 @@ from noria.core.error_codes import (
     WRONG_TYPE_FOR_VAR,
     WRONG_VALUE_FOR_VAR,
 )
-from noria.core.errors import SqlError
 from noria.core.limits import LONGEST_EXECUTION_MS
 
 Value = Any  # int, str, bool or None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from noria.core.error_codes import NOT_SUPPORTED_YET
 from noria.core.errors import SqlError, unknown_table
+from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.core.types import TableDef
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk

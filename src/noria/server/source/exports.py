@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from noria.core.error_codes import FILE_EXISTS, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import FILE_EXISTS, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.places import removed
 from noria.server.source.asking import Asking

@@ -23,8 +23,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.core.error_codes import TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.errors import SqlError, table_exists, unknown_table
+from noria.core.errors.codes import TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
 from noria.dataflow.messages.packets import Ask, Write

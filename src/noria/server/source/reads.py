@@ -25,14 +25,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from noria import __version__
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, unknown_table
+from noria.core.errors.codes import (
     BAD_FIELD,
     NO_SUCH_TABLE,
     NOT_SUPPORTED_YET,
     OUT_OF_RESOURCES,
     TRUNCATED_WRONG_VALUE_FOR_FIELD,
 )
-from noria.core.errors import SqlError, unknown_table
 from noria.core.limits import (
     BACKUP_LINE_S,
     SOURCE_ENDED,

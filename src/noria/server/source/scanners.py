@@ -14,8 +14,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from typing import Any
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import SOURCE_STREAMS
 from noria.storage.offline.scanning import FAILED, LENGTH
 

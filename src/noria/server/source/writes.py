@@ -28,8 +28,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noria.core.error_codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.errors import SqlError, no_table
+from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.expressions.expr import Col
 from noria.core.expressions.points import MAX_POINTS
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES

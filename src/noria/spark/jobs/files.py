@@ -21,8 +21,8 @@ import pyspark.sql.functions as F
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
-from noria.core.error_codes import DUP_FIELDNAME, NOT_SUPPORTED_YET
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DUP_FIELDNAME, NOT_SUPPORTED_YET
 from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told_plan

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from noria.core.error_codes import TOO_BIG_SELECT
 from noria.core.errors import SqlError
+from noria.core.errors.codes import TOO_BIG_SELECT
 from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error

@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 
 from noria.core.batch import Batch, Codes
 from noria.core.codec import Codec
-from noria.core.error_codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
+from noria.core.errors.codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Move, Update

@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-from noria.core.error_codes import DUP_ENTRY
 from noria.core.errors import SqlError, used_up
+from noria.core.errors.codes import DUP_ENTRY
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages

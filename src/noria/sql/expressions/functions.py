@@ -15,8 +15,8 @@ from math import pi
 
 from sqlglot import exp
 
-from noria.core.error_codes import PARSE_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import PARSE_ERROR
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import (
     NULL,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from noria.core.error_codes import WINDOW_INVALID_WINDOW_FUNC_USE, WINDOW_NO_SUCH_WINDOW
 from noria.core.errors import SqlError, parse_error
+from noria.core.errors.codes import WINDOW_INVALID_WINDOW_FUNC_USE, WINDOW_NO_SUCH_WINDOW
 from noria.core.expressions.expr import Const, Expr
 from noria.core.types import BIGINT
 from noria.sql.expressions.leaves import AggCall, ConcatCall, OverCall

@@ -14,7 +14,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, parse_error
+from noria.core.errors.codes import (
     ILLEGAL_VALUE_FOR_TYPE,
     INVALID_GROUP_FUNC_USE,
     OPERAND_COLUMNS,
@@ -22,7 +23,6 @@ from noria.core.error_codes import (
     TOO_BIG_PRECISION,
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
 )
-from noria.core.errors import SqlError, parse_error
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import NULL, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType

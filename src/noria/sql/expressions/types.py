@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError
+from noria.core.errors.codes import (
     DUPLICATED_VALUE_IN_TYPE,
     ILLEGAL_VALUE_FOR_TYPE,
     M_BIGGER_THAN_D,
@@ -15,7 +16,6 @@ from noria.core.error_codes import (
     TOO_BIG_PRECISION,
     WRONG_FIELD_SPEC,
 )
-from noria.core.errors import SqlError
 from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.core.symbols import fold
 from noria.core.types import (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from noria.core.error_codes import FIELD_IN_ORDER_NOT_SELECT
 from noria.core.errors import SqlError
+from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT
 from noria.core.expressions.expr import Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
 from noria.plan.after import Found, bound, over

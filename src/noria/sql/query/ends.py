@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError, parse_error
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.plan.lookups import Parameter
 from noria.sql.query.context import Context
 from noria.sql.query.planned import Query

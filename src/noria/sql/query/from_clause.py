@@ -14,14 +14,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, parse_error, unknown_table
+from noria.core.errors.codes import (
     DERIVED_MUST_HAVE_ALIAS,
     DUP_FIELDNAME,
     NOT_SUPPORTED_YET,
     TOO_MANY_TABLES,
     VIEW_WRONG_LIST,
 )
-from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.limits import MAX_TABLES, TOP_ROWS

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions import call, cast, conjunction, literal

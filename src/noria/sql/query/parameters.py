@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import BAD_FIELD
 from noria.core.errors import SqlError
+from noria.core.errors.codes import BAD_FIELD
 from noria.core.expressions.expr import Call, Col, Const, Expr, Param, conjuncts, walk
 from noria.core.expressions.functions import FLIPPED, call
 from noria.core.types import BIGINT, TEXT, Kind

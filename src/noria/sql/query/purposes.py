@@ -8,8 +8,8 @@ from functools import partial
 
 from sqlglot import exp
 
-from noria.core.error_codes import STACK_OVERRUN_NEED_MORE
 from noria.core.errors import SqlError, parse_error
+from noria.core.errors.codes import STACK_OVERRUN_NEED_MORE
 from noria.core.expressions.expr import col
 from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
 from noria.plan.after import Found, over, parameters_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from noria.core.error_codes import BAD_TABLE, NONUNIQ_TABLE
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
+from noria.core.errors.codes import BAD_TABLE, NONUNIQ_TABLE
 from noria.core.expressions.expr import Col
 from noria.core.types import Field
 from noria.plan.keys import unique_keys

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.error_codes import WINDOW_INVALID_WINDOW_FUNC_ALIAS_USE, WRONG_GROUP_FIELD
 from noria.core.errors import SqlError, name_too_long, parse_error, too_many_columns, unknown_column
+from noria.core.errors.codes import WINDOW_INVALID_WINDOW_FUNC_ALIAS_USE, WRONG_GROUP_FIELD
 from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS

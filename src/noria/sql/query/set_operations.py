@@ -18,8 +18,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import BAD_FIELD, WRONG_NUMBER_OF_COLUMNS_IN_SELECT
 from noria.core.errors import SqlError
+from noria.core.errors.codes import BAD_FIELD, WRONG_NUMBER_OF_COLUMNS_IN_SELECT
 from noria.core.expressions.expr import Col, Const, Expr, Param
 from noria.core.expressions.functions import call, canonical, cast, common_type, literal
 from noria.core.types import BIGINT, Field, SqlType

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.error_codes import OPERAND_COLUMNS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import OPERAND_COLUMNS
 from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
 from noria.core.expressions.functions import call, literal
 from noria.core.types import BOOL

@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
+from noria.core.errors.codes import (
     CANT_DROP_FIELD_OR_KEY,
     CANT_REMOVE_ALL_FIELDS,
     DUP_FIELDNAME,
@@ -24,7 +25,6 @@ from noria.core.error_codes import (
     MULTIPLE_PRI_KEY,
     NO_DEFAULT_FOR_FIELD,
 )
-from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS
 from noria.core.types import NOW, Collation, Column, IndexDef, Kind, SqlType, TableDef, gone

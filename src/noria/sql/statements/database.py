@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from noria.core.error_codes import DB_CREATE_EXISTS, DB_DROP_EXISTS, DBACCESS_DENIED, PARSE_ERROR
 from noria.core.errors import SqlError, unknown_table
+from noria.core.errors.codes import DB_CREATE_EXISTS, DB_DROP_EXISTS, DBACCESS_DENIED, PARSE_ERROR
 from noria.sql.text.the_database import DATABASE, ONE, check_database
 
 _CATALOGS = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's own; empty here

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import (
+from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
+from noria.core.errors.codes import (
     DUP_FIELDNAME,
     INVALID_DEFAULT,
     INVALID_ON_UPDATE,
@@ -27,7 +28,6 @@ from noria.core.error_codes import (
     WRONG_TABLE_NAME,
     Code,
 )
-from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import JSON, Collation, Column, IndexDef, Kind, SqlType, TableDef

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from noria.core.error_codes import UNKNOWN_TABLE
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_TABLE
 from noria.core.types import BIGINT, TEXT, Column, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.commands import Information

@@ -17,8 +17,8 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from noria.core.error_codes import VIEW_WRONG_LIST
 from noria.core.errors import SqlError, unknown_column
+from noria.core.errors.codes import VIEW_WRONG_LIST
 from noria.core.types import Field
 from noria.sql.commands import Item, SelectItems
 from noria.sql.query.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from noria.core.error_codes import NO_TABLES_USED
 from noria.core.errors import SqlError, unknown_column
+from noria.core.errors.codes import NO_TABLES_USED
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field

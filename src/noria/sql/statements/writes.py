@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.error_codes import FIELD_SPECIFIED_TWICE, NO_DEFAULT_FOR_FIELD
 from noria.core.errors import (
     SqlError,
     division_by_zero,
@@ -22,6 +21,7 @@ from noria.core.errors import (
     unknown_column,
     wrong_value_count,
 )
+from noria.core.errors.codes import FIELD_SPECIFIED_TWICE, NO_DEFAULT_FOR_FIELD
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr

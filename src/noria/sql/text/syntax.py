@@ -1,7 +1,6 @@
 """Parses text to syntax trees: sqlglot's MySQL dialect, with the parts of MySQL that it lacks.
 
-* `INTERNAL` in CREATE VIEW, FEED instead of VIEW, and REPLACE INTO are replaced in the tokens before parsing;
-  `Statement` records them.
+* `INTERNAL` in CREATE VIEW, FEED instead of VIEW, and REPLACE INTO are replaced in the tokens (`Statement` has them).
 * ALGORITHM, DEFINER and SQL SECURITY before VIEW are removed: they change nothing here.
 * Each `?` has its ordinal in the statement; each expression has its text as written.
 * A word that sqlglot would read as a command of another system is an error.
@@ -23,8 +22,7 @@ from sqlglot.parser import SENTINEL_NONE
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from noria.core.error_codes import ILLEGAL_VALUE_FOR_TYPE, STACK_OVERRUN_NEED_MORE
-from noria.core.errors import SqlError, not_supported, parse_error
+from noria.core.errors import SqlError, codes, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
 from noria.sql.text.tokens import Plain
@@ -198,8 +196,7 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def parse_tokens(tokens: list[Token], text: str) -> Statement:
-    """Parse one statement's tokens, whose positions are those in `text`.  Raises SqlError for a syntax error, and
-    error 1436 for a tree that is too deep or too large."""
+    """Parse a statement's tokens, with positions in `text`.  Raises SqlError, 1436 for too large a tree."""
     text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
@@ -249,7 +246,7 @@ def _body(tree: exp.Expr, tokens: list[Token], text: str) -> str:
 
 def too_deep() -> SqlError:
     """The error for a statement that is nested more deeply than the stack allows."""
-    return SqlError(*STACK_OVERRUN_NEED_MORE,
+    return SqlError(*codes.STACK_OVERRUN_NEED_MORE,
                     f"Thread stack overrun: the statement is nested too deeply; at most {MAX_BRACKETS} "
                     f"brackets and {MAX_DEPTH} operators stand within each other")
 
@@ -257,7 +254,7 @@ def too_deep() -> SqlError:
 def _check_size(nodes: Sequence[exp.Expr]) -> None:
     terms = sum(isinstance(node, (exp.Binary, exp.Unary, exp.Func)) for node in nodes)
     if terms > MAX_TERMS:
-        raise SqlError(*STACK_OVERRUN_NEED_MORE,
+        raise SqlError(*codes.STACK_OVERRUN_NEED_MORE,
                        f"Thread stack overrun: the statement has {terms} operators and functions, and "
                        f"at most {MAX_TERMS} are planned; send it in parts, or give values by IN (…)")
 
@@ -311,7 +308,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             if depth > MAX_BRACKETS:
                 raise too_deep()
         if kind is TokenType.NUMBER and len(token.text) > MAX_DIGITS:
-            raise SqlError(*ILLEGAL_VALUE_FOR_TYPE,
+            raise SqlError(*codes.ILLEGAL_VALUE_FOR_TYPE,
                            f"Illegal number '{token.text[:SHOWN]}…' of {len(token.text)} digits found "
                            "during parsing")
         stray = kind is TokenType.COMMA and before is TokenType.L_PAREN

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from noria.core.error_codes import BAD_DB
 from noria.core.errors import SqlError
+from noria.core.errors.codes import BAD_DB
 
 DATABASE = "noria"
 ONE = f"there is one database, named '{DATABASE}'"

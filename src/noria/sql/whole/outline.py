@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from noria.core.error_codes import NET_PACKET_TOO_LARGE, NO_SUCH_TABLE
 from noria.core.errors import SqlError, not_supported, table_exists
+from noria.core.errors.codes import NET_PACKET_TOO_LARGE, NO_SUCH_TABLE
 from noria.core.limits import PROGRAM_BYTES, PROGRAM_ERRORS
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef

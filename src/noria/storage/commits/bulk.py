@@ -19,8 +19,8 @@ from typing import Any
 
 from rocksdict import WriteBatch
 
-from noria.core.error_codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
 from noria.storage.format.catalog import Done
 from noria.storage.rocks.disk import sync

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 from rocksdict import WriteBatch
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
 from noria.storage.commits import bulk, prepared
 from noria.storage.commits.committing import CommittingStore

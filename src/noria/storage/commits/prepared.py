@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from rocksdict import WriteBatch
 
 from noria.core.codec import Codec
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Statement, WriteResult
 from noria.storage.format import older_groups
 from noria.storage.rocks.engine import META, Engine

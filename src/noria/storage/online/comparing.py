@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import COMPARED_ENTRIES, COMPARED_NOTED
 from noria.storage.rocks.engine import Engine
 from noria.storage.tables.table import Index

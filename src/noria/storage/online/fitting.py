@@ -23,8 +23,8 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from noria.core.batch import Codes
-from noria.core.error_codes import INVALID_USE_OF_NULL, UNKNOWN_ERROR
 from noria.core.errors import SqlError, view_changed
+from noria.core.errors.codes import INVALID_USE_OF_NULL, UNKNOWN_ERROR
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef

@@ -20,8 +20,8 @@ from itertools import islice, pairwise, repeat
 
 from rocksdict import WriteBatch
 
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import SqlError
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import INDEX_NOTED
 from noria.storage.rocks.engine import Engine
 from noria.storage.rocks.errors import StoreError

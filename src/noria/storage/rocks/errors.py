@@ -6,8 +6,8 @@ MySQL's error 1021; the store continues once there is space again.
 
 from __future__ import annotations
 
-from noria.core.error_codes import CRASHED_ON_USAGE, DISK_FULL
 from noria.core.errors import SqlError
+from noria.core.errors.codes import CRASHED_ON_USAGE, DISK_FULL
 from noria.dataflow.graph.protocols import StoreBroken
 
 

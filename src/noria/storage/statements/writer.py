@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.error_codes import UNKNOWN_ERROR
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
@@ -29,6 +28,7 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, substitute
 from noria.core.integers import codes_of, span

@@ -20,8 +20,8 @@ import pyarrow as pa
 from rocksdict import SstFileWriter
 
 from noria.core.batch import Codes
-from noria.core.error_codes import DUP_ENTRY
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DUP_ENTRY
 from noria.core.types import BIGINT, TableDef
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, pack_rows, parts_of_arrow
 from noria.storage.rocks.engine import table_options

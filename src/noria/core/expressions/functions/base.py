@@ -13,14 +13,14 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import (
     ILLEGAL_VALUE_FOR_TYPE,
     SP_DOES_NOT_EXIST,
     STACK_OVERRUN_NEED_MORE,
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
     WRONG_VALUE,
 )
-from noria.core.errors import SqlError, not_supported
 from noria.core.expressions import evaluate
 from noria.core.expressions.casts import number_prefix, parse_moment
 from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time

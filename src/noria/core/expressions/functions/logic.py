@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noria.core.error_codes import WRONG_ARGUMENTS
 from noria.core.errors import SqlError
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions.base import (
     FALSE,

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from noria.core.error_codes import (
+from noria.core.errors import SqlError
+from noria.core.errors.codes import (
     INVALID_JSON_ONE_OR_ALL,
     INVALID_JSON_PATH,
     INVALID_JSON_PATH_ARRAY_CELL,
@@ -21,7 +22,6 @@ from noria.core.error_codes import (
     JSON_DOCUMENT_NULL_KEY,
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
 )
-from noria.core.errors import SqlError
 from noria.core.expressions.library.declare import Function, Want
 from noria.core.types import BIGINT, BOOL, JSON, TEXT, TEXT_BIN
 

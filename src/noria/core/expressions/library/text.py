@@ -15,8 +15,8 @@ from typing import Any
 
 import regex
 
-from noria.core.error_codes import REGEXP_ILLEGAL_ARGUMENT
 from noria.core.errors import SqlError
+from noria.core.errors.codes import REGEXP_ILLEGAL_ARGUMENT
 from noria.core.expressions.library.declare import Function, Types, Want, text_of
 from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
 from noria.core.symbols import fold

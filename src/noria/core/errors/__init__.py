@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from noria.core.error_codes import (
+from noria.core.errors.codes import (
     AMBIGUOUS_FIELD,
     AUTOINC_READ_FAILED,
     BAD_FIELD,
