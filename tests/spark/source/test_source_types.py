@@ -153,7 +153,7 @@ def test_the_python_of_the_tasks_has_noria(monkeypatch: pytest.MonkeyPatch, tmp_
     bare.write_text("#!/bin/sh\nexit 1\n")
     bare.chmod(0o755)
     for master, python in (("spark://x:7077", str(bare)), ("spark://x:7077", "/nonexistent/python3")):
-        with pytest.raises(RuntimeError, match=f"set {SAID}={re.escape(sys.executable)} in the environment before"):
+        with pytest.raises(RuntimeError, match=f"Set {SAID}={re.escape(sys.executable)} in the environment before"):
             use_python(SimpleNamespace(master=master, pythonExec=python))
     monkeypatch.setenv(SAID, str(bare))
     with pytest.raises(RuntimeError, match="noria is not installed in that Python"):
