@@ -98,7 +98,7 @@ def test_a_host_without_the_servers_memory(tmp_path: Path) -> None:
                                 "--mysql-port", "0", "--http-port", "0", "--master", cluster.url],
                                capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 1 and found.stdout == ""
-    assert "Spark has placed it on" in found.stderr and "start the server with --cluster-host" in found.stderr
+    assert "Spark has placed it on" in found.stderr and "Start the server with --cluster-host" in found.stderr
 
 
 @pytest.mark.skipif(not can_hide_memory(), reason="needs the right to mount")

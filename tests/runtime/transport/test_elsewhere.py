@@ -378,7 +378,7 @@ def test_where_a_worker_cannot_run(tmp_path: Path) -> None:
     nowhere = Path("/nowhere/run")
     told = WorkerConfig(1, 2, link_endpoint(nowhere, 1, 2), tmp_path / "data", nowhere, 1)
     (tmp_path / "data").mkdir()
-    for config, why in ((told, "start the server with --cluster-host"),
+    for config, why in ((told, "Start the server with --cluster-host"),
                         (replace(told, hub=("127.0.0.1", 1)), "does not reach the server at 127.0.0.1:1"),
                         (replace(told, hub=("127.0.0.1", 1), data_dir=nowhere), "storage that all hosts mount"),
                         (replace(told, hub=("127.0.0.1", 1), certificate=nowhere, key=nowhere), "are no certificate")):
