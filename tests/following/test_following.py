@@ -256,7 +256,7 @@ def test_sessions_that_log_otherwise_stop_it(source: SourceDb, target: Followed)
     for settings, why in ((("SET SESSION binlog_format = STATEMENT",), "a statement instead of rows"),
                           (("SET SESSION binlog_row_image = MINIMAL",), "a part of a row"),
                           (("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10"),
-                           "of the kind")):
+                           "of the unknown kind")):
         with following(source, target) as now:
             now.caught_up()
             source.run(*settings, "UPDATE a SET v = v + 1")

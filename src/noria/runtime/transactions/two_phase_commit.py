@@ -8,7 +8,7 @@ for each other.
 
 Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
 decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
-the coordinator before the decision was sent to it, the group is given up (`Lost`), so that nothing waits for it.
+the coordinator before the decision was sent to it, the group is given up (`Lost`). So nothing waits for it.
 If the coordinator is lost later, its next Hello says whether it committed. Until then, the participants hold back
 writes of the group's tables.
 """
