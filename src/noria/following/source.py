@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pymysql
 from pymysql import err
 
+from noria.core.errors.codes import BAD_DB, BINLOG_PURGED, NO_SUCH_TABLE
 from noria.following.address import ANSWER_S, Address, Refused
 
 IN_FILE = 2**32
@@ -85,9 +86,9 @@ def refusing() -> Iterator[None]:
         code, text = (*e.args, "", "")[:2]
         if code in _ACCESS:
             raise Refused(f"the source says: {text}; {_ACCESS[code]}: {_GRANT}") from e
-        if code in (1049, 1146):
+        if code in (BAD_DB.number, NO_SUCH_TABLE.number):
             raise Refused(f"the source says: {text}") from e
-        if code == 1236:
+        if code == BINLOG_PURGED.number:
             raise _no_binlog(str(text)) from e
         raise ConnectionError(f"the source: {text or e}") from e
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.errors.codes import READ_ONLY_MODE
 from noria.following.address import Refused
 from noria.spark.source import wire
 
 ARROW = "application/vnd.apache.arrow.stream"
-OTHER_RUN = 1836  # `server/source/follows.py`
 APPLY_S = 600
 _SCHEMA = pa.schema([("table", pa.string()), ("on", pa.string()), ("rows", pa.large_binary())])
 
@@ -36,7 +36,7 @@ class Target:
             with self.server.asked("POST", path, body, kind, APPLY_S) as response:
                 return json.loads(response.read())
         except wire.Refused as e:
-            if e.code == OTHER_RUN or e.status == 503:
+            if e.code == READ_ONLY_MODE.number or e.status == 503:
                 raise ConnectionError(str(e)) from e
             raise Refused(f"the server at {self.server.url} says: {e}") from e
         except ValueError as e:

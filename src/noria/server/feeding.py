@@ -20,7 +20,13 @@ import pyarrow as pa
 from noria.control.catalog.names import fold
 from noria.control.program import Program
 from noria.core.errors import SqlError, unknown_table
-from noria.core.errors.codes import CON_COUNT_ERROR, TABLE_EXISTS, TOO_LONG_IDENT, UNKNOWN_ERROR
+from noria.core.errors.codes import (
+    BINLOG_PURGED,
+    CON_COUNT_ERROR,
+    TABLE_EXISTS,
+    TOO_LONG_IDENT,
+    UNKNOWN_ERROR,
+)
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
 from noria.feeds.reader import FeedFile, Gone, State
@@ -29,7 +35,6 @@ from noria.feeds.writer import remove
 from noria.plan.view import ViewDef
 
 T = TypeVar("T")
-GONE = 1236  # MySQL's error for a position of the binary log that was purged
 MADE = "@changes"  # suffix of the feeds that are made for a table or view
 
 
@@ -86,7 +91,7 @@ class Feeds:
     # -------------------------------------------------------------- reading
     async def read(self, batches: Iterator[T]) -> AsyncIterator[T]:
         """Yield batches.  Each is read in a thread, since that may wait for the disk.  Raises SqlError 1040 if
-        FEED_READERS reads are running, and GONE if the changes are no longer stored."""
+        FEED_READERS reads are running, and 1236 if the changes are no longer stored."""
         if self._reads >= FEED_READERS:
             raise SqlError(*CON_COUNT_ERROR,
                            f"{FEED_READERS} reads of feeds are under way: try again when some are done")
@@ -191,7 +196,7 @@ async def told_of(feed: Feed, at: Watermark, whole: bool) -> AsyncGenerator[Told
 
 
 def gone(why: Exception) -> SqlError:
-    return SqlError(GONE, "HY000", f"{why}; begin again with since=start, which tells all rows first")
+    return SqlError(*BINLOG_PURGED, f"{why}; begin again with since=start, which tells all rows first")
 
 
 def shown(fields: Iterable[Any]) -> list[dict[str, Any]]:

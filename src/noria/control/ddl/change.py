@@ -22,7 +22,7 @@ def unknown(names: list[str], if_exists: bool) -> tuple[Warning_, ...]:
     """The notes of a DROP about names that do not exist.  Raises SqlError 1051 without IF EXISTS."""
     if names and not if_exists:
         raise SqlError(*BAD_TABLE, f"Unknown table {quoted(names)}")
-    return tuple(("Note", 1051, f"Unknown table '{n}'") for n in names)
+    return tuple(("Note", BAD_TABLE.number, f"Unknown table '{n}'") for n in names)
 
 
 def quoted(names: Iterable[str]) -> str:

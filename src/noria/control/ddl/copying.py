@@ -29,13 +29,12 @@ from noria.control.ddl.change import Change
 from noria.control.ddl.swapping import Run, TableSwap
 from noria.control.ddl.table_changes import TableChanges
 from noria.core.errors import SqlError, table_exists, view_changed
+from noria.core.errors.codes import NO_SUCH_TABLE
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.runtime.cluster.mirror import place_of
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.sql import commands
-
-_NO_TABLE = 1146
 
 
 class CopyingAlter:
@@ -86,7 +85,7 @@ class CopyingAlter:
                 yield
                 self._catalog.note_altered(self._catalog.table_defs[fold(run.name)])
         except SqlError as e:
-            if e.code == _NO_TABLE:  # all workers restarted
+            if e.code == NO_SUCH_TABLE.number:  # all workers restarted
                 raise view_changed(run.was.name) from None
             raise SqlError(e.code, e.state, without_numbers(e.message)) from None
 

@@ -32,7 +32,7 @@ from noria.control.processes.supervisor import DriverGone
 from noria.control.views.first_states import FirstStates
 from noria.core import limits
 from noria.core.errors import SqlError, is_gone, view_changed
-from noria.core.errors.codes import UNKNOWN_ERROR
+from noria.core.errors.codes import NO_SUCH_TABLE, UNKNOWN_ERROR
 from noria.core.expressions.expr import Expr
 from noria.core.expressions.points import between, bounded
 from noria.core.statements import Delete, Move, Statement, Update, WriteResult, named_columns
@@ -43,7 +43,6 @@ from noria.runtime.link.link import WorkerGone
 from noria.runtime.link.member import Unwritten
 from noria.runtime.routing.write_routing import rows_stay
 
-_NO_TABLE = 1146
 Tell = Callable[[str], None]
 Rewritable = Update | Delete
 
@@ -230,7 +229,7 @@ def _begins_anew(table: TableDef) -> Iterator[None]:
     except (WorkerGone, DriverGone) as e:
         raise view_changed(table.name) from e
     except SqlError as e:
-        if e.code == _NO_TABLE:
+        if e.code == NO_SUCH_TABLE.number:
             raise view_changed(table.name) from e
         raise
 

@@ -19,7 +19,7 @@ from noria.control.ddl.beside import Beside
 from noria.control.ddl.change import Change, quoted, unknown
 from noria.core import limits
 from noria.core.errors import SqlError, table_exists, unknown_table, view_changed
-from noria.core.errors.codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED
+from noria.core.errors.codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED, TABLE_EXISTS
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
@@ -38,7 +38,7 @@ class TableChanges:
         catalog, name = self._catalog, fold(command.table.name)
         async with self._sender.lock:
             if name in catalog.table_defs and command.if_not_exists:
-                return Change((("Note", 1050, f"Table '{command.table.name}' already exists"),))
+                return Change((("Note", TABLE_EXISTS.number, f"Table '{command.table.name}' already exists"),))
             if catalog.taken(name):
                 raise table_exists(command.table.name)
             table = replace(command.table, table_id=catalog.next_table_id(), made=catalog.schema)

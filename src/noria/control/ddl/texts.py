@@ -20,6 +20,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import Change, Warning_
 from noria.control.ddl.view_changes import ViewChanges
 from noria.core.errors import SqlError, table_exists
+from noria.core.errors.codes import VIEW_INVALID
 from noria.sql import commands
 from noria.sql.parse import parse
 from noria.sql.statements.text_views import TextView
@@ -76,4 +77,4 @@ class TextViews:
 
 
 def _waits(name: str, why: str) -> Warning_:
-    return "Warning", 1356, f"View '{name}' is not there yet: {why}"
+    return "Warning", VIEW_INVALID.number, f"View '{name}' is not there yet: {why}"

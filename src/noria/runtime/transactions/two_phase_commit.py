@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from noria.core.errors import SqlError
+from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.statements import Statement, WriteResult
 from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
 from noria.runtime.link.changes import Change, Lost
@@ -29,7 +30,7 @@ from noria.runtime.link.link import LinkState
 
 log = logging.getLogger(__name__)
 AGAIN_S = 1.0  # between tries of a commit that a full disk prevents
-_DAMAGED = 1194  # a file that cannot be read: no other try helps
+_DAMAGED = CRASHED_ON_USAGE.number  # a file that cannot be read: no other try helps
 
 
 class Participant(Protocol):

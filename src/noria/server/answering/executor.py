@@ -31,7 +31,7 @@ from noria.core.errors import (
     view_changed,
     wrong_value_count,
 )
-from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
+from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
@@ -57,7 +57,7 @@ from noria.server.rows import arrow_rows, beside
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
-NOT_MAINTAINED = 1235  # the error of a rejected view: Spark answers instead
+NOT_MAINTAINED = NOT_SUPPORTED_YET.number  # the error of a rejected view: Spark answers instead
 Tell = Callable[[str], None]
 
 

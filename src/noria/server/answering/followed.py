@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.core.errors.codes import OPTION_PREVENTS_STATEMENT
 from noria.core.limits import FOLLOW_LOST_S
 
-READ_ONLY = 1290
 WAITING, FOLLOWING, STOPPED = "waiting for its follower", "following", "stopped"
 _writer: ContextVar[str] = ContextVar("follower", default="")
 
@@ -95,8 +95,9 @@ class Followed:
         follower = self.tables.get(table.lower())
         if follower is not None and follower != _writer.get():
             source = self.statuses[follower].source
-            raise SqlError(READ_ONLY, "HY000", f"Table '{table}' is read-only: it follows {source}. Write there, or "
-                                               f"end that with `noria follow {source} --release`")
+            raise SqlError(*OPTION_PREVENTS_STATEMENT,
+                           f"Table '{table}' is read-only: it follows {source}. Write there, or "
+                           f"end that with `noria follow {source} --release`")
 
     def shown(self) -> list[tuple[Any, ...]]:
         """Return a row for each follower, in the form of SHOW NORIA FOLLOWING."""

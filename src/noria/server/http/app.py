@@ -54,7 +54,14 @@ from starlette.routing import Route
 
 from noria import __version__
 from noria.core.errors import SqlError, no_table, unknown_table
-from noria.core.errors.codes import SERVER_SHUTDOWN, UNKNOWN_ERROR
+from noria.core.errors.codes import (
+    ACCESS_DENIED,
+    BINLOG_PURGED,
+    NO_SUCH_TABLE,
+    OPTION_PREVENTS_STATEMENT,
+    SERVER_SHUTDOWN,
+    UNKNOWN_ERROR,
+)
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.inspect.render import dot
@@ -62,7 +69,7 @@ from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
-from noria.server.feeding import GONE, Feeds
+from noria.server.feeding import Feeds
 from noria.server.http import bodies, feeds, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
@@ -177,7 +184,8 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
     return guarded
 
 
-_STATUS = {GONE: 410, 1146: 404, 1290: 403, 1045: 403}
+_STATUS = {BINLOG_PURGED.number: 410, NO_SUCH_TABLE.number: 404, OPTION_PREVENTS_STATEMENT.number: 403,
+           ACCESS_DENIED.number: 403}
 
 
 def _bug(what: str) -> SqlError:

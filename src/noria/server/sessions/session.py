@@ -19,7 +19,14 @@ from typing import Any, TypeVar
 
 from noria.control.catalog.origin import asked
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
-from noria.core.errors.codes import DB_CREATE_EXISTS, PARSE_ERROR, TABLE_DEF_CHANGED, UNKNOWN_ERROR
+from noria.core.errors.codes import (
+    DB_CREATE_EXISTS,
+    NOT_SUPPORTED_YET,
+    PARSE_ERROR,
+    TABLE_DEF_CHANGED,
+    TRUNCATED_WRONG_VALUE,
+    UNKNOWN_ERROR,
+)
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
@@ -417,7 +424,8 @@ class Session:
             self._end_transaction()
         self._executor.locks.lock(self, command.tables)
         if any(write for _, write in command.tables):
-            return (("Warning", 1235, "a WRITE lock keeps other sessions from writing, not from reading"),)
+            return (("Warning", NOT_SUPPORTED_YET.number,
+                     "a WRITE lock keeps other sessions from writing, not from reading"),)
         return ()
 
     def _known(self, name: str) -> None:
@@ -435,7 +443,7 @@ class Session:
         if a.scope == "global" and a.name == "max_connect_errors":
             number, cut = most_errors(value)
             self._guard.set_most_errors(number)
-            return [("Warning", 1292, text) for text in cut]
+            return [("Warning", TRUNCATED_WRONG_VALUE.number, text) for text in cut]
         if a.scope == "global":
             raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
         kept, warnings = changes(a.name, value, VARIABLES)
@@ -447,7 +455,7 @@ class Session:
         self.variables.update(kept)
         self._set_status()
         self.offset = zones.offset_of(self.variables["time_zone"])
-        return [("Warning", 1235, text) for text in warnings]
+        return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
 
 
 def _create_database(command: sql.CreateDatabase) -> Sequence[Warning_]:

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noria.core.errors import SqlError, not_supported
-from noria.core.errors.codes import CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, SP_DOES_NOT_EXIST
+from noria.core.errors.codes import (
+    CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
+    NOT_SUPPORTED_YET,
+    SP_DOES_NOT_EXIST,
+)
 from noria.server.outcomes import Warning_
 from noria.sql.commands import Transaction as Command
 
-NOT_ATOMIC: Warning_ = ("Warning", 1235, "every statement commits by itself: this transaction is not atomic, sees no "
-                                         "snapshot, and cannot be undone")
+NOT_ATOMIC: Warning_ = ("Warning", NOT_SUPPORTED_YET.number,
+                        "every statement commits by itself: this transaction is not atomic, sees no snapshot, and "
+                        "cannot be undone")
 
 
 class Transaction:

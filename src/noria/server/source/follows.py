@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.errors import SqlError, table_exists, unknown_table
-from noria.core.errors.codes import TABLE_EXISTS, UNKNOWN_ERROR
+from noria.core.errors.codes import READ_ONLY_MODE, TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
 from noria.dataflow.messages.packets import Ask, Write
@@ -34,7 +34,6 @@ from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
 from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
-OTHER_RUN = 1836  # the error of a run that is not the follower's last one
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 log = logging.getLogger("noria")
 
@@ -158,8 +157,8 @@ class Follows:
     def _of(self, name: str, run: str) -> _Follow:
         follow = self._follows.get(name)
         if follow is None or follow.run != run:
-            raise SqlError(OTHER_RUN, "HY000", "this run of the follower is over: the server was started again, "
-                                               "another `noria follow` of the same database began, or it was released")
+            raise SqlError(*READ_ONLY_MODE, "this run of the follower is over: the server was started again, "
+                                            "another `noria follow` of the same database began, or it was released")
         return follow
 
     # ------------------------------------------------------------ changes

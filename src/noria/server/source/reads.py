@@ -31,6 +31,7 @@ from noria.core.errors.codes import (
     NO_SUCH_TABLE,
     NOT_SUPPORTED_YET,
     OUT_OF_RESOURCES,
+    TABLE_DEF_CHANGED,
     TRUNCATED_WRONG_VALUE_FOR_FIELD,
 )
 from noria.core.limits import (
@@ -51,8 +52,6 @@ from noria.storage.format.catalog import table_to_json
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
 from noria.storage.offline.snapshot import Range, read_tables, split
 from noria.storage.tables.shards import shards_of
-
-GONE = 1412  # the error of a read that has ended
 
 
 class Asks(Protocol):
@@ -156,11 +155,13 @@ class Reads:
     async def _used(self, request: dict[str, Any]) -> AsyncIterator[_Read]:
         name = str(request["read"])
         if request.get("life") != self.life:
-            raise SqlError(GONE, "HY000", "the server was started again since this DataFrame was made: load it again")
+            raise SqlError(*TABLE_DEF_CHANGED,
+                           "the server was started again since this DataFrame was made: load it again")
         if name in self._ended:
-            raise SqlError(GONE, "HY000", f"this read is over: no task of it has asked for {SOURCE_IDLE_S} s, or there "
-                                          f"were more than {SOURCE_READS}, and its snapshot is gone. Run the action "
-                                          "again; keep what is used for long with DataFrame.persist or as Parquet")
+            raise SqlError(*TABLE_DEF_CHANGED,
+                           f"this read is over: no task of it has asked for {SOURCE_IDLE_S} s, or there "
+                           f"were more than {SOURCE_READS}, and its snapshot is gone. Run the action "
+                           "again; keep what is used for long with DataFrame.persist or as Parquet")
         read = self._open.get(name)
         if read is None:
             read = await self._begun(name, request)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET
 from noria.plan.view import ViewDef
 from noria.sql.query.from_clause import can_be_named, unreadable
 
 Warning_ = tuple[str, int, str]
-UNREADABLE = 1235  # ER_NOT_SUPPORTED_YET, the code of the SELECT's error
-UNNAMED = 1054  # ER_BAD_FIELD_ERROR, likewise
 
 
 def warnings_of(view: ViewDef) -> tuple[Warning_, ...]:
@@ -16,11 +15,12 @@ def warnings_of(view: ViewDef) -> tuple[Warning_, ...]:
         return ()
     how = f"POST /views/{view.name}/lookup, or view('{view.name}').lookup in Python, reads it by its key"
     if (why := unreadable(view)) is not None:
-        return (("Warning", UNREADABLE, f"No SELECT … FROM {view.name} can read the view: {why}.  The view's own "
-                                        f"SELECT, with values for its parameters, is answered from it; {how}"),)
-    return tuple(("Warning", UNNAMED, f"SELECT … FROM {view.name} cannot name what the view is looked up by, "
-                                       f"{_shown(view, k)}, which it does not select: select it under a name of its "
-                                       f"own; {how}")
+        return (("Warning", NOT_SUPPORTED_YET.number,
+                 f"No SELECT … FROM {view.name} can read the view: {why}.  The view's own SELECT, with values for its "
+                 f"parameters, is answered from it; {how}"),)
+    return tuple(("Warning", BAD_FIELD.number,
+                  f"SELECT … FROM {view.name} cannot name what the view is looked up by, {_shown(view, k)}, which it "
+                  f"does not select: select it under a name of its own; {how}")
                  for k in view.key if k >= view.visible and not can_be_named(view, k))
 
 

@@ -31,7 +31,7 @@ def select_items(context: Context, tree: exp.Select) -> SelectItems:
     only(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
     where, limit = tree.args.get("where"), tree.args.get("limit")
     if where is not None or tree.args.get("offset") is not None:
-        raise refuse("WHERE in a SELECT without FROM", tree, "leave it out")
+        raise refuse(f"{'OFFSET' if where is None else 'WHERE'} in a SELECT without FROM", tree, "leave it out")
     items = tuple(_item(context, n) for n in tree.expressions)
     return SelectItems(items, count_of(context, limit.expression if limit is not None else None))
 
