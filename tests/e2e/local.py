@@ -165,6 +165,10 @@ class LocalServer:
     def ask(self, what: str, argument: str = "") -> Any:
         return self._embedded._run(self._executor.ask(Ask(0, what, argument)))
 
+    def locks_waited_for(self) -> int:
+        """How many requests wait for a lock now."""
+        return int(self.ask("stats")["lock_waits"])
+
     def validate(self) -> None:
         """Every state equals a recomputation; raises what is violated."""
         self.ask("validate")

@@ -9,6 +9,11 @@ MIN_INT = -(2**63) + 2  # the least integer that can be stored; the two least BI
 MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # an int64 holds that many digits, whatever they are
 
+TRANSACTION_BYTES = 256 * 2**20  # changes of all open transactions at one worker, in memory
+LOCK_WAIT_S = 50  # how long a statement waits for a lock, unless its session sets innodb_lock_wait_timeout
+TRANSACTION_READ_ROWS = 200_000  # rows that a SELECT may read if its transaction has changed one of its tables
+TRANSACTION_READ_MS = 2_000  # how long such a SELECT may occupy a worker
+HISTORY_ROWS = 1_000_000  # rows of commits that a worker keeps for open snapshots
 FIRST_ROWS_AMONG = 1_000  # a repeated SELECT of the first few rows among more than these gets a view of its own
 ADHOC_FULL_ROWS = 5_000_000  # an ad-hoc SELECT never creates full state over more base rows: about ten seconds of work
 ADHOC_COPY_ROWS = 200_000  # nor over more than these if the view would not group, filter or limit them: a copy

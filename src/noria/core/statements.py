@@ -84,8 +84,26 @@ class Load(NamedTuple):
     auto_increment: int = 0
 
 
+class Staged(NamedTuple):
+    """The commit of what a transaction has staged at a worker.
+
+    done: how many of its requests the worker has staged; error 1213 if it has another number.  tables: those that the
+    transaction has changed.
+    """
+
+    transaction: str
+    done: int
+    tables: tuple[str, ...]
+    table: str = ""
+
+
 ClientWrite = Insert | Update | Delete
-Statement = ClientWrite | Clear | Move | Load
+Statement = ClientWrite | Clear | Move | Load | Staged
+
+
+def tables_written(statement: Statement) -> tuple[str, ...]:
+    """Return the names of the tables that the statement writes."""
+    return statement.tables if isinstance(statement, Staged) else (statement.table,)
 
 
 def named_columns(statement: ClientWrite) -> set[int]:

@@ -265,8 +265,10 @@ class Transaction:
 
     what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
     name: str = ""
-    read_only: bool = False
+    read_only: bool | None = None  # None: as SET TRANSACTION or the session says
     chain: bool = False  # COMMIT AND CHAIN: the next transaction begins at once
+    release: bool = False  # COMMIT RELEASE: the connection ends
+    snapshot: bool = False  # WITH CONSISTENT SNAPSHOT: the snapshot is of this moment
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from rocksdict import WriteBatch
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError, table_exists, unknown_table
 from noria.core.integers import codes_of
-from noria.core.statements import Clear, Delete, Insert, Load, Statement, WriteResult
+from noria.core.statements import Clear, Delete, Insert, Load, Staged, Statement, WriteResult, tables_written
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.graph.work import Work
@@ -44,6 +44,8 @@ from noria.storage.statements.writer import bare, joins, run, run_inserts
 from noria.storage.tables import lookups, meta
 from noria.storage.tables.shards import Shard
 from noria.storage.tables.table import Index, Table
+from noria.storage.transactions.guard import Guards
+from noria.storage.transactions.staging import StagedTransactions
 
 
 class RocksStore(TwoPhaseStore):
@@ -63,6 +65,8 @@ class RocksStore(TwoPhaseStore):
         self._engine.table_of = self._table_of
         self.deltas = DeltaLog(self._engine)
         self._tables: dict[str, Table] = {}
+        self.transactions = StagedTransactions(self._engine, symbols, self._tables, self._readable, shard)
+        self.transactions.refuse = self._refuse_unlocked
         try:
             self._load(fence)
         except BaseException as e:
@@ -169,6 +173,7 @@ class RocksStore(TwoPhaseStore):
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
         found = self._of_id(table)
+        self.transactions.history.replaced(found.name)
         if not fits:
             refuse_unfit(found, table)
         if found.fitting is not None and not found.fitting.same(table):
@@ -207,6 +212,7 @@ class RocksStore(TwoPhaseStore):
 
     def drop_table(self, name: str) -> None:
         """Drop a table, durable with the next `set_recipe`; a crash before that restores it."""
+        self.transactions.history.replaced(name)
         self._dropped.append(table := self.table(name))
         del self._tables[name]
         if table.fitting is not None:
@@ -282,7 +288,7 @@ class RocksStore(TwoPhaseStore):
         if (repeated := self._repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         if self._groups.prepared:
-            self._refuse_undecided({s.table for s in statements})
+            self._refuse_undecided({t for s in statements for t in tables_written(s)})
         if statements and isinstance(load := statements[0], Load):
             self._load_now(load, Done(epoch, seq, (result_of(load),)), (group, once), forget)
             return [result_of(load)], {}
@@ -310,7 +316,7 @@ class RocksStore(TwoPhaseStore):
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
                 stage.fill(batch)
-                if stage.counters != stage.table.counters:
+                if stage.keeps_counters or stage.counters != stage.table.counters:
                     meta.put_counters(self._engine, batch, stage.table.definition, stage.counters)
             more(batch)
 
@@ -320,6 +326,8 @@ class RocksStore(TwoPhaseStore):
                          deltas)
         except SqlError as full:
             return full
+        if self.transactions.history:
+            self.transactions.history.record({name: stages[name].changed(delta) for name, delta in deltas.items()})
         for name, stage in stages.items():
             stage.table.counters = stage.counters
             if name in deltas:
@@ -328,9 +336,9 @@ class RocksStore(TwoPhaseStore):
                         told.written(partial(stage.changed, deltas[name]))
         return deltas
 
-    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
-                 ) -> list[WriteResult]:
-        """Run statements in order.
+    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None,
+                 guards: Guards | None = None) -> list[WriteResult]:
+        """Run statements in order.  guards: makes the guard of each table; None: that of statements by themselves.
 
         No statement reads another's table, so only the order within a table matters.  Consecutive plain INSERTs into a
         table run as one.
@@ -342,7 +350,7 @@ class RocksStore(TwoPhaseStore):
             places = runs.pop(table, None)
             if places is None:
                 return
-            stage = self._stage(table, stages, work)
+            stage = self._stage(table, stages, work, guards)
             inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
             if len(inserts) > 1:
                 answers = run_inserts(stage, inserts, self._symbols)
@@ -353,6 +361,11 @@ class RocksStore(TwoPhaseStore):
 
         for place, statement in enumerate(statements):
             table = statement.table
+            if isinstance(statement, Staged):
+                for waiting in list(runs):
+                    flush(waiting)
+                results[place] = self.transactions.merge(statement, lambda name: self._stage(name, stages, work))
+                continue
             if table not in self._tables:
                 results[place] = WriteResult(error=unknown_table(table))
                 continue
@@ -369,11 +382,21 @@ class RocksStore(TwoPhaseStore):
             flush(table)
         return results
 
-    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None) -> Stage:
+    def _refuse_unlocked(self, table: str) -> None:
+        """Refuse a transaction's statement if an earlier life prepared a group for the table, without locks."""
+        if self._groups.prepared and not self.transactions.locks.held(next(iter(self._groups.prepared))):
+            self._refuse_undecided({table})
+
+    def replaced(self, table: str) -> None:
+        """Note that rows were added in bulk: open snapshots cannot read the table any more."""
+        self.transactions.history.replaced(table)
+
+    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None, guards: Guards | None = None) -> Stage:
         stage = stages.get(name)
         if stage is None:
             table = self._tables[name]
-            stage = stages[name] = Stage(self._engine, table, table.counters, work, self._shard)
+            stage = stages[name] = Stage(self._engine, table, table.counters, work, self._shard,
+                                         guard=(guards or self.transactions.guard)(table))
         return stage
 
     # ---------------------------------------------------------------- reading

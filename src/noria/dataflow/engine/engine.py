@@ -54,6 +54,7 @@ class Engine:
         self.builds = Backfills(self)
         self.outages = Outages(self)
         self.lookups = Lookups(self)
+        self.held_elsewhere: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
         self.scans: list[SlicedRead] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}

@@ -176,3 +176,4 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from scan.held()
     if engine.shards is not None:
         yield from engine.shards.held()
+    yield from engine.held_elsewhere()

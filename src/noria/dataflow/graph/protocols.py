@@ -18,6 +18,7 @@ from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.graph.work import Work
 from noria.dataflow.messages.packets import Note, Noted
+from noria.dataflow.transactions.locks import LockTable
 from noria.state.table import Cold, Columns
 
 
@@ -103,8 +104,58 @@ class KeyedScan(Protocol):
         """Whether the table and the index that the scan uses are unchanged."""
 
 
+class Snapshots(Protocol):
+    """The open snapshots, by transaction."""
+
+    def open(self, transaction: str) -> None:
+        """Open a snapshot of this moment, unless the transaction has one."""
+
+    def close(self, transaction: str) -> None: ...
+
+
+class Staging(Protocol):
+    """The open transactions of one store. A transaction begins with its first request."""
+
+    locks: LockTable
+
+    @property
+    def history(self) -> Snapshots: ...
+
+    def __len__(self) -> int: ...
+
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: Work | None = None
+              ) -> list[WriteResult]:
+        """Run statements within the transaction, all or none. Raises Blocked; SqlError 1213 if `done` is not the
+        number of its requests here."""
+
+    def undo(self, transaction: str, done: int, keep: int) -> None:
+        """Undo all but the first `keep` requests."""
+
+    def end(self, transaction: str) -> list[str]:
+        """Forget the transaction. Returns those whose requests get a lock now."""
+
+    def work_of(self, transaction: str) -> int:
+        """The rows that it has staged."""
+
+    def deltas(self, transaction: str, done: int, snapshot: bool, tables: Sequence[str]) -> dict[str, Batch]:
+        """By table, the rows that exist or lack for this transaction only, with their signs."""
+
+    def lock_rows(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> None:
+        """Lock rows of a table for the transaction. Raises Blocked."""
+
+    def is_locked(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> npt.NDArray[np.bool_]:
+        """The mask of rows that others have locked."""
+
+    def held(self) -> Iterator[Codes]:
+        """The codes whose texts must not be freed."""
+
+
 class BaseStore(Protocol):
     """The durable base tables of one worker's shard. Text codes are ids in the worker's symbol table."""
+
+    @property
+    def transactions(self) -> Staging:
+        """The open transactions."""
 
     def tables(self) -> dict[str, TableDef]: ...
 

@@ -17,6 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Insert, Load, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.peer_messages import Message
+from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
 from noria.plan.graph_plan import GraphPlan
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
@@ -201,7 +202,7 @@ class Query:
 
     `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `pieces`: as in `Read`. `rows`: a query that
     would read more rows reads its table in slices (`slicing.py`); error 3024 if it cannot. `spread`: the query
-    needs the rows of all workers, not only this one's.
+    needs the rows of all workers, not only this one's. `within`: a transaction whose changes it sees.
     """
 
     request: int
@@ -215,6 +216,7 @@ class Query:
     limit_ms: int = 0
     spread: bool = False
     pieces: bool = False
+    within: Within | None = None
 
 
 @dataclass(frozen=True)
@@ -606,5 +608,5 @@ class Done:
 Packet = (
     Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | ReadMany | Query | More | Migrate
     | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between
-    | Hello | Wrote | Rows | Found | Migrated | Done
+    | Hello | Wrote | Rows | Found | Migrated | Done | TransactionPacket
 )

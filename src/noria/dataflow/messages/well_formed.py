@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from noria.core.types import TableDef
-from noria.dataflow.messages import packets
+from noria.dataflow.messages import packets, transaction_packets
 
 _INT, _TEXT, _ROW, _FLAG = (int,), (str,), (tuple, list), (bool,)
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
@@ -22,7 +22,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
                    "definition": _INT, "limit_ms": _INT, "pieces": _FLAG},
     packets.ReadMany: {"request": _INT, "alike": _ROW},
     packets.Query: {"request": _INT, "nulls": _FLAG, "descending": _FLAG, "rows": _INT, "limit_ms": _INT,
-                    "spread": _FLAG, "pieces": _FLAG},
+                    "spread": _FLAG, "pieces": _FLAG, "within": (transaction_packets.Within, type(None))},
     packets.More: {"request": _INT, "of": _INT, "stop": _FLAG},
     packets.Migrate: {"steps": _ROW, "recipe": _ROW, "durable": _FLAG, "each": _FLAG, "limit_ms": _INT},
     packets.Rehearse: {"request": _INT, "steps": _ROW},
@@ -35,6 +35,13 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.Ask: {"request": _INT, "what": _TEXT, "argument": _TEXT, "read": (packets.Read, packets.Query, type(None))},
     packets.Fit: {"request": _INT, "table": (TableDef,)},
     packets.SetLimit: {"nbytes": _INT, "request": _INT},
+    transaction_packets.Stage: {"request": _INT, "transaction": _TEXT, "done": _INT, "statements": _ROW,
+                                "nowait": _FLAG, "limit_ms": _INT},
+    transaction_packets.Undo: {"request": _INT, "transaction": _TEXT, "done": _INT, "keep": _INT},
+    transaction_packets.EndTransaction: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.EndWait: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.Within: {"transaction": _TEXT, "done": _INT, "tables": _ROW, "snapshot": _FLAG},
 }
 _FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
 _MOST = 2**62  # of any number in these fields

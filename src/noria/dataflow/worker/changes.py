@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError, view_changed, view_gone
 from noria.core.errors.codes import DROP_INDEX_FK, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.limits import IDLE_INDEXES
@@ -327,14 +328,15 @@ class Changes:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int, pieces: Pieces | None = None) -> tuple[Any, Node, OneShot]:
+    def once(self, view: Any, rows: int, pieces: Pieces | None = None, own: Mapping[str, Batch] | None = None
+             ) -> tuple[Any, Node, OneShot]:
         """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
-        rows. `pieces`: receives other workers' rows, if the read needs them."""
+        rows. `pieces`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
         if pieces is not None:
             return view, top, RemoteOneShot(self._engine, rows, texts, pieces)
-        return view, top, OneShot(self._engine, twins, rows, texts=texts)
+        return view, top, OneShot(self._engine, twins, rows, own, texts)
 
     def _refuse_outdated(self, view: Any) -> None:
         """Reject a view that was planned for former definitions of tables; the caller plans it again."""

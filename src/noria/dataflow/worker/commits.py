@@ -6,14 +6,14 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import pyarrow as pa
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, unknown_table, view_changed
-from noria.core.statements import Load, Statement, WriteResult
+from noria.core.statements import Load, Staged, Statement, WriteResult
 from noria.core.values import to_arrow
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.protocols import BaseStore
@@ -46,10 +46,12 @@ class Slices(Protocol):
 
 
 class Commits:
-    """Handles all packets that change or check base tables. `slices`: tasks that read tables in slices."""
+    """Handles all packets that change or check base tables. `slices`: tasks that read tables in slices. `ended`:
+    called with each transaction that is committed."""
 
-    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices]):
-        self._engine, self._store, self._slices = engine, store, tuple(slices)
+    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices],
+                 ended: Callable[[str], None] = lambda transaction: None):
+        self._engine, self._store, self._slices, self._ended = engine, store, tuple(slices), ended
 
     def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
         work, self._engine.work = self._engine.work, None
@@ -73,6 +75,12 @@ class Commits:
             self._engine.tick(deltas)
         except Exception as bug:  # committed, and states may be at odds with the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
+        if isinstance(body, Decide):
+            self._ended(body.group)  # which had the locks of what it has written
+        elif isinstance(body, Write):
+            for statement, result in zip(body.statements, results, strict=True):
+                if type(statement) is Staged and result.error is None:
+                    self._ended(statement.transaction)
         return Wrote(e.seq, tuple(results))
 
     def work_out(self, workers: int, body: WorkOut) -> Done:

@@ -34,6 +34,7 @@ from noria.dataflow.oneshot.oneshot import OneShot, TooMuch
 from noria.dataflow.oneshot.results import Results
 from noria.dataflow.oneshot.slicing import Asked, Scan, Scans
 from noria.dataflow.worker.changes import Changes
+from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
 Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
@@ -50,7 +51,9 @@ class OneShots:
     """The queue of one-shots (see the module)."""
 
     def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, peers: Peers | None,
-                 unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait):
+                 unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
+                 transactions: Transactions):
+        self._transactions = transactions
         self._changes, self._symbols, self._around, self._peers = changes, symbols, around, peers
         self._engine, self._again, self._wait = engine, again, wait
         self.results = Results(engine, symbols, around.unwanted)
@@ -141,16 +144,18 @@ class OneShots:
         body = asked.body
         if body.spread and pieces is None and self._peers is not None:
             pieces, rows = Pieces(self._peers.elsewhere), body.rows
-        view, top, shot = self._changes.once(body.view, rows, pieces)
+        view, top, shot = self._changes.once(body.view, rows, pieces, self._transactions.deltas(body.within))
         try:
             found = self._found(body, view, top, shot)
         except Remote as r:
             self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
             return None
         except TooMuch:
-            if rows < body.rows and not Scan.can(self._engine, top, body.rows):
+            if rows < body.rows and (body.within is not None or not Scan.can(self._engine, top, body.rows)):
                 self._larger.append(asked)
                 return None
+            if body.within is not None:
+                raise took_too_much(body.rows) from None
             show = partial(self.results.shown, body.request, view, body.pieces)
             keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
             what = Asked(view.key, keys, body.nulls, body.between)

@@ -48,6 +48,7 @@ from noria.dataflow.worker.commits import Commits, TickFailed
 from noria.dataflow.worker.deferred import Deferred
 from noria.dataflow.worker.one_shots import OneShots
 from noria.dataflow.worker.reading import Reading
+from noria.dataflow.worker.transactions import Transactions
 from noria.dataflow.worker.turns import Class, Turn, Turns
 from noria.state.mapped import leaving
 
@@ -85,12 +86,16 @@ class Worker:
         self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
         self._deferred = Deferred(self.engine, self.around, self._peers, worker)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        self.transactions = Transactions(self.engine, store.transactions, self._again,
+                                         lambda e, reply: self._late.append(self._reply(e, reply)))
+        self.engine.held_elsewhere = store.transactions.held
         self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
-                               self._again, self._wait)
+                               self._again, self._wait, self.transactions)
         self._scans = self._shots.scans
         self._reading = Reading(self.engine, self._changes, symbols, self.around, self._shots.results)
         self._turns = Turns(self._classes(), self.around.clock or (lambda: 0))
-        commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups))
+        commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups),
+                          self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._taken_over(commits.ingest),
@@ -99,6 +104,7 @@ class Worker:
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
+            **self.transactions.handlers,
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
@@ -160,6 +166,7 @@ class Worker:
             for e in together:
                 if (reply := self._answered(e)) is not None:
                     out.append(self._reply(e, reply))
+                self.transactions.settle()
             if self._peers is not None:
                 self._peers.shards.settle()
         self.around.began(0)
@@ -490,7 +497,8 @@ class Worker:
             "essential": memory_limit.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
-            "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
+            "open_transactions": len(self.transactions), "lock_waits": self.transactions.waiting,
+            "deadlocks_total": self.transactions.deadlocks, "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
             "messages_total": 0 if self._peers is None else self._peers.sent,
             "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
         }

@@ -25,10 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.limits import HEARTBEAT_MS
-from noria.core.statements import Clear, Move, Statement, WriteResult
+from noria.core.statements import Clear, Move, Staged, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import (
     AlterTable,
@@ -64,6 +64,7 @@ from noria.runtime.link.link import LinkState, LinkStats, OnHello
 from noria.runtime.link.member import Losses, Unwritten
 from noria.runtime.link.pauses import ALL, Pauses, Writing
 from noria.runtime.link.room import Lease
+from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.answers import AT_LEADER, together
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
@@ -116,10 +117,39 @@ class ShardedLink:
         self._own = ReadYourWrites(links)
         self._writes = Writes(links, self._groups, self._own)
         self._one_moment = asyncio.Lock()
+        self.written = WrittenTables()
         self._away = AbsentWorkers(links)
         for w, link in enumerate(links):
             link.on_hello = partial(self._appeared, w)
             link.on_lost = partial(lambda worker, why: self._writes.lost(worker), w)
+
+    # ------------------------------------------------------------ transactions
+    @property
+    def staging_workers(self) -> Sequence[SomeLink]:
+        return self.links
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        """See `Link`. A statement that moves rows, or whose UNIQUE values other workers have, is refused."""
+        placed = self._placed(statement)
+        if placed.moves or placed.unique:
+            raise not_supported("in a transaction of several workers, a statement that may move rows to another "
+                                "worker, or that writes a table with a UNIQUE key beside its primary key",
+                                "run it without a transaction, or use one worker")
+        if placed.brings:
+            self._numbering.numbers.reached(self._mirror.tables[statement.table], placed.brings)
+        return placed
+
+    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
+        for table in {t for part in parts.values() for t in part.tables}:
+            self._writing.add(table, inner)
+        self.written.note(Write(tuple(parts.values())))
+        self._passes_on(inner, future, wrote)
+        return future
+
+    def unanswered(self) -> set[str]:
+        return self._writing.tables() | set().union(*(link.unanswered() for link in self.links))
 
     # ------------------------------------------------------------ life
     @property
@@ -275,6 +305,7 @@ class ShardedLink:
         return future
 
     def _begin(self, body: Change, future: asyncio.Future[Any]) -> None:
+        self.written.note(body)
         if isinstance(body, Write):
             self._write(body, future)
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
-from noria.core.statements import Insert, Statement, WriteResult
+from noria.core.statements import Insert, Statement, WriteResult, tables_written
 from noria.dataflow.messages.packets import (
     Decide,
     Done,
@@ -36,6 +37,8 @@ from noria.dataflow.messages.packets import (
     Wrote,
 )
 from noria.runtime.link.blame import Blame, refused
+from noria.runtime.link.locked_writes import met_lock
+from noria.runtime.link.written import tables_of_change
 
 _MOST_PASSED = 1_000  # changes searched for one that may pass them
 FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an Ingest carries its seq
@@ -50,6 +53,7 @@ class Hold:
 
 Change = Write | Prepare | Decide | Migrate | Ingest
 Changed = Wrote | Migrated | Done
+OnBlocked = Callable[[Write, asyncio.Future[Any]], None]
 
 
 class WorkerGone(ConnectionError):
@@ -82,9 +86,13 @@ class Flight:
     deaths: int = 0
     early: bool = False
 
-    def answer(self, reply: Changed) -> None:
+    def answer(self, reply: Changed, blocked: OnBlocked | None = None) -> None:
+        """Answer the callers. `blocked`: takes over the write of a caller who met a lock."""
         if self.early and isinstance(reply, Wrote):
             reply = replace(reply, told=None)
+        if blocked is not None and isinstance(reply, Wrote) and isinstance(self.body, Write) and met_lock(reply):
+            self._answer_each(reply, self.body, blocked)
+            return
         if sum(count > 0 for count, _ in self.parts) < 2 or not isinstance(reply, Wrote):
             for _, future in self.parts:
                 _settle(future, reply)
@@ -92,6 +100,16 @@ class Flight:
         start = 0
         for count, future in self.parts:
             _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.told))
+            start += count
+
+    def _answer_each(self, reply: Wrote, body: Write, blocked: OnBlocked) -> None:
+        start = 0
+        for count, future in self.parts:
+            own = Wrote(reply.seq, reply.results[start:start + count], reply.told)
+            if count and met_lock(own) and not future.done():
+                blocked(replace(body, statements=body.statements[start:start + count], forget=()), future)
+            else:
+                _settle(future, own if count else reply)
             start += count
 
     def fail(self, error: Exception) -> None:
@@ -105,7 +123,9 @@ class ChangeQueue:
     write behind it.
 
     `held`: the group that is prepared or about to be; only its decision may be sent. `passed`: so may writes of
-    other tables. `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
+    other tables. `on_blocked`: takes over a write that met a lock.
+
+    `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
     released. The future of a `Hold` is done when everything before it is answered.
     """
 
@@ -117,6 +137,7 @@ class ChangeQueue:
     held: str = ""
     passed: bool = False
     gated: set[str] = field(default_factory=set)
+    on_blocked: OnBlocked | None = None
     _held_tables: frozenset[str] = frozenset()
     _careful: bool = False
 
@@ -128,6 +149,14 @@ class ChangeQueue:
     def sent(self) -> bool:
         """Whether a worker has an unanswered change."""
         return any(f.sent for f in self.flying)
+
+    def unanswered(self) -> Iterator[str]:
+        """The tables of the changes that are not answered."""
+        for flight in self.flying:
+            yield from tables_of_change(flight.body)
+        for body, _ in self.waiting:
+            if not isinstance(body, Hold):
+                yield from tables_of_change(body)
 
     def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
         """Put a change in the group's place; None: remove the place."""
@@ -235,7 +264,7 @@ class ChangeQueue:
             reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
             self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
-        flight.answer(reply)
+        flight.answer(reply, None if isinstance(body, Write) and body.group else self.on_blocked)
         return True
 
     def worker_died(self, why: str, at: int | None, blame: Blame) -> None:
@@ -392,7 +421,7 @@ def _shares(body: Write) -> bool:
 
 
 def _tables(body: Write | Prepare) -> frozenset[str]:
-    return frozenset(s.table for s in body.statements)
+    return frozenset(t for s in body.statements for t in tables_written(s))
 
 
 def _large(body: Change | Hold) -> bool:

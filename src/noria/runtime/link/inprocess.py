@@ -44,6 +44,7 @@ class InProcessLink(Member):
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self._book = ReplyBook()
+        self._waits_for_locks(config.epoch)
         self._pauses = Pauses(self._begin)
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
@@ -100,11 +101,15 @@ class InProcessLink(Member):
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
             return
         self.stats.changes += 1
+        if not isinstance(body, Hold):
+            self.written.note(body)
         self._book.changes.add(body, future)
         self._soon()
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Drop a change that has not begun."""
+        if self._locked.give_up(change):
+            return
         if not (self._pauses and self._pauses.cancel(change)):
             self._book.changes.give_up(change)
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
+from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import (
     Envelope,
     Found,
@@ -42,7 +43,9 @@ from noria.runtime.link.member import LinkState, Losses, Member, Unwritten
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.room import Lease
+from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.key_routing import KeyRoutes
+from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transport import wire
 from noria.runtime.transport.lineage import Process, RemoteOwner
 from noria.runtime.transport.pulse import Computing, Heart, RequestUnderWay
@@ -65,6 +68,12 @@ class LinkStats:
     workers: int = 0
     losses: int = 0
     dropped: int = 0
+
+
+class StagingWorker(Protocol):
+    """The link of one worker, as transactions use it."""
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
 class Link(Protocol):
@@ -114,6 +123,21 @@ class Link(Protocol):
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
         all workers."""
+
+    written: WrittenTables
+
+    @property
+    def staging_workers(self) -> Sequence[StagingWorker]:
+        """The links of all workers, to which transactions send their parts."""
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        """Split a transaction's statement by worker. SqlError if no transaction can have it."""
+
+    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
+
+    def unanswered(self) -> set[str]:
+        """The tables of changes that are under way."""
 
     def unwritten(self, table: str) -> AbstractAsyncContextManager[Unwritten]:
         """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
@@ -166,6 +190,7 @@ class WorkerLink(Member):
         self._computing = Computing(None)
         self._book = ReplyBook()
         self._pauses = Pauses(self._begin)
+        self._waits_for_locks(epoch)
         self._together = ReadBatcher(self._book, lambda body: self._send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
@@ -220,6 +245,8 @@ class WorkerLink(Member):
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
             return
+        if not isinstance(body, Hold):
+            self.written.note(body)
         self._book.changes.add(body, future)
         self.stats.changes += 1
         if not self._pumping:
@@ -310,7 +337,7 @@ class WorkerLink(Member):
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Give up a change unless it is committed. Its future reports the outcome."""
-        if self._pauses and self._pauses.cancel(change):
+        if self._locked.give_up(change) or (self._pauses and self._pauses.cancel(change)):
             return
         number = self._book.changes.give_up(change)
         if number is not None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from noria.core.statements import Move
+from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
 from noria.runtime.link.changes import Change, Flight, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.room import Lease
+from noria.runtime.link.written import WrittenTables
+from noria.runtime.routing.write_routing import RoutedWrite
 
 Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost, and why the last time
 
@@ -52,6 +56,36 @@ class Member:
     _book: ReplyBook
     _pauses: Pauses
     _loop: asyncio.AbstractEventLoop
+    written: WrittenTables
+    _locked: LockedWrites
+
+    def _waits_for_locks(self, epoch: int) -> None:
+        """Prepare to run writes again that met a lock."""
+        self.written = WrittenTables()
+        self._locked = LockedWrites(self.ask, self.submit, f"write {epoch}")
+        self._book.changes.on_blocked = self._locked.begin
+
+    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+        """See `Link`."""
+        raise NotImplementedError
+
+    def submit(self, body: Change) -> asyncio.Future[Any]:
+        """See `Link`."""
+        raise NotImplementedError
+
+    @property
+    def staging_workers(self) -> Sequence[Member]:
+        """See `transactions.transaction_coordinator.Workers`, as the next three."""
+        return (self,)
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        return RoutedWrite({0: statement})
+
+    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
+        return self.submit(Write(tuple(parts.values())))
+
+    def unanswered(self) -> set[str]:
+        return set(self._book.changes.unanswered())
 
     def _send(self, body: Packet, seq: int) -> None:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from noria.core.errors import interrupted
+from noria.core.statements import tables_written
 from noria.dataflow.messages.packets import Ingest, Write
 from noria.runtime.link.changes import Change
 
@@ -77,6 +78,10 @@ class Writing:
         if not self._of[table]:
             del self._of[table]
 
+    def tables(self) -> set[str]:
+        """The tables with writes under way."""
+        return set(self._of)
+
     async def over(self, tables: Iterable[str]) -> None:
         """Wait until no write of these tables is under way."""
         names = tuple(tables)
@@ -86,6 +91,6 @@ class Writing:
 
 def _written(change: Change) -> Iterator[str]:
     if isinstance(change, Write):
-        yield from (s.table for s in change.statements)
+        yield from (t for s in change.statements for t in tables_written(s))
     elif isinstance(change, Ingest):
         yield change.table

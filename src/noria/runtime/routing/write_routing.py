@@ -24,7 +24,18 @@ from noria.core.integers import span
 from noria.core.keys import shard_of
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import NEW, Clear, Delete, Insert, Load, Move, Statement, Update, WriteResult
+from noria.core.statements import (
+    NEW,
+    Clear,
+    Delete,
+    Insert,
+    Load,
+    Move,
+    Staged,
+    Statement,
+    Update,
+    WriteResult,
+)
 from noria.core.types import TableDef
 from noria.core.values import convert, default_code, encode
 
@@ -133,7 +144,7 @@ def renumbers(statement: Statement, table: TableDef) -> bool:
     """Whether the statement may set an AUTO_INCREMENT column to values not assigned here."""
     if table.auto_increment is None or isinstance(statement, Delete):
         return False
-    if isinstance(statement, Clear | Move | Load):
+    if isinstance(statement, Clear | Move | Load | Staged):
         return True
     return any(c == table.auto_increment and not _stays(c, e) for c, e in statement.assignments)
 

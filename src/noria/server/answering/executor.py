@@ -51,6 +51,7 @@ from noria.server.answering.reads import Many, Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import Compiled, Statements, is_one_key
+from noria.server.answering.transactions import TransactionService
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
 from noria.server.rows import arrow_rows, beside
@@ -75,6 +76,7 @@ class Executor:
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
+        self.transactions = TransactionService(link, self.reads, self._at_its_time, "t")
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0

@@ -21,10 +21,18 @@ import pyarrow as pa
 from noria.control.catalog.published import published
 from noria.core.errors import SqlError, is_unfilled
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
-from noria.core.limits import OFF_LOOP_ROWS, ONE_SHOT_MS, ONE_SHOT_ROWS, VIEW_HOLD_MS
+from noria.core.limits import (
+    OFF_LOOP_ROWS,
+    ONE_SHOT_MS,
+    ONE_SHOT_ROWS,
+    TRANSACTION_READ_MS,
+    TRANSACTION_READ_ROWS,
+    VIEW_HOLD_MS,
+)
 from noria.core.types import Field
 from noria.core.values import arrow_type
 from noria.dataflow.messages.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
+from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.through import Through
 from noria.plan.view import ViewDef
@@ -299,14 +307,16 @@ class Reads:
             if built.error is not None:
                 raise built.error
 
-    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Many:
+    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+                   within: Within | None = None) -> Many:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
+        within: the transaction in which it reads.
 
         Raises SqlError 3024 if a worker would read too much.
         """
         self.one_shots += 1
         lease = self.room.lease()
-        return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between), lease)), lease)
+        return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between, within), lease)), lease)
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Foreseen:
         """Return how the workers would answer `once` now."""
@@ -316,10 +326,13 @@ class Reads:
         found: Foreseen = reply.value
         return found
 
-    def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Query:
+    def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+               within: Within | None = None) -> Query:
         rows, descending = (between and first_of(view)) or (None, False)
-        return Query(0, published(kept_top(view)).view, keys, nulls, between, rows, descending, ONE_SHOT_ROWS,
-                     ONE_SHOT_MS, not self._alone and not row_by_row(view.plan), pieces=True)
+        most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
+                                                                               TRANSACTION_READ_MS)
+        return Query(0, published(kept_top(view)).view, keys, nulls, between, rows, descending, most, limit_ms,
+                     not self._alone and not row_by_row(view.plan), pieces=True, within=within)
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
         """Return the rows of several keys from shared memory, as of one moment of each worker.  None if one is missing.

@@ -256,10 +256,11 @@ class FarFront:
     async def _take(self, item: wire.Item) -> None:
         if not isinstance(item, Envelope):
             raise wire.WireError(f"what it said cannot be read: {item}")
-        if isinstance(item.body, messages.Begin):
-            await self._begin(item.body)
+        body: Any = item.body
+        if isinstance(body, messages.Begin):
+            await self._begin(body)
         else:
-            self._does[type(item.body)](item.body)
+            self._does[type(body)](body)
 
     def send(self, message: Any) -> None:
         if self._writer is not None:

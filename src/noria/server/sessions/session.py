@@ -28,7 +28,7 @@ from noria.core.errors.codes import (
     UNKNOWN_ERROR,
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
-from noria.core.statements import Delete, Insert, Update
+from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
 from noria.runtime.link.link import WorkerGone
@@ -85,6 +85,8 @@ class Session:
             check_database(client.database)
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
+        self.variables: dict[str, Any] = dict(VARIABLES)
+        self._transaction = Transaction(executor.transactions, self.variables)
         self._said = ""  # the text of the last statement, for the program's history
         self.reset()
         processes.add(self)
@@ -92,12 +94,13 @@ class Session:
     # ------------------------------------------------------------ state
     def reset(self) -> None:
         self.database = self._client.database
-        self.variables: dict[str, Any] = dict(VARIABLES)
+        self._transaction.abandon()
+        self.variables = dict(VARIABLES)
         self.user_variables: dict[str, Any] = {}
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = Transaction()
+        self._transaction = Transaction(self._executor.transactions, self.variables)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
         self._executor.locks.unlock(self)
@@ -105,7 +108,7 @@ class Session:
 
     def _set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
-            IN_TRANSACTION if self._transaction.open else 0)
+            IN_TRANSACTION if self._transaction.open or self._transaction.has_parts else 0)
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -114,12 +117,14 @@ class Session:
 
     @property
     def keepable(self) -> bool:
-        """True without an offset: kept replies show TIMESTAMPs in UTC."""
-        return not self.offset
+        """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction needs no others."""
+        return not self.offset and self._transaction.unchecked
 
     def close(self) -> None:
-        """Release the locks and stop the statement, because the client is gone.  A write that was sent continues."""
+        """Roll the transaction back, release the locks and stop the statement, because the client is gone.  A write
+        that was sent by itself continues."""
         self.running.leave()
+        self._transaction.abandon()
         self._executor.locks.unlock(self)
         self._processes.remove(self)
 
@@ -166,7 +171,8 @@ class Session:
         first: Awaitable[Outcome]
         self._said = text
         try:
-            if compiled.direct and not self.offset:
+            if compiled.direct and not self.offset and (
+                    self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
                 lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
                 answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
                     self._seen_select(compiled, values, *lacks))
@@ -176,7 +182,8 @@ class Session:
                 first = self._in_time(answer)
             else:
                 command = compiled.bind(values)
-                if isinstance(command, _WRITES) and self._executor.is_by_key(compiled, command):
+                if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
+                        compiled, command):
                     later = self._write(command)
                     self.running.write(later.future, text)
                     return later
@@ -260,6 +267,8 @@ class Session:
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
             return await self._limited(self._select(command))
+        if isinstance(command, _WRITES) and self._transaction.active:
+            return await self._write_within(command)
         if isinstance(command, _WRITES):
             if self._executor.program.may_rewrite(command) and (done := await self._rewrite(command)) is not None:
                 return self._written(command, done)
@@ -281,6 +290,10 @@ class Session:
             if isinstance(command.command, sql.Timed):
                 command = replace(command, command=self._now(command.command))
             return await self._limited(self._explainer.explain(command, self._tell))
+        if isinstance(command, sql.Transaction):
+            return Ok(warnings=await self._transact(command))
+        if isinstance(command, sql.LockTables | sql.SetVariable) and self._commits(command):
+            await self._commit()
         return Ok(warnings=self._session_command(command))
 
     def _now(self, command: sql.Timed) -> sql.Command:
@@ -298,10 +311,10 @@ class Session:
 
     async def _define(self, command: sql.Command) -> Ok:
         if isinstance(command, sql.Truncate):
-            self._transaction.check_write(bool(self.variables["transaction_read_only"]))
+            self._transaction.check_write()
         if self.offset and isinstance(command, sql.AlterTable):
             zones.refuse_converting(command)
-        self._end_transaction()
+        await self._commit()
         for name in sql.tables_changed(command):
             self._executor.locks.check(self, name)
         with asked(f"{self.user}@{self.address}", self._said):
@@ -344,9 +357,16 @@ class Session:
     async def _select(self, command: sql.Select) -> ResultSet:
         await self.see_own()
         if not self.offset:
-            return await self._executor.select_bound(command, self._tell)
-        in_utc = await self._executor.select_bound(zones.in_utc(command, self.offset), self._tell)
+            return await self._select_bound(command)
+        in_utc = await self._select_bound(zones.in_utc(command, self.offset))
         return zones.shown(in_utc, self.offset)
+
+    async def _select_bound(self, command: sql.Select) -> ResultSet:
+        try:
+            found = await self._transaction.select(command)
+        finally:
+            self._set_status()
+        return await self._executor.select_bound(command, self._tell) if found is None else found
 
     # ------------------------------------------------------------ writes
     async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
@@ -356,12 +376,25 @@ class Session:
 
     def _check_write(self, table: str) -> None:
         self._executor.locks.check(self, table)
-        self._transaction.check_write(bool(self.variables["transaction_read_only"]))
+        self._transaction.check_write()
+
+    async def _write_within(self, command: Insert | Update | Delete) -> Ok:
+        """Run a write within the transaction."""
+        self._check_write(command.table)
+        self._refuse_zero(command)
+        self._tell("waiting for the worker")
+        try:
+            return self._applied(command, await self._transaction.write(command, self.offset))
+        finally:
+            self._set_status()
+
+    def _refuse_zero(self, command: Insert | Update | Delete) -> None:
+        if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
+            refuse_zero(command, self._executor.program.table(command.table))
 
     def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
         self._check_write(command.table)
-        if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
-            refuse_zero(command, self._executor.program.table(command.table))
+        self._refuse_zero(command)
         return Later(self._executor.submit(command, self.offset), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
@@ -373,8 +406,10 @@ class Session:
             raise self._noted(e) from None
         if own := self._executor.written(done):
             self.unseen = together(self.unseen, own)
+        return self._applied(command, result)
+
+    def _applied(self, command: Insert | Update | Delete, result: WriteResult) -> Ok:
         self.warnings = ()
-        self._transaction.wrote(result.affected, bool(self.variables["autocommit"]))
         if result.last_insert_id:
             self.last_insert_id = result.last_insert_id
         affected, info = counted(command, result, self._client.found_rows)
@@ -386,8 +421,6 @@ class Session:
         """Run a command that changes only this session, and return its warnings."""
         if isinstance(command, sql.SetVariable):
             return [warning for a in command.assignments for warning in self._assigned(a)]
-        if isinstance(command, sql.Transaction):
-            return self._transact(command)
         if isinstance(command, sql.LockTables):
             return self._lock(command)
         if isinstance(command, sql.CreateDatabase):
@@ -405,23 +438,41 @@ class Session:
             raise TypeError(f"no effect is known of {type(command).__name__}")
         return ()
 
-    def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
+    async def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
         if command.what == "begin" or command.chain:
             self._executor.locks.unlock(self)
         try:
-            return self._transaction.run(command, bool(self.variables["autocommit"]))
+            warnings = await self._transaction.run(command)
         finally:
-            self._set_status()
+            self._saw_own()
+        if command.release:
+            self._processes.hang_up(self.connection_id)
+        return warnings
 
-    def _end_transaction(self) -> None:
-        self._transaction.end()
+    def _commits(self, command: sql.LockTables | sql.SetVariable) -> bool:
+        """True if the statement commits the transaction: LOCK TABLES, and SET autocommit=1 within autocommit=0."""
+        if isinstance(command, sql.LockTables):
+            return bool(command.tables)
+        return not self.variables["autocommit"] and any(
+            a.name == "autocommit" and str(a.value).upper() in ("1", "ON", "TRUE", "DEFAULT")
+            for a in command.assignments)
+
+    async def _commit(self) -> None:
+        """Commit before a statement that no transaction can undo."""
+        try:
+            await self._transaction.commit()
+        finally:
+            self._saw_own()
+
+    def _saw_own(self) -> None:
+        """Note what the transaction's commit has written, for the session's next reads."""
+        if own := self._transaction.written:
+            self.unseen, self._transaction.written = together(self.unseen, own), {}
         self._set_status()
 
     def _lock(self, command: sql.LockTables) -> Sequence[Warning_]:
         for name, _ in command.tables:
             self._known(name)
-        if command.tables:
-            self._end_transaction()
         self._executor.locks.lock(self, command.tables)
         if any(write for _, write in command.tables):
             return (("Warning", NOT_SUPPORTED_YET.number,
@@ -448,11 +499,10 @@ class Session:
             raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
         kept, warnings = changes(a.name, value, VARIABLES)
         if a.name == "transaction" and a.scope == "":
-            self._transaction.next_read_only = kept.get("transaction_read_only", self._transaction.next_read_only)
+            self._transaction.set_next(kept)
             kept = {}
-        if kept.get("autocommit") and not self.variables["autocommit"]:
-            self._end_transaction()
         self.variables.update(kept)
+        self._transaction.renew()
         self._set_status()
         self.offset = zones.offset_of(self.variables["time_zone"])
         return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]

@@ -1,107 +1,193 @@
-"""BEGIN … COMMIT in a server where each statement commits by itself.
+"""A session's transaction: BEGIN … COMMIT, autocommit=0, savepoints, isolation levels.
 
-Keeps true: the server never claims to have undone a write.  BEGIN returns a warning.  ROLLBACK is error 1235 after a
-write in the transaction (or under autocommit=0), because the write is committed.  ROLLBACK TO is, too, if a write
-followed the savepoint.
+    BEGIN ──► nothing is sent ──► the first write, or the first read of a snapshot ──► the workers have a part
+    SELECT ──► views, while they have the rows that the transaction must see; else a one-shot over its own rows
+
+Keeps true: a transaction that was rolled back, by a deadlock or a lost worker, tells its client once (1213), and the
+session is then outside it.  A SELECT of a transaction never shows rows of its snapshot's future.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError
 from noria.core.errors.codes import (
+    CANT_CHANGE_TX_CHARACTERISTICS,
     CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
-    NOT_SUPPORTED_YET,
+    LOCK_DEADLOCK,
     SP_DOES_NOT_EXIST,
 )
-from noria.server.outcomes import Warning_
-from noria.sql.commands import Transaction as Command
+from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.dataflow.messages.packets import Own, Wrote
+from noria.runtime.transactions.transaction_coordinator import OpenTransaction
+from noria.server.answering.statements import Compiled
+from noria.server.answering.transactions import TransactionService
+from noria.server.outcomes import ResultSet, Warning_
+from noria.sql import commands as sql
 
-NOT_ATOMIC: Warning_ = ("Warning", NOT_SUPPORTED_YET.number,
-                        "every statement commits by itself: this transaction is not atomic, sees no snapshot, and "
-                        "cannot be undone")
+SNAPSHOTS = ("REPEATABLE-READ", "SERIALIZABLE")
 
 
 class Transaction:
-    """A session's transaction.  open: True after BEGIN.  next_read_only: as SET TRANSACTION set it for the next one."""
+    """See the module.  variables: the session's.  next_read_only, next_isolation: of SET TRANSACTION, for the next one.
 
-    def __init__(self) -> None:
+    open: after BEGIN.  unchecked: a SELECT may read views and kept replies without asking `reads_apart`.
+    """
+
+    def __init__(self, service: TransactionService, variables: Mapping[str, Any]):
+        self._service, self._variables = service, variables
         self.open = False
         self.next_read_only: bool | None = None
+        self.next_isolation: str | None = None
+        self.written: Own = {}  # what the last commit wrote
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._read_only: bool | None = None  # None: the session's variable decides
-        self._written_rows = 0  # since BEGIN, or since COMMIT under autocommit=0
-        self._savepoints: dict[str, int] = {}  # by name: `_written_rows` when it was set
+        self._isolation: str | None = None
+        self._parts: OpenTransaction | None = None
+        self._savepoints: dict[str, Mapping[int, int]] = {}
+        self.unchecked = True
 
-    def end(self) -> None:
-        self.open, self._written_rows, self._savepoints, self._read_only = False, 0, {}, None
+    # ------------------------------------------------------------ state
+    @property
+    def active(self) -> bool:
+        """True if a statement now belongs to a transaction."""
+        return self.open or not self._variables["autocommit"]
 
-    def run(self, command: Command, autocommit: bool) -> Sequence[Warning_]:
-        """Run a statement about transactions and return its warnings.  Raises SqlError 1235 or 1305."""
-        if command.what == "begin":
-            return self._begin(command)
-        if command.what == "commit":
-            return self._commit(command)
-        if command.what == "rollback":
-            return self._rollback(command)
-        if command.what == "savepoint":
-            self._savepoint(command.name, autocommit)
-        elif command.what == "rollback to":
-            self._rollback_to(command.name)
-        else:
-            self._release(command.name)
-        return ()
+    @property
+    def isolation(self) -> str:
+        return self._isolation or str(self._variables["transaction_isolation"])
 
-    def check_write(self, read_only: bool) -> None:
-        """Raise SqlError 1792 in a read-only transaction.  read_only: the session's variable."""
-        if read_only if self._read_only is None else self._read_only:
+    @property
+    def has_parts(self) -> bool:
+        """True if the transaction has written, locked or seen something."""
+        return self._parts is not None
+
+    def renew(self) -> None:
+        """Decide anew whether SELECTs must be checked, after a change of the session's variables."""
+        self.unchecked = not self.active or (self._parts is None and self.isolation not in SNAPSHOTS)
+
+    def check_write(self) -> None:
+        """Raise SqlError 1792 in a read-only transaction."""
+        read_only = bool(self._variables["transaction_read_only"]) if self._read_only is None else self._read_only
+        if read_only:
             raise SqlError(*CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
                            "Cannot execute statement in a READ ONLY transaction.")
 
-    def wrote(self, rows: int, autocommit: bool) -> None:
-        """Count written rows, unless the session is outside a transaction."""
-        if self.open or not autocommit:
-            self._written_rows += rows
+    def set_next(self, kept: Mapping[str, Any]) -> None:
+        """SET TRANSACTION, for the next transaction.  Raises SqlError 1568 within one."""
+        if self.open:
+            raise SqlError(*CANT_CHANGE_TX_CHARACTERISTICS, "Transaction characteristics can't be changed while a "
+                                                            "transaction is in progress")
+        self.next_read_only = kept.get("transaction_read_only", self.next_read_only)
+        self.next_isolation = kept.get("transaction_isolation", self.next_isolation)
 
     # ------------------------------------------------------------ statements
-    def _begin(self, command: Command) -> Sequence[Warning_]:
-        self.end()
-        self._read_only, self.next_read_only = (True if command.read_only else self.next_read_only), None
+    async def run(self, command: sql.Transaction) -> Sequence[Warning_]:
+        """Run a statement about transactions.  Raises SqlError 1213 if it was rolled back, 1305."""
+        if command.what == "begin":
+            await self.commit()
+            self._start(command.read_only)
+            if command.snapshot:
+                await self._service.coordinator.open_snapshot(self._its_parts())
+        elif command.what in ("commit", "rollback"):
+            level, read_only = self._isolation, self._read_only
+            await (self.commit() if command.what == "commit" else self.rollback())
+            if command.chain:
+                self._start(read_only)
+                self._isolation = level
+                self.renew()
+        elif command.what == "savepoint":
+            self._savepoints.pop(command.name, None)
+            if self.active:
+                self._savepoints[command.name] = {} if self._parts is None else self._parts.mark()
+        else:
+            await self._to_savepoint(command)
+        return ()
+
+    def _start(self, read_only: bool | None) -> None:
         self.open = True
-        return (NOT_ATOMIC,)
+        self._read_only, self.next_read_only = (read_only if read_only is not None else self.next_read_only), None
+        self._isolation, self.next_isolation = self.next_isolation, None
+        self.renew()
 
-    def _commit(self, command: Command) -> Sequence[Warning_]:
-        self.end()
-        return self._begin(command) if command.chain else ()
-
-    def _rollback(self, command: Command) -> Sequence[Warning_]:
-        stands = self._written_rows
-        warnings = self._commit(command)
-        if stands:
-            raise not_supported("ROLLBACK of what was written", "every statement has committed by itself")
-        return warnings
-
-    def _savepoint(self, name: str, autocommit: bool) -> None:
-        self._savepoints.pop(name, None)
-        if self.open or not autocommit:
-            self._savepoints[name] = self._written_rows
-
-    def _rollback_to(self, name: str) -> None:
-        before = self._saved(name)
+    async def _to_savepoint(self, command: sql.Transaction) -> None:
+        if command.name not in self._savepoints:
+            raise SqlError(*SP_DOES_NOT_EXIST, f"SAVEPOINT {command.name} does not exist")
         names = list(self._savepoints)
-        for later in names[names.index(name) + 1 :]:
-            del self._savepoints[later]
-        if before != self._written_rows:
-            raise not_supported("ROLLBACK TO a savepoint of what was written since",
-                                "every statement has committed by itself")
-
-    def _release(self, name: str) -> None:
-        self._saved(name)
-        names = list(self._savepoints)
-        for later in names[names.index(name) :]:
+        at = names.index(command.name)
+        back = command.what == "rollback to"
+        if back and self._parts is not None:
+            await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
+        for later in names[at + back :]:
             del self._savepoints[later]
 
-    def _saved(self, name: str) -> int:
-        if name not in self._savepoints:
-            raise SqlError(*SP_DOES_NOT_EXIST, f"SAVEPOINT {name} does not exist")
-        return self._savepoints[name]
+    async def commit(self) -> None:
+        """Commit, if anything is to be committed, and leave the transaction.  Raises SqlError 1213 if it was rolled
+        back instead."""
+        parts = self._parts
+        self._leave()
+        if parts is not None:
+            wrote: Wrote = await self._service.coordinator.commit(parts)
+            self.written = wrote.own
+
+    async def rollback(self) -> None:
+        """Forget what the transaction has done, and leave it."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """`rollback` without waiting, for a client that is gone."""
+        parts = self._parts
+        self._leave()
+        if parts is not None:
+            self._service.coordinator.end(parts)
+
+    def _leave(self) -> None:
+        self.open = False
+        self._begin_anew()
+        self.renew()
+
+    def _its_parts(self) -> OpenTransaction:
+        if self._parts is None:
+            self._parts = self._service.coordinator.begin()
+            self.unchecked = False
+        return self._parts
+
+    def _told(self, error: SqlError) -> SqlError:
+        """The error, after which the session is outside a transaction that was rolled back."""
+        if error.code == LOCK_DEADLOCK.number:
+            self.abandon()
+        return error
+
+    # ------------------------------------------------------------ writes and reads
+    async def write(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
+        """Run a write within the transaction."""
+        try:
+            return await self._service.stage(self._its_parts(), command, offset,
+                                             float(self._variables["innodb_lock_wait_timeout"]))
+        except SqlError as e:
+            raise self._told(e) from None
+
+    def reads_apart(self, compiled: Compiled) -> bool:
+        """True if a SELECT must not read views now, or if that is not known yet."""
+        if self._parts is None or (self._parts.snapshot is None and self.isolation in SNAPSHOTS):
+            return not self.unchecked
+        view = compiled.view
+        return view is None or self._service.coordinator.reads_apart(self._parts, self._service.tables(view))
+
+    async def select(self, command: sql.Select) -> ResultSet | None:
+        """Answer a SELECT within the transaction; None if it may read views as without a transaction."""
+        if self.unchecked:
+            return None
+        try:
+            if self.isolation in SNAPSHOTS:
+                await self._service.coordinator.open_snapshot(self._its_parts())
+            if self._parts is None:
+                return None
+            return await self._service.select(self._parts, command)
+        except SqlError as e:
+            raise self._told(e) from None

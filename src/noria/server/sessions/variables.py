@@ -1,7 +1,7 @@
 """SET of a session's system variables.
 
 Keeps true: a value is rejected with the reason if it would change the meaning of statements and Noria does not support
-that.  A value that promises more than Noria does, such as autocommit=0, is accepted with a warning.
+that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 _OF_THE_SERVER = ("max_connect_errors",)
 _NO_LIMIT = 2**63 - 1
-_ONE_BY_ONE = "Noria runs and commits each statement by itself"
 
 
 SERVER_VERSION = f"8.0.40-noria-{__version__}"
@@ -56,14 +55,15 @@ VARIABLES: dict[str, Any] = {
     "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
     "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
-    limits.MYSQL_IDLE_S, "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
+    limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": limits.LOCK_WAIT_S,
+    "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
     limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,
     "max_execution_time": limits.MAX_EXECUTION_MS, "net_buffer_length": 16384, "net_write_timeout": 60,
     "performance_schema": 0,
     "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
     "sql_notes": 1, "sql_safe_updates": 0, "sql_select_limit": 2**63 - 1, "system_time_zone": "UTC", "time_zone": "UTC",
-    "transaction_isolation": "READ-COMMITTED", "transaction_read_only": 0, "tx_isolation": "READ-COMMITTED",
+    "transaction_isolation": "REPEATABLE-READ", "transaction_read_only": 0, "tx_isolation": "REPEATABLE-READ",
     "tx_read_only": 0, "unique_checks": 1, "version": SERVER_VERSION, "version_comment": "Noria on Spark",
     "version_compile_machine": "x86_64", "version_compile_os": "Linux", "wait_timeout": limits.MYSQL_IDLE_S,
 }
@@ -150,11 +150,6 @@ def _word(name: str, value: Value) -> Kept:
     return "" if value is None else str(value), ""
 
 
-def _autocommit(name: str, value: Value) -> Kept:
-    flag, _ = _flag(name, value)
-    return flag, "" if flag else f"{_ONE_BY_ONE}, also while autocommit is off; ROLLBACK undoes nothing"
-
-
 def _charset(name: str, value: Value) -> Kept:
     if value is None and name == "character_set_results":
         return None, ""  # NULL requests results as they are stored, in UTF-8
@@ -208,7 +203,12 @@ def _isolation(name: str, value: Value) -> Kept:
     level = str(value).upper().replace(" ", "-")
     if level not in _ISOLATION:
         raise _wrong(name, value)
-    return level, f"{_ONE_BY_ONE}; {level} is not what it gives" if level in _ISOLATION[2:] else ""
+    if level == "SERIALIZABLE":
+        raise _wrong(name, value, "there are READ COMMITTED and REPEATABLE READ; lock what must not change by "
+                                  "SELECT … FOR UPDATE")
+    if level == "READ-UNCOMMITTED":
+        return "READ-COMMITTED", "READ UNCOMMITTED is served as READ COMMITTED: no uncommitted row is ever shown"
+    return level, ""
 
 
 def _off(name: str, value: Value) -> Kept:
@@ -246,7 +246,7 @@ _TOGETHER = {
 """Names that are set at once; the first one's check holds for all."""
 
 _CHECKS: dict[str, Callable[[str, Value], Kept]] = {
-    "autocommit": _autocommit,
+    "autocommit": _flag,
     "sql_mode": _sql_mode,
     "time_zone": _time_zone,
     "transaction_isolation": _isolation,

@@ -309,18 +309,23 @@ def _begin(r: _Reader) -> Command:
 
 
 def _start(r: _Reader) -> Command:
-    """Read START TRANSACTION.  WITH CONSISTENT SNAPSHOT equals BEGIN, whose warning says that there is no snapshot."""
+    """Read START TRANSACTION [READ ONLY | READ WRITE | WITH CONSISTENT SNAPSHOT],  …"""
     if not r.take("TRANSACTION"):
         raise parse_error(f"near '{r.near()}'")
-    read_only = False
+    read_only: bool | None = None
+    snapshot = False
     while r.peek() is not None:
         if r.take("READ", "ONLY"):
             read_only = True
-        elif not (r.take("READ", "WRITE") or r.take("WITH", "CONSISTENT", "SNAPSHOT")):
+        elif r.take("READ", "WRITE"):
+            read_only = False
+        elif r.take("WITH", "CONSISTENT", "SNAPSHOT"):
+            snapshot = True
+        else:
             r.end()
         if r.peek() is not None and not r.take(","):
             r.end()
-    return Transaction("begin", read_only=read_only)
+    return Transaction("begin", read_only=read_only, snapshot=snapshot)
 
 
 def _ended(what: Literal["commit", "rollback"]) -> Callable[[_Reader], Command]:
@@ -332,9 +337,13 @@ def _ended(what: Literal["commit", "rollback"]) -> Callable[[_Reader], Command]:
         chain = r.take("AND", "CHAIN")
         if not chain:
             r.take("AND", "NO", "CHAIN")
-        r.take("NO", "RELEASE")
+        release = False
+        if not r.take("NO", "RELEASE"):
+            release = r.take("RELEASE")
         r.end()
-        return Transaction(what, chain=chain)
+        if chain and release:
+            raise parse_error("near 'RELEASE'")
+        return Transaction(what, chain=chain, release=release)
 
     return handler
 

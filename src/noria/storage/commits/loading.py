@@ -29,6 +29,9 @@ class LoadingStore(CommittingStore):
     def _readable(self, name: str) -> Table:
         raise NotImplementedError
 
+    def replaced(self, table: str) -> None:
+        raise NotImplementedError
+
     def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
         raise NotImplementedError
 
@@ -98,6 +101,7 @@ class LoadingStore(CommittingStore):
         bulk.take(self._engine, into, load, staged, done, group, more)
         if into.fitting is not None:
             into.fitting.again()
+        self.replaced(load.table)
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 

@@ -12,7 +12,7 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.statements import Insert, Load, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Load, Staged, Statement, WorkedOut, WriteResult
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.storage.commits import bulk, prepared
@@ -22,6 +22,8 @@ from noria.storage.statements import moving
 from noria.storage.statements.stage import Stage
 from noria.storage.statements.writer import bare
 from noria.storage.tables.table import Table
+from noria.storage.transactions.guard import Guard, Guards, no_guard
+from noria.storage.transactions.staging import StagedTransactions
 
 
 def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
@@ -40,15 +42,17 @@ class TwoPhaseStore(LoadingStore):
     _groups: prepared.PreparedGroups
     _symbols: Symbols
 
-    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None
-                 ) -> list[WriteResult]:
+    transactions: StagedTransactions
+
+    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None,
+                 guards: Guards | None = None) -> list[WriteResult]:
         raise NotImplementedError
 
     def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
                        ballast: bool) -> dict[str, Batch] | SqlError:
         raise NotImplementedError
 
-    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None) -> Stage:
+    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None, guards: Guards | None = None) -> Stage:
         raise NotImplementedError
 
     def _readable(self, name: str) -> Table:
@@ -88,14 +92,34 @@ class TwoPhaseStore(LoadingStore):
     def _tried(self, statements: Sequence[Statement], group: str, work: Work | None
                ) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
         """Try the statements: their results, the statements to keep, and how many bytes they would write."""
+        if isinstance(staged := statements[0], Staged):
+            return self._tried_moves(staged)
         if not isinstance(load := statements[0], Load):
             stages: dict[str, Stage] = {}
-            results = self._run_all(statements, stages, work)
+            guards: dict[str, Guard] = {}
+
+            def guard(table: Table) -> Guard:
+                return guards.setdefault(table.name, Guard(self.transactions.locks, group, table))
+
+            results = self._run_all(statements, stages, work, guard)
+            if all(r.error is None for r in results):
+                for each in guards.values():
+                    each.take()
             return results, tuple(statements), sum(stage.nbytes for stage in stages.values())
         try:
             return [result_of(load)], (self._staged(load, group),), 0
         except SqlError as error:
             return [WriteResult(error=bare(error))], (), 0
+
+    def _tried_moves(self, staged: Staged) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
+        """Try what a transaction has staged here, which is kept as rows.  The transaction keeps its locks."""
+        try:
+            moves = self.transactions.moves(staged)
+        except SqlError as error:
+            return [WriteResult(error=bare(error))], (), 0
+        stages: dict[str, Stage] = {}
+        results = self._run_all(moves, stages, None, no_guard)
+        return results, moves, sum(stage.nbytes for stage in stages.values())
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._repeated(epoch, seq)) is not None:
@@ -111,7 +135,7 @@ class TwoPhaseStore(LoadingStore):
                 return [WriteResult(error=bare(full))], {}
             return [result_of(load)], {}
         if tried is not None and commit:
-            results = self._run_all(tried.statements, stages, None)
+            results = self._run_all(tried.statements, stages, None, no_guard)
             if any(r.error is not None for r in results):  # a file has become unreadable
                 return results, {}
             if list(map(_does, results)) != list(map(_does, tried.results)):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
+from typing import Protocol
 
 import numpy as np
 from rocksdict import WriteBatch
@@ -47,9 +48,23 @@ class Effect:
     new: Codes
 
 
+class Guard(Protocol):
+    """Refuses what other transactions have locked (`transactions/guard.py`)."""
+
+    def meets(self, family: str, keys: Sequence[bytes]) -> None:
+        """Keys of a family are looked up."""
+
+    def found(self, keys: Sequence[bytes]) -> None:
+        """A condition found rows with these keys."""
+
+    def changes(self, effect: Effect) -> None:
+        """An effect is about to be added."""
+
+
 @dataclass
 class Stage:
-    """The effects on one table within one write call.  shard: the rows that may be added."""
+    """The effects on one table within one write call.  shard: the rows that may be added.  guard: None if no
+    transaction has locked anything."""
 
     engine: Engine
     table: Table
@@ -57,6 +72,8 @@ class Stage:
     work: Work | None = None  # asked between two slices of a scan
     shard: Shard | None = None
     effects: list[Effect] = field(default_factory=list)
+    guard: Guard | None = None
+    keeps_counters: bool = False  # store the counters, even if the table has them already
     _seen: int = 0  # effects already in the overlays
     _overlays: dict[str, dict[bytes, bytes | None]] = field(default_factory=dict)
 
@@ -75,9 +92,23 @@ class Stage:
         """Add an effect.  Raises Misrouted for new rows of other workers; stored ones may be changed or removed."""
         if self.shard is not None and effect.new.shape[1] and not effect.old.shape[1]:
             self.table.refuse_others(self.shard, effect.new)
+        if self.guard is not None:
+            self.guard.changes(effect)
         self.effects.append(effect)
         rows = self.counters.rows + effect.new.shape[1] - effect.old.shape[1]
         self.counters = self.counters._replace(rows=rows)
+
+    def take_over(self, effects: Sequence[Effect]) -> None:
+        """Add the effects of a transaction, which holds the locks of their keys."""
+        rows = sum(e.new.shape[1] - e.old.shape[1] for e in effects)
+        self.effects += effects
+        self.counters = self.counters._replace(rows=self.counters.rows + rows)
+        self.keeps_counters = True
+
+    def adopt(self, effects: list[Effect]) -> None:
+        """Replace the effects by equal ones for other indexes."""
+        self.effects, self._seen = effects, 0
+        self._overlays.clear()
 
     # ---------------------------------------------------------------- reading through the effects
     def overlay(self, family: str) -> dict[bytes, bytes | None]:
@@ -92,6 +123,8 @@ class Stage:
 
     def get(self, family: str, keys: list[bytes]) -> list[bytes | None]:
         """The value of each key after the effects, or None."""
+        if self.guard is not None:
+            self.guard.meets(family, keys)
         overlay = self.overlay(family)
         if not overlay:
             return self._stored(family, keys)

@@ -40,6 +40,7 @@ from noria.core.statements import (
     Insert,
     Load,
     Move,
+    Staged,
     Statement,
     Update,
     WriteResult,
@@ -78,7 +79,10 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
         if isinstance(statement, Move):
             return _move(stage, statement)
         assert not isinstance(statement, Load), "files do not go through a stage"
+        assert not isinstance(statement, Staged), "the store merges what is staged"
         found = find(stage, statement.where, symbols)
+        if stage.guard is not None:
+            stage.guard.found(found.keys)
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
             return WriteResult(affected=len(found.keys))
@@ -146,7 +150,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
 
 def refuse_gone(table: Table, statement: Statement) -> None:
     """Raise SqlError 1412 if a column that the statement was planned with has been dropped."""
-    if not table.dropped or isinstance(statement, Clear | Move | Load):
+    if not table.dropped or isinstance(statement, Clear | Move | Load | Staged):
         return
     if not table.dropped.isdisjoint(named_columns(statement)):
         raise view_changed(table.name)

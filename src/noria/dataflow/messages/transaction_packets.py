@@ -1,0 +1,84 @@
+"""Packets of transactions over several statements, from a front end to a worker. Each is answered by `Done`.
+
+`transaction`: the front end's name of a transaction. `done`: how many `Stage` requests of the transaction this
+worker has staged. If the worker counts otherwise, its earlier life had them: error 1213. The commit is a `Write`
+of `statements.Staged`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from noria.core.errors import SqlError
+from noria.core.statements import Statement
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Run statements within a transaction, all or none. Answer: their results; or, once it is known, error 1213
+    if the transaction is rolled back to end a deadlock.
+
+    The answer waits while another transaction has a lock; `nowait`: then error 3572 instead.
+    """
+
+    request: int
+    transaction: str
+    done: int
+    statements: tuple[Statement, ...]
+    nowait: bool = False
+    limit_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Undo:
+    """Undo all but the first `keep` requests of the transaction; its locks stay (ROLLBACK TO SAVEPOINT)."""
+
+    request: int
+    transaction: str
+    done: int
+    keep: int
+
+
+@dataclass(frozen=True)
+class EndTransaction:
+    """Forget the transaction: its changes, locks and snapshot. A request of it that waits is answered with
+    `error`, or 1317."""
+
+    request: int
+    transaction: str
+    error: SqlError | None = None
+
+
+@dataclass(frozen=True)
+class EndWait:
+    """Answer the waiting request of the transaction with this error. Nothing else of it changes."""
+
+    request: int
+    transaction: str
+    error: SqlError
+
+
+@dataclass(frozen=True)
+class OpenSnapshot:
+    """Open a snapshot of this moment for the transaction, unless it has one."""
+
+    request: int
+    transaction: str
+
+
+@dataclass(frozen=True)
+class Within:
+    """The transaction in which a `Query` reads.
+
+    * `tables`: the base tables that it reads.
+    * `snapshot`: read as of the transaction's snapshot. Otherwise read the last commits.
+    * In both cases the transaction sees its own changes.
+    """
+
+    transaction: str
+    done: int
+    tables: tuple[str, ...]
+    snapshot: bool = False
+
+
+TransactionPacket = Stage | Undo | EndTransaction | EndWait | OpenSnapshot

@@ -1,0 +1,130 @@
+"""The requests of transactions at one worker, and those that wait for a lock.
+
+    Stage ──► staged ──► its results
+       │ locked by others
+       ├──► queued; the lock comes ──► the request runs again from the start
+       └──► the wait would close a cycle ──► the transaction with the fewest staged rows is rolled back (1213)
+
+Keeps true: nothing waits in a thread. A transaction has one request at a time. A request that waits has changed
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError, interrupted
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.protocols import Staging
+from noria.dataflow.graph.work import Work
+from noria.dataflow.messages import transaction_packets as messages
+from noria.dataflow.messages.envelopes import refused
+from noria.dataflow.messages.packets import Done, Envelope, Packet
+from noria.dataflow.transactions.locks import Blocked, deadlock, locked
+
+Run = Callable[[], Packet | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    envelope: Envelope
+    run: Run
+
+
+class Transactions:
+    """See the module. `again`: runs a request again; its reply is sent late. `late`: sends a reply."""
+
+    def __init__(self, engine: Engine, staging: Staging, again: Callable[[Envelope, Run], None],
+                 late: Callable[[Envelope, Packet], None]):
+        self._engine, self._staging, self._again, self._late = engine, staging, again, late
+        self._waiting: dict[str, _Request] = {}
+        self._ready: deque[_Request] = deque()
+        self.deadlocks = 0
+        self.handlers: dict[type, Callable[[Any, Envelope], Packet | None]] = {
+            messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
+            messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot}
+
+    def __len__(self) -> int:
+        """The number of open transactions."""
+        return len(self._staging)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for a lock."""
+        return len(self._waiting)
+
+    def settle(self) -> None:
+        """Run the requests that have got their locks."""
+        while self._ready:
+            request = self._ready.popleft()
+            self._again(request.envelope, request.run)
+
+    def ended(self, transaction: str) -> None:
+        """Forget a transaction, whose changes are committed or dropped."""
+        for owner in self._staging.end(transaction):
+            self._ready.append(self._waiting.pop(owner))
+
+    def deltas(self, within: messages.Within | None) -> dict[str, Batch]:
+        """The rows that only this reader has, by table."""
+        if within is None:
+            return {}
+        return self._staging.deltas(within.transaction, within.done, within.snapshot, within.tables)
+
+    # ---------------------------------------------------------------- requests
+    def _stage(self, body: messages.Stage, e: Envelope) -> Packet | None:
+        work, self._engine.work = self._engine.work, None
+
+        def run(work: Work | None) -> Packet:
+            return Done(body.request, tuple(self._staging.stage(body.transaction, body.done, body.statements, work)))
+
+        return self.locking(body.transaction, e, partial(run, work), body.nowait, lambda: self._stage(body, e))
+
+    def locking(self, transaction: str, e: Envelope, run: Callable[[], Packet | None], nowait: bool, again: Run
+                ) -> Packet | None:
+        """Run a request that takes locks. If it is blocked, queue it to run `again`, or end a deadlock."""
+        while True:
+            try:
+                return run()
+            except Blocked as blocked:
+                if nowait:
+                    return refused(e, locked())
+                cycle = self._staging.locks.wait(transaction, blocked.resource, blocked.exclusive)
+            if not cycle:
+                self._waiting[transaction] = _Request(e, again)
+                return None
+            self.deadlocks += 1
+            victim = min(map(str, cycle), key=self._staging.work_of)
+            if victim == transaction:
+                self.ended(victim)
+                return refused(e, deadlock())
+            self._late(self._waiting[victim].envelope, refused(self._waiting.pop(victim).envelope, deadlock()))
+            self.ended(victim)
+
+    def _undo(self, body: messages.Undo, e: Envelope) -> Packet:
+        self._staging.undo(body.transaction, body.done, body.keep)
+        return Done(body.request)
+
+    def _end(self, body: messages.EndTransaction, e: Envelope) -> Packet:
+        self._answer_waiting(body.transaction, body.error or interrupted())
+        self.ended(body.transaction)
+        return Done(body.request)
+
+    def _end_wait(self, body: messages.EndWait, e: Envelope) -> Packet:
+        for owner in self._staging.locks.give_up(body.transaction):
+            self._ready.append(self._waiting.pop(str(owner)))
+        self._answer_waiting(body.transaction, body.error)
+        return Done(body.request)
+
+    def _answer_waiting(self, transaction: str, error: SqlError) -> None:
+        request = self._waiting.pop(transaction, None)
+        if request is not None:
+            self._late(request.envelope, refused(request.envelope, error))
+
+    def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
+        self._staging.history.open(body.transaction)
+        return Done(body.request)

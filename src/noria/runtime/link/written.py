@@ -1,0 +1,54 @@
+"""Which tables were written since a moment, as the front end knows it.
+
+A reader of an older snapshot may use a view only if no table below the view was written since. Keeps true: a write
+counts from its submission on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from noria.core.statements import tables_written
+from noria.dataflow.messages.packets import (
+    AlterTable,
+    CreateTable,
+    DropTable,
+    Ingest,
+    Migrate,
+    Packet,
+    Prepare,
+    Write,
+)
+
+_NOTHING: tuple[str, ...] = ()
+
+
+def tables_of_change(body: Packet) -> Iterable[str]:
+    """The tables that a change writes, defines or drops."""
+    if isinstance(body, Write | Prepare):
+        return [t for s in body.statements for t in tables_written(s)]
+    if isinstance(body, Ingest):
+        return (body.table,)
+    if isinstance(body, Migrate):
+        return [s.table if isinstance(s, DropTable) else s.table.name for s in body.steps
+                if isinstance(s, AlterTable | CreateTable | DropTable)]
+    return _NOTHING
+
+
+class WrittenTables:
+    """See the module. `moment`: grows with each write."""
+
+    def __init__(self) -> None:
+        self.moment = 0
+        self._last: dict[str, int] = {}
+
+    def note(self, body: Packet) -> None:
+        """Record a change that is submitted."""
+        self.moment += 1
+        for table in tables_of_change(body):
+            self._last[table] = self.moment
+
+    def since(self, moment: int, tables: Iterable[str]) -> bool:
+        """Whether one of the tables was written after the moment."""
+        last = self._last
+        return any(last.get(table, 0) > moment for table in tables)

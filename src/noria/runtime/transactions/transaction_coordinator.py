@@ -1,0 +1,316 @@
+"""The transactions of clients: their parts at the workers, their commit, their end.
+
+    stage ──► Stage at each worker concerned ──► all staged, or none
+    commit ──► one worker concerned: one write │ several: one two-phase commit
+    end ──► EndTransaction at each worker
+
+Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
+rolled back; its client learns this once, by error 1213. A worker forgets a transaction at its commit; in every other
+case the front end tells it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError, interrupted
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
+from noria.core.statements import Staged, Statement, WriteResult, tables_written
+from noria.dataflow.messages.packets import Done, Packet, Query, Rows, Wrote
+from noria.dataflow.messages.transaction_packets import (
+    EndTransaction,
+    EndWait,
+    OpenSnapshot,
+    Stage,
+    TransactionPacket,
+    Undo,
+    Within,
+)
+from noria.runtime.link.changes import Lost, WorkerGone
+from noria.runtime.link.link import StagingWorker
+from noria.runtime.link.written import WrittenTables
+
+
+class RoutedStatement(Protocol):
+    """A statement by worker, and one result from those of its parts."""
+
+    @property
+    def parts(self) -> Mapping[int, Statement]: ...
+
+    def result(self, results: Sequence[WriteResult]) -> WriteResult: ...
+
+
+class Workers(Protocol):
+    """All workers, as transactions use them."""
+
+    written: WrittenTables
+
+    @property
+    def staging_workers(self) -> Sequence[StagingWorker]:
+        """The links, by worker."""
+
+    def routed(self, statement: Statement) -> RoutedStatement:
+        """Split a statement by worker. Raises SqlError, also for a statement that no transaction can have."""
+
+    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
+
+    def unanswered(self) -> set[str]:
+        """The tables with writes that are under way."""
+
+
+@dataclass(eq=False)
+class OpenTransaction:
+    """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
+
+    `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
+    may be older or newer than the snapshot.
+    """
+
+    name: str
+    done: dict[int, int] = field(default_factory=dict)
+    tables: dict[int, set[str]] = field(default_factory=dict)
+    lost: SqlError | None = None
+    snapshot: int | None = None
+    unsure: set[str] = field(default_factory=set)
+    locks: bool = False
+
+    @property
+    def changed(self) -> set[str]:
+        """The tables that it may have changed."""
+        return set().union(*self.tables.values()) if self.tables else set()
+
+    def mark(self) -> dict[int, int]:
+        """What a savepoint remembers."""
+        return dict(self.done)
+
+
+class TransactionCoordinator:
+    """See the module. `name`: makes the names of transactions unique, so that no worker confuses two front ends."""
+
+    def __init__(self, workers: Workers, name: str):
+        self._workers, self._name = workers, name
+        self._numbers = itertools.count(1)
+        self._open: set[OpenTransaction] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.commits = self.rollbacks = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self) -> OpenTransaction:
+        """Begin a transaction. Workers learn of it at its first request."""
+        transaction = OpenTransaction(f"{self._name}.{next(self._numbers)}")
+        self._open.add(transaction)
+        return transaction
+
+    def users_of(self, tables: Iterable[str], but: OpenTransaction | None = None) -> bool:
+        """Whether a transaction has changed one of the tables."""
+        names = set(tables)
+        return any(not names.isdisjoint(t.changed) for t in self._open if t is not but)
+
+    # ------------------------------------------------------------ statements
+    async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, nowait: bool = False
+                    ) -> WriteResult:
+        """Run a statement within the transaction. Raises its SqlError: 1205 after `wait_s`, 1213 if the transaction
+        is rolled back or lost, 3572 for `nowait`."""
+        self._refuse_lost(transaction)
+        routed = self._workers.routed(statement)
+
+        def part(worker: int) -> Stage:
+            return Stage(0, transaction.name, transaction.done.get(worker, 0), (routed.parts[worker],), nowait)
+
+        replies = await self._each(transaction, routed.parts, part, wait_s)
+        results = [r.value[0] for r in replies.values()]
+        failed = next((r.error for r in results if r.error is not None), None)
+        for worker, reply in replies.items():
+            if reply.value[0].error is None:
+                transaction.done[worker] = transaction.done.get(worker, 0) + 1
+                transaction.tables.setdefault(worker, set()).update(tables_written(statement))
+        if failed is not None:
+            for worker, reply in replies.items():
+                if reply.value[0].error is None:
+                    await self._undo(transaction, worker, transaction.done[worker] - 1)
+            raise failed
+        return routed.result(results)
+
+    async def _each(self, transaction: OpenTransaction, workers: Iterable[int], part: Callable[[int], Packet],
+                    wait_s: float) -> dict[int, Any]:
+        """Send a request to each of the workers and return the replies. If one fails, none has done it."""
+        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(part(w))) for w in workers}
+        why = await self._awaited(transaction, asked, wait_s)
+        failures = [f.exception() for f in asked.values() if f.exception() is not None]
+        replies = {w: f.result() for w, f in asked.items() if f.exception() is None}
+        errors = [r.error for r in replies.values() if r.error is not None]
+        if failures:
+            self._lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
+                                             f"transaction: it is rolled back; try restarting transaction "
+                                             f"({failures[0]})"))
+        elif (deadlock := next((e for e in errors if e.code == LOCK_DEADLOCK.number), None)) is not None:
+            self._lose(transaction, deadlock)
+        self._refuse_lost(transaction)
+        if errors or why is not None:
+            for w, reply in replies.items():
+                if reply.error is None and not isinstance(reply, Rows) and reply.value[0].error is None:
+                    await self._undo(transaction, w, transaction.done.get(w, 0), 1)
+            raise errors[0] if errors else why or interrupted()
+        return replies
+
+    async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
+                       ) -> SqlError | None:
+        """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
+        are ended: then the result is the reason."""
+        why: SqlError | None = None
+        left: float | None = wait_s
+        while True:
+            try:
+                _, waiting = await asyncio.wait(asked.values(), timeout=left)
+                if not waiting:
+                    return why
+                why = why or SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction")
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()
+                why = interrupted()
+            left = None
+            for w, one in asked.items():
+                if not one.done():
+                    self._tell(w, EndWait(0, transaction.name, why))
+
+    async def _undo(self, transaction: OpenTransaction, worker: int, keep: int, more: int = 0) -> None:
+        """Undo requests at one worker. `more`: requests there that `done` does not count."""
+        done = transaction.done.get(worker, 0) + more
+        try:
+            reply: Done = await self._workers.staging_workers[worker].ask(Undo(0, transaction.name, done, keep))
+        except WorkerGone as e:
+            reply = Done(0, None, SqlError(*LOCK_DEADLOCK, f"A worker was lost: {e}; try restarting transaction"))
+        if reply.error is not None:
+            self._lose(transaction, reply.error)
+            raise reply.error
+        transaction.done[worker] = keep
+
+    async def back_to(self, transaction: OpenTransaction, mark: Mapping[int, int]) -> None:
+        """Undo everything since the savepoint's mark."""
+        self._refuse_lost(transaction)
+        for worker, done in list(transaction.done.items()):
+            if done != mark.get(worker, 0):
+                await self._undo(transaction, worker, mark.get(worker, 0))
+
+    # ------------------------------------------------------------ reads
+    async def open_snapshot(self, transaction: OpenTransaction) -> None:
+        """Open the transaction's snapshot at all workers, unless it has one."""
+        if transaction.snapshot is not None:
+            return
+        self._refuse_lost(transaction)
+        moment = self._workers.written.moment
+        workers = range(len(self._workers.staging_workers))
+        for w in workers:
+            transaction.done.setdefault(w, 0)
+        await asyncio.gather(*(self._workers.staging_workers[w].ask(OpenSnapshot(0, transaction.name))
+                               for w in workers))
+        transaction.snapshot, transaction.unsure = moment, self._workers.unanswered()
+
+    def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
+        """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""
+        names = set(tables)
+        if not names.isdisjoint(transaction.changed):
+            return True
+        if transaction.snapshot is None:
+            return False
+        return not names.isdisjoint(transaction.unsure) or self._workers.written.since(transaction.snapshot, names)
+
+    def within(self, transaction: OpenTransaction, tables: Iterable[str], latest: bool = False) -> Within:
+        """How a query of these tables reads within the transaction. `latest`: the last commits, not the snapshot."""
+        self._refuse_lost(transaction)
+        return Within(transaction.name, transaction.done.get(0, 0), tuple(sorted(tables)),
+                      transaction.snapshot is not None and not latest)
+
+    async def query(self, transaction: OpenTransaction, ask: Callable[[Query], Awaitable[Any]], query: Query) -> Any:
+        """Ask a query within the transaction, which is lost if the worker has lost its part."""
+        try:
+            return await ask(query)
+        except SqlError as e:
+            if e.code == LOCK_DEADLOCK.number:
+                self._lose(transaction, e)
+            raise
+
+    # ------------------------------------------------------------ ends
+    async def commit(self, transaction: OpenTransaction) -> Wrote:
+        """Commit the transaction. Raises SqlError if it is rolled back instead, or WorkerGone if that is unknown."""
+        if transaction.lost is not None:
+            error = transaction.lost
+            self.end(transaction)
+            raise error
+        parts = {w: Staged(transaction.name, transaction.done[w], tuple(sorted(tables)))
+                 for w, tables in transaction.tables.items() if transaction.done.get(w, 0)}
+        if not parts:
+            self.end(transaction)
+            return Wrote(0, (WriteResult(),))
+        try:
+            wrote = await self._committed(self._workers.commit_staged(parts))
+        except Lost:
+            self.end(transaction)
+            raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "
+                                           "restarting transaction") from None
+        except BaseException:
+            self.end(transaction)
+            raise
+        if wrote.results[0].error is not None:
+            self.end(transaction)
+            raise wrote.results[0].error
+        self.commits += 1
+        if len(parts) == len(transaction.done) == 1:  # the worker has forgotten the transaction at its commit
+            self._open.discard(transaction)
+        else:
+            self._forget(transaction)
+        return wrote
+
+    @staticmethod
+    async def _committed(future: asyncio.Future[Any]) -> Wrote:
+        """Wait for the commit, also if the client stops waiting for it."""
+        while not future.done():
+            try:
+                await asyncio.wait((future,))
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None:
+                    task.uncancel()
+        wrote: Wrote = future.result()
+        return wrote
+
+    def end(self, transaction: OpenTransaction) -> None:
+        """Roll the transaction back, or forget one that has changed nothing. Later requests are answered after that."""
+        if transaction in self._open:
+            self.rollbacks += bool(transaction.changed)
+            self._forget(transaction)
+
+    def _forget(self, transaction: OpenTransaction) -> None:
+        self._open.discard(transaction)
+        for w in transaction.done:
+            self._tell(w, EndTransaction(0, transaction.name))
+
+    def _lose(self, transaction: OpenTransaction, why: SqlError) -> None:
+        """Roll the transaction back at all workers. Its client can only end it."""
+        transaction.lost = why
+        for w in transaction.done:
+            self._tell(w, EndTransaction(0, transaction.name))
+
+    @staticmethod
+    def _refuse_lost(transaction: OpenTransaction) -> None:
+        if transaction.lost is not None:
+            raise transaction.lost
+
+    def _tell(self, worker: int, body: TransactionPacket) -> None:
+        """Send a packet whose answer nobody needs. A worker that is gone has forgotten the transaction anyway."""
+        async def told() -> None:
+            with suppress(WorkerGone):
+                await self._workers.staging_workers[worker].ask(body)
+
+        task = asyncio.ensure_future(told())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,77 @@
+"""Statements within a transaction: staged writes, and SELECTs that no view can answer because of it.
+
+A SELECT of tables that the transaction has changed, or of a snapshot older than the views, is a one-shot.  It reads the
+tables' rows plus those that only this transaction has.
+
+Keeps true: such a SELECT is exact, or an error that says why it cannot be answered within the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import LOCK_DEADLOCK, QUERY_TIMEOUT
+from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.plan.mir import tables_of
+from noria.plan.view import ViewDef
+from noria.runtime.transactions.transaction_coordinator import (
+    OpenTransaction,
+    TransactionCoordinator,
+    Workers,
+)
+from noria.server.answering.keys import looked_up
+from noria.server.answering.reads import Reads
+from noria.server.answering.shapes import Shape, no_rows
+from noria.server.outcomes import ResultSet
+from noria.sql import commands as sql
+
+AtItsTime = Callable[[Insert | Update | Delete, timedelta], Insert | Update | Delete]
+
+
+class TransactionService:
+    """See the module.  at_its_time: replaces clock functions by the time, as `Executor` does for all writes."""
+
+    def __init__(self, workers: Workers, reads: Reads, at_its_time: AtItsTime, name: str):
+        self.coordinator = TransactionCoordinator(workers, name)
+        self._reads, self._at_its_time = reads, at_its_time
+        self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
+
+    async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
+                    wait_s: float) -> WriteResult:
+        """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC."""
+        return await self.coordinator.stage(transaction, self._at_its_time(statement, offset), wait_s)
+
+    def tables(self, view: ViewDef) -> frozenset[str]:
+        """The base tables below a view."""
+        known = self._tables.get(id(view))
+        if known is None or known[0] is not view:
+            if len(self._tables) >= 1_000:
+                self._tables.clear()
+            known = self._tables[id(view)] = view, frozenset(tables_of(view.plan))
+        return known[1]
+
+    async def select(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet | None:
+        """Answer a SELECT; None if the views have just the rows that the transaction must see."""
+        view = select.view
+        if view is None:
+            raise not_supported("in a transaction, this SELECT", "a worker cannot answer it, and Spark sees neither "
+                                                                 "the transaction's rows nor its snapshot")
+        tables = self.tables(view)
+        if not self.coordinator.reads_apart(transaction, tables):
+            return None
+        shape = Shape.of(view)
+        keys, nulls, between = looked_up(select.lookups, view.key_fields)
+        if not keys and between is None:
+            return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
+        within = self.coordinator.within(transaction, tables)
+        try:
+            return await shape.result_of(*await self._reads.once(view, keys, nulls, between, within))
+        except SqlError as e:
+            if e.code == LOCK_DEADLOCK.number:
+                self.coordinator.end(transaction)
+            elif e.code == QUERY_TIMEOUT.number:
+                raise SqlError(e.code, e.state, f"{e.message}: a SELECT in a transaction reads the tables themselves, "
+                                                "once the transaction or a later commit has changed them") from None
+            raise

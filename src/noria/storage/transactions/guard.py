@@ -1,0 +1,65 @@
+"""Guards keep statements off the keys that other transactions have locked.
+
+A stage asks its guard at each lookup of a key, and for each effect.  A refused key raises SqlError 3572, so the
+statement is undone as after any other error.  The guard then has the resource, and the worker queues the statement.
+
+Keeps true: what a transaction writes, it has locked.  A statement without a transaction writes nothing that is locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from noria.dataflow.transactions.locks import LockTable, Owner, Resource, locked
+from noria.storage.statements.stage import Effect
+from noria.storage.tables.table import Table
+
+
+class Guard:
+    """The guard of one statement on one table.  owner: its transaction; None for a statement by itself.
+
+    blocked: the resource that was refused.
+    """
+
+    def __init__(self, locks: LockTable, owner: Owner | None, table: Table):
+        self._locks, self._owner = locks, owner
+        self._families = {table.family, *(i.family for i in table.unique_indexes)}
+        self._family = table.family
+        self._wanted: dict[Resource, None] = {}
+        self.blocked: Resource | None = None
+
+    def meets(self, family: str, keys: Sequence[bytes]) -> None:
+        """Refuse a key that another transaction has locked.  Its row may change before this statement's commit."""
+        if family in self._families:
+            self._refuse((family, key) for key in keys)
+
+    def found(self, keys: Sequence[bytes]) -> None:
+        """Lock the rows that a condition found."""
+        self._want([(self._family, key) for key in keys])
+
+    def changes(self, effect: Effect) -> None:
+        """Lock the keys that the effect writes."""
+        self._want([(change.family, key) for change in effect.changes if change.family in self._families
+                    for key in (*change.removed, *change.keys)])
+
+    def take(self) -> None:
+        """Lock, for the transaction, everything that its statement has found and written."""
+        wrong = self._locks.take(self._owner, self._wanted)
+        assert wrong is None, "each resource was refused or free, and nothing ran in between"
+
+    def _want(self, resources: list[Resource]) -> None:
+        self._refuse(resources)
+        self._wanted.update(dict.fromkeys(resources))
+
+    def _refuse(self, resources: Iterable[Resource] | Iterator[Resource]) -> None:
+        wrong = self._locks.conflict(self._owner, resources)
+        if wrong is not None:
+            self.blocked = wrong
+            raise locked()
+
+
+Guards = Callable[[Table], Guard | None]
+
+
+def no_guard(table: Table) -> None:
+    """The `Guards` of changes that hold their locks already, or whose rows nobody can have locked."""

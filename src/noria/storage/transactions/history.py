@@ -1,0 +1,123 @@
+"""The rows that commits removed and added since the oldest open snapshot, so that a snapshot can be read.
+
+A snapshot is a position in the sequence of commits.  A transaction reads the tables' current rows, less what was
+committed after its snapshot, plus its own rows.
+
+Keeps true: without an open snapshot nothing is recorded.  The memory is bounded: beyond HISTORY_ROWS the oldest
+commits are forgotten, and a snapshot that needs them is refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.errors import SqlError
+from noria.core.errors.codes import TABLE_DEF_CHANGED
+from noria.core.limits import HISTORY_ROWS
+from noria.storage.tables.table import Changed
+
+
+class _Commit(NamedTuple):
+    position: int
+    table: str
+    changed: Changed
+
+    @property
+    def rows(self) -> int:
+        return len(self.changed[0]) + len(self.changed[2])
+
+
+class History:
+    """See the module.  position: the number of commits so far that were recorded."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._snapshots: dict[str, int] = {}  # by transaction
+        self._commits: deque[_Commit] = deque()
+        self._rows = 0
+        self._forgotten = 0  # the position of the last commit that was forgotten for want of memory
+        self._replaced: dict[str, int] = {}  # tables that changed in another way, and the position at that time
+
+    def __bool__(self) -> bool:
+        """Whether a snapshot is open."""
+        return bool(self._snapshots)
+
+    def open(self, transaction: str) -> None:
+        """Open a snapshot of this moment for the transaction, unless it has one."""
+        self._snapshots.setdefault(transaction, self.position)
+
+    def has(self, transaction: str) -> bool:
+        return transaction in self._snapshots
+
+    def close(self, transaction: str) -> None:
+        """Close the transaction's snapshot, and forget the commits that no snapshot needs."""
+        if self._snapshots.pop(transaction, None) is None:
+            return
+        if not self._snapshots:
+            self._commits.clear()
+            self._replaced.clear()
+            self._rows = self._forgotten = 0
+            return
+        oldest = min(self._snapshots.values())
+        while self._commits and self._commits[0].position <= oldest:
+            self._rows -= self._commits.popleft().rows
+
+    def record(self, changed: Mapping[str, Changed]) -> None:
+        """Record the rows of one commit, by table."""
+        self.position += 1
+        for table, rows in changed.items():
+            self._commits.append(_Commit(self.position, table, rows))
+            self._rows += self._commits[-1].rows
+        while self._rows > HISTORY_ROWS:
+            gone = self._commits.popleft()
+            self._rows, self._forgotten = self._rows - gone.rows, gone.position
+
+    def replaced(self, table: str) -> None:
+        """Record that the table's rows changed in bulk, or its definition: no open snapshot can read it any more."""
+        if self._snapshots:
+            self.position += 1
+            self._replaced[table] = self.position
+
+    def since(self, transaction: str) -> dict[str, list[Changed]]:
+        """By table, what was committed after the transaction's snapshot.
+
+        Raises SqlError 1412 if that is not known any more.
+        """
+        snapshot = self._snapshots[transaction]
+        if snapshot < self._forgotten:
+            raise SqlError(*TABLE_DEF_CHANGED, f"The snapshot is too old: more than {HISTORY_ROWS} rows were written "
+                                               "since, please retry transaction")
+        found: dict[str, list[Changed]] = {}
+        for commit in self._commits:
+            if commit.position > snapshot:
+                found.setdefault(commit.table, []).append(commit.changed)
+        return found
+
+    def check(self, transaction: str, table: str) -> None:
+        """Raise SqlError 1412 if the table was replaced after the transaction's snapshot."""
+        if self._replaced.get(table, 0) > self._snapshots.get(transaction, self.position):
+            raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+
+    def held(self) -> Iterator[Codes]:
+        """The codes of all recorded rows, whose texts must not be freed."""
+        for commit in self._commits:
+            yield from commit.changed[1]
+            yield from commit.changed[3]
+
+
+def undone(changes: list[Changed], kept: frozenset[bytes], width: int) -> list[Batch]:
+    """The deltas that take these changes back, but not those of rows whose keys are in `kept`."""
+    parts = []
+    for gone_keys, gone, came_keys, came in changes:
+        for keys, codes, weight in ((gone_keys, gone, 1), (came_keys, came, -1)):
+            if keys and kept:
+                rows = [n for n, key in enumerate(keys) if key not in kept]
+                codes = np.ascontiguousarray(codes[:, rows]) if len(rows) < len(keys) else codes
+            if codes.shape[1]:
+                parts.append(Batch.of(codes.reshape(width, -1), weight))
+    return parts

@@ -1,0 +1,293 @@
+"""The open transactions of one store: their staged effects, snapshots and locks.
+
+    stage ──► effects on the transaction's own stages ──► commit: moved into the stages of a write call
+                │ a key is locked                         end: forgotten
+                └──► Blocked: nothing is done, and the statement is repeated when it has the lock
+
+Keeps true: a statement is staged whole or not at all.  Staged effects still hold at the commit, because their keys are
+locked.  AUTO_INCREMENT values and row numbers are used up at once, so no two transactions get the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes, concat
+from noria.core.errors import SqlError, unknown_table
+from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
+from noria.core.limits import TRANSACTION_BYTES
+from noria.core.statements import Move, Staged, Statement, WriteResult
+from noria.core.symbols import Symbols
+from noria.dataflow.graph.work import Work
+from noria.dataflow.transactions.locks import Blocked, LockTable
+from noria.state.netting import netted
+from noria.storage.rocks.engine import Engine
+from noria.storage.statements.stage import Change, Effect, Stage
+from noria.storage.statements.writer import run
+from noria.storage.tables.shards import Shard
+from noria.storage.tables.table import Counters, Table
+from noria.storage.transactions.guard import Guard
+from noria.storage.transactions.history import History, undone
+
+Marks = dict[str, tuple[int, Counters]]
+
+
+@dataclass
+class _Open:
+    """One transaction.  marks: the stages before each of its requests.  read: what it has read, if that is checked
+    at its commit."""
+
+    stages: dict[str, Stage] = field(default_factory=dict)
+    marks: list[Marks] = field(default_factory=list)
+    shapes: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of each table, when it was first written
+    deltas: dict[str, tuple[tuple[int, int], Batch]] = field(default_factory=dict)  # computed for reads
+    nbytes: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(e.old.shape[1] + e.new.shape[1] for s in self.stages.values() for e in s.effects)
+
+
+class StagedTransactions:
+    """See the module.  tables: the store's, by name.  readable: returns a table, or raises the error of its damage.
+
+    refuse: raises an SqlError if a group that was prepared in an earlier life concerns the table.
+    """
+
+    refuse: Callable[[str], None] = staticmethod(lambda table: None)
+
+    def __init__(self, engine: Engine, symbols: Symbols, tables: Mapping[str, Table],
+                 readable: Callable[[str], Table], shard: Shard | None):
+        self._engine, self._symbols, self._tables, self._readable = engine, symbols, tables, readable
+        self._shard = shard
+        self._open: dict[str, _Open] = {}
+        self.locks, self.history = LockTable(), History()
+
+    def __bool__(self) -> bool:
+        """Whether any transaction has staged, locked or seen something."""
+        return bool(self._open or self.locks or self.history)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # ---------------------------------------------------------------- statements
+    def guard(self, table: Table) -> Guard | None:
+        """The guard of a statement without a transaction; None if no lock is held."""
+        return Guard(self.locks, None, table) if self.locks else None
+
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: Work | None = None
+              ) -> list[WriteResult]:
+        """Run statements within the transaction, all or none; return their results.
+
+        done: how many requests of the transaction this store has staged.  Raises Blocked, and SqlError 1213 if the
+        earlier ones are lost.
+        """
+        found = self._of(transaction, done)
+        mark: Marks = {name: stage.mark() for name, stage in found.stages.items()}
+        results: list[WriteResult] = []
+        for statement in statements:
+            result = self._run(transaction, found, statement, work, mark)
+            results.append(result)
+            if result.error is not None:
+                self._undo(found, mark)
+                break
+        else:
+            found.marks.append(mark)
+            self._open[transaction] = found
+        if len(statements) > 1 and results[-1].error is not None:
+            results = [results[-1]] * len(statements)
+        return results
+
+    def _run(self, transaction: str, found: _Open, statement: Statement, work: Work | None, mark: Marks
+             ) -> WriteResult:
+        try:
+            stage = self._stage(found, statement.table)
+        except SqlError as error:
+            return WriteResult(error=error)
+        guard = stage.guard = Guard(self.locks, transaction, stage.table)
+        stage.work = work
+        stage.counters = stage.table.counters
+        result = run(stage, statement, self._symbols)
+        stage.guard = stage.work = None
+        if guard.blocked is not None:
+            self._undo(found, mark)
+            raise Blocked(guard.blocked)
+        if result.error is not None:
+            return result
+        if (excess := self._too_large(found)) is not None:
+            return WriteResult(error=excess)
+        guard.take()
+        stage.table.counters = stage.table.counters._replace(
+            auto_increment=max(stage.table.counters.auto_increment, stage.counters.auto_increment),
+            row_number=max(stage.table.counters.row_number, stage.counters.row_number))
+        return result
+
+    def _stage(self, found: _Open, name: str) -> Stage:
+        table = self._readable(name)
+        self.refuse(name)
+        stage = found.stages.get(name)
+        if stage is None:
+            stage = found.stages[name] = Stage(self._engine, table, table.counters, None, self._shard)
+            found.shapes[name] = _shape(table)
+        elif found.shapes[name][0] is not table.definition:
+            raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+        elif found.shapes[name] != _shape(table):
+            stage.adopt([adapted(e, table) for e in stage.effects])
+            found.shapes[name] = _shape(table)
+        return stage
+
+    def _too_large(self, found: _Open) -> SqlError | None:
+        found.nbytes = sum(s.nbytes + 8 * s.table.width * sum(e.old.shape[1] + e.new.shape[1] for e in s.effects)
+                           for s in found.stages.values())
+        if sum(o.nbytes for o in (*self._open.values(), found)) <= TRANSACTION_BYTES:
+            return None
+        return SqlError(*TRANS_CACHE_FULL, f"Open transactions have more than {TRANSACTION_BYTES} bytes of changes: "
+                                           "commit more often, or write so many rows by `noria load`")
+
+    def _undo(self, found: _Open, mark: Marks) -> None:
+        for name, stage in list(found.stages.items()):
+            if name in mark:
+                stage.undo(mark[name])
+            else:
+                del found.stages[name], found.shapes[name]
+        found.deltas.clear()
+        found.nbytes = 0
+
+    # ---------------------------------------------------------------- savepoints and ends
+    def undo(self, transaction: str, done: int, keep: int) -> None:
+        """Undo all but the first `keep` requests of the transaction.  Their locks stay."""
+        found = self._of(transaction, done)
+        if keep < len(found.marks):
+            self._undo(found, found.marks[keep])
+            del found.marks[keep:]
+
+    def end(self, transaction: str) -> list[str]:
+        """Forget a transaction, after its commit or instead of it.  Returns those whose requests get a lock now."""
+        self._open.pop(transaction, None)
+        self.history.close(transaction)
+        return [str(owner) for owner in self.locks.release(transaction)]
+
+    def work_of(self, transaction: str) -> int:
+        """The rows that the transaction has staged: what is lost if it is rolled back."""
+        found = self._open.get(transaction)
+        return 0 if found is None else found.rows
+
+    def _of(self, transaction: str, done: int) -> _Open:
+        found = self._open.get(transaction) or _Open()
+        if len(found.marks) != done:
+            raise SqlError(*LOCK_DEADLOCK, "A worker was lost, and with it what the transaction had written: it is "
+                                           "rolled back; try restarting transaction")
+        return found
+
+    # ---------------------------------------------------------------- commit
+    def merge(self, statement: Staged, stage_of: Callable[[str], Stage]) -> WriteResult:
+        """Move the transaction's effects into the stages of a write call."""
+        try:
+            stages = self._whole(statement)
+        except SqlError as error:
+            return WriteResult(error=error)
+        rows = 0
+        for name, own in stages.items():
+            into = stage_of(name)
+            into.take_over(own.effects)
+            rows += sum(max(e.old.shape[1], e.new.shape[1]) for e in own.effects)
+        return WriteResult(affected=rows)
+
+    def moves(self, statement: Staged) -> tuple[Move, ...]:
+        """The transaction's effects as statements that can be stored.  Raises SqlError if they are lost."""
+        found = []
+        for name, own in self._whole(statement).items():
+            gone, _, came_keys, came = own.changed(own.delta())
+            if gone or came_keys:
+                found.append(Move(name, tuple(gone), tuple(own.table.rows(came))))
+        return tuple(found)
+
+    def _whole(self, statement: Staged) -> dict[str, Stage]:
+        found = self._of(statement.transaction, statement.done)
+        for name in list(found.stages):
+            if name not in self._tables:
+                raise unknown_table(name)
+            self._stage(found, name)
+        return {name: stage for name, stage in found.stages.items() if stage.effects}
+
+    # ---------------------------------------------------------------- reads
+    def tables(self, transaction: str) -> frozenset[str]:
+        """The tables that the transaction has changed."""
+        found = self._open.get(transaction)
+        return frozenset() if found is None else frozenset(n for n, s in found.stages.items() if s.effects)
+
+    def deltas(self, transaction: str, done: int, snapshot: bool, tables: Sequence[str]) -> dict[str, Batch]:
+        """By table, the rows that exist or lack for the transaction only, with their signs.
+
+        snapshot: as of its snapshot.  tables: those to be read.  Raises SqlError 1213 and 1412.
+        """
+        found = self._of(transaction, done)
+        later = self.history.since(transaction) if snapshot and self.history.has(transaction) else {}
+        deltas = {}
+        for name in tables:
+            if snapshot:
+                self.history.check(transaction, name)
+            own = found.stages.get(name)
+            parts = [] if own is None or not own.effects else [self._delta(found, own)]
+            if name in later:
+                kept = frozenset() if own is None else frozenset(own.overlay(own.table.family))
+                parts += undone(later[name], kept, self._tables[name].width)
+            if parts:
+                deltas[name] = netted(concat(parts, parts[0].width)) if len(parts) > 1 else parts[0]
+        return {name: delta for name, delta in deltas.items() if len(delta)}
+
+    @staticmethod
+    def _delta(found: _Open, stage: Stage) -> Batch:
+        name, version = stage.table.name, (id(stage), len(stage.effects))
+        known = found.deltas.get(name)
+        if known is None or known[0] != version:
+            known = found.deltas[name] = version, stage.delta()
+        return known[1]
+
+    def lock_rows(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> None:
+        """Lock rows of a table with a primary key for the transaction.  Raises Blocked."""
+        found = self._readable(table)
+        resources = [(found.family, key) for key in dict.fromkeys(found.keys(rows))]
+        if (wrong := self.locks.take(transaction, resources, exclusive)) is not None:
+            raise Blocked(wrong, exclusive)
+        self._open.setdefault(transaction, _Open())
+
+    def is_locked(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> npt.NDArray[np.bool_]:
+        """The mask of rows that another transaction has locked."""
+        found = self._readable(table)
+        return np.array([self.locks.conflict(transaction, [(found.family, key)], exclusive) is not None
+                         for key in found.keys(rows)], np.bool_)
+
+    def held(self) -> Iterator[Codes]:
+        """The codes whose texts must not be freed."""
+        for found in self._open.values():
+            for stage in found.stages.values():
+                for effect in stage.effects:
+                    yield from effect.old
+                    yield from effect.new
+            for _, delta in found.deltas.values():
+                yield from delta.columns
+        yield from self.history.held()
+
+
+def _shape(table: Table) -> tuple[object, ...]:
+    """What the effects on a table depend on."""
+    return (table.definition, *(i.family for i in table.maintained))
+
+
+def adapted(effect: Effect, table: Table) -> Effect:
+    """The same effect for the plain indexes that the table has now."""
+    (rows, *entries), old, new = effect.changes, effect.old, effect.new
+    there = {change.family: change for change in entries}
+    gone = rows.removed if not new.shape[1] else table.keys(old) if table.key else rows.keys
+    changes = [rows]
+    for index in table.maintained:
+        known = there.get(index.family)
+        changes.append(known or Change(
+            index.family, table.index_keys(index, old, gone) if old.shape[1] else [],
+            table.index_keys(index, new, rows.keys) if new.shape[1] else [], rows.keys))
+    return Effect(changes, old, new)

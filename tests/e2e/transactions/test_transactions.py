@@ -1,0 +1,238 @@
+"""Transactions over the MySQL protocol: what is undone, who sees what, who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from e2e.local import LocalServer
+
+
+@pytest.fixture()
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    server = LocalServer(tmp_path / "data")
+    run(server.connect(), "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), KEY (a))",
+        "INSERT INTO t VALUES (1, 10, 'one'), (2, 20, 'two'), (3, 30, 'three')")
+    yield server
+    server.close()
+
+
+def run(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
+    """The rows of the last statement."""
+    rows: list[tuple[Any, ...]] = []
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            rows = list(cursor.fetchall())
+    return rows
+
+
+def refused(connection: Any, statement: str) -> int:
+    with pytest.raises(pymysql.MySQLError) as e:
+        run(connection, statement)
+    return int(e.value.args[0])
+
+
+class Waiting:
+    """A statement that runs in a thread, because it waits for others."""
+
+    def __init__(self, connection: Any, statement: str):
+        self.error: int | None = None
+        self.rows: list[tuple[Any, ...]] = []
+        self._thread = threading.Thread(target=self._run, args=(connection, statement))
+        self._thread.start()
+
+    def _run(self, connection: Any, statement: str) -> None:
+        try:
+            self.rows = run(connection, statement)
+        except pymysql.MySQLError as e:
+            self.error = int(e.args[0])
+
+    def waits(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self) -> int | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask again until it holds; each question is a round trip."""
+    for _ in range(10_000):
+        if holds():
+            return
+    raise AssertionError("it never held")
+
+
+def test_a_rolled_back_change_is_gone(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "UPDATE t SET a = a + 1 WHERE id = 1", "DELETE FROM t WHERE id = 2",
+        "INSERT INTO t VALUES (4, 40, 'four')")
+    assert run(a, "SELECT id, a FROM t ORDER BY id") == [(1, 11), (3, 30), (4, 40)]
+    assert run(a, "SELECT s FROM t WHERE id = 4") == [("four",)]
+    assert run(a, "SELECT SUM(a), COUNT(*) FROM t") == [(81, 3)]
+    assert run(b, "SELECT id, a FROM t ORDER BY id") == [(1, 10), (2, 20), (3, 30)]
+    run(a, "ROLLBACK")
+    assert run(a, "SELECT id, a FROM t ORDER BY id") == [(1, 10), (2, 20), (3, 30)]
+    server.validate()
+
+
+def test_a_commit_is_seen_as_a_whole(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "CREATE VIEW total AS SELECT SUM(a) AS n FROM t")
+    assert run(b, "SELECT n FROM total") == [(60,)]
+    run(a, "START TRANSACTION", "UPDATE t SET a = a - 5 WHERE id = 1", "UPDATE t SET a = a + 5 WHERE id = 2")
+    assert run(b, "SELECT n FROM total") == [(60,)]
+    run(a, "COMMIT")
+    assert run(b, "SELECT id, a FROM t ORDER BY id") == [(1, 5), (2, 25), (3, 30)]
+    assert run(b, "SELECT n FROM total") == [(60,)]
+    server.validate()
+
+
+def test_savepoints(server: LocalServer) -> None:
+    a = server.connect()
+    run(a, "BEGIN", "INSERT INTO t VALUES (4, 40, 'x')", "SAVEPOINT s1", "INSERT INTO t VALUES (5, 50, 'y')",
+        "SAVEPOINT s2", "DELETE FROM t WHERE id = 4")
+    run(a, "ROLLBACK TO s2")
+    assert run(a, "SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,), (4,), (5,)]
+    run(a, "ROLLBACK TO SAVEPOINT s1")
+    assert run(a, "SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,), (4,)]
+    assert refused(a, "ROLLBACK TO s2") == 1305
+    run(a, "RELEASE SAVEPOINT s1", "COMMIT")
+    assert run(a, "SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_failed_statement_leaves_the_transaction_as_it_was(server: LocalServer) -> None:
+    a = server.connect()
+    run(a, "BEGIN", "INSERT INTO t VALUES (4, 40, 'x')")
+    assert refused(a, "INSERT INTO t VALUES (5, 50, 'y'), (1, 0, 'taken')") == 1062
+    run(a, "COMMIT")
+    assert run(a, "SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_autocommit_off(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "SET autocommit = 0", "DELETE FROM t WHERE id = 1")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(3,)]
+    run(a, "ROLLBACK")
+    assert run(a, "SELECT COUNT(*) FROM t") == [(3,)]
+    run(a, "DELETE FROM t WHERE id = 1", "SET autocommit = 1")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(2,)]
+
+
+def test_a_definition_commits(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "DELETE FROM t WHERE id = 1", "CREATE TABLE u (id INT PRIMARY KEY)", "ROLLBACK")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(2,)]
+
+
+def test_a_client_that_goes_is_rolled_back(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "DELETE FROM t WHERE id = 1")
+    a.close()
+    run(b, "UPDATE t SET a = 0 WHERE id = 1")  # waits for the lock, which goes with its holder
+    assert run(b, "SELECT a FROM t WHERE id = 1") == [(0,)]
+
+
+@pytest.mark.parametrize("statement", ["UPDATE t SET a = 1 WHERE id = 1", "DELETE FROM t WHERE a = 10",
+                                       "INSERT INTO t VALUES (9, 1, '')", "REPLACE INTO t VALUES (1, 1, '')"])
+@pytest.mark.parametrize("within", [True, False])
+def test_a_write_waits_for_the_rows_it_needs(server: LocalServer, statement: str, within: bool) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "UPDATE t SET s = 'held' WHERE id = 1", "INSERT INTO t VALUES (9, 90, 'held')")
+    if within:
+        run(b, "BEGIN")
+    waiting = Waiting(b, statement)
+    until(lambda: server.locks_waited_for() == 1)
+    assert waiting.waits()
+    run(a, "COMMIT")
+    assert waiting.end() == (1062 if statement.startswith("INSERT") else None)
+    if within:
+        run(b, "COMMIT")
+    server.validate()
+
+
+def test_a_wait_ends_in_time(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "UPDATE t SET a = 0 WHERE id = 1")
+    run(b, "SET innodb_lock_wait_timeout = 1", "BEGIN", "UPDATE t SET a = 1 WHERE id = 2")
+    assert refused(b, "UPDATE t SET a = 1 WHERE id = 1") == 1205
+    run(b, "COMMIT")  # only the statement was undone
+    run(a, "ROLLBACK")
+    assert run(b, "SELECT id, a FROM t ORDER BY id") == [(1, 10), (2, 1), (3, 30)]
+
+
+def test_a_deadlock_ends_one_transaction(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN", "UPDATE t SET a = 0 WHERE id = 1", "UPDATE t SET s = '' WHERE id = 1")
+    run(b, "BEGIN", "UPDATE t SET a = 0 WHERE id = 2")
+    waiting = Waiting(a, "UPDATE t SET a = 5 WHERE id = 2")
+    until(lambda: server.locks_waited_for() == 1)
+    assert refused(b, "UPDATE t SET a = 6 WHERE id = 1") == 1213  # it has the least work
+    assert waiting.end() is None
+    assert run(b, "SELECT a FROM t WHERE id = 2") == [(20,)]  # b is outside of any transaction
+    run(a, "COMMIT")
+    assert run(b, "SELECT id, a FROM t ORDER BY id") == [(1, 0), (2, 5), (3, 30)]
+
+
+def test_repeatable_read_is_a_snapshot(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "BEGIN")
+    run(b, "UPDATE t SET a = 11 WHERE id = 1")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(11,)]  # the snapshot is of the first read
+    run(b, "UPDATE t SET a = 12 WHERE id = 1", "INSERT INTO t VALUES (4, 40, 'new')", "DELETE FROM t WHERE id = 3")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(11,)]
+    assert run(a, "SELECT id, a, s FROM t ORDER BY id") == [(1, 11, "one"), (2, 20, "two"), (3, 30, "three")]
+    assert run(a, "SELECT SUM(a) FROM t") == [(61,)]
+    run(a, "UPDATE t SET a = a + 100 WHERE id = 1")  # a write sees the last commit
+    assert run(a, "SELECT id, a FROM t ORDER BY id") == [(1, 112), (2, 20), (3, 30)]
+    run(a, "COMMIT")
+    assert run(a, "SELECT id, a FROM t ORDER BY id") == [(1, 112), (2, 20), (4, 40)]
+    server.validate()
+
+
+def test_read_committed_sees_each_commit(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(10,)]
+    run(b, "UPDATE t SET a = 12 WHERE id = 1")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(12,)]
+    run(a, "COMMIT", "BEGIN")  # SET TRANSACTION was for one transaction
+    assert run(a, "SELECT @@transaction_isolation") == [("REPEATABLE-READ",)]
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(12,)]
+    run(b, "UPDATE t SET a = 13 WHERE id = 1")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(12,)]
+
+
+def test_read_only(server: LocalServer) -> None:
+    a = server.connect()
+    run(a, "START TRANSACTION READ ONLY")
+    assert refused(a, "DELETE FROM t") == 1792
+    run(a, "COMMIT", "DELETE FROM t WHERE id = 1")
+
+
+def test_generated_ids_are_not_given_twice(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "CREATE TABLE n (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", "BEGIN", "INSERT INTO n (v) VALUES (1)")
+    run(b, "INSERT INTO n (v) VALUES (2)")
+    run(a, "INSERT INTO n (v) VALUES (3)", "COMMIT")
+    assert run(b, "SELECT id, v FROM n ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+    run(a, "BEGIN", "INSERT INTO n (v) VALUES (4)", "ROLLBACK", "INSERT INTO n (v) VALUES (5)")
+    assert run(b, "SELECT id, v FROM n WHERE v = 5") == [(5, 5)]
+
+
+def test_a_table_without_a_key(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "CREATE TABLE bag (v INT)", "INSERT INTO bag VALUES (1), (1), (2)", "BEGIN", "DELETE FROM bag WHERE v = 1",
+        "INSERT INTO bag VALUES (3)")
+    run(b, "INSERT INTO bag VALUES (1), (4)")
+    assert run(a, "SELECT v FROM bag ORDER BY v") in ([(2,), (3,)], [(1,), (2,), (3,), (4,)])
+    run(a, "COMMIT")
+    assert run(b, "SELECT v FROM bag ORDER BY v") == [(1,), (2,), (3,), (4,)]
+    server.validate()
