@@ -13,7 +13,7 @@ moments may differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from noria.dataflow.graph.nodes import Columns, Node, Remote
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed, unpacked
+from noria.dataflow.messages.transaction_packets import Within
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.base import SCAN_ROWS, Base
 from noria.dataflow.ops.top import Top
 from noria.state import probe
+from noria.state.netting import netted
 
 
 @dataclass(eq=False)
@@ -55,15 +57,16 @@ class RemoteScan:
         self.worker, self.workers = worker, workers
         self._engine, self._send, self._next = engine, send, first
         self._under_way: dict[int, Piece] = {}
+        self.deltas: Callable[[Within | None], Mapping[str, Batch]] = lambda within: {}  # of transactions, by table
         self.symbols = engine.symbols
 
     # ------------------------------------------------------------ whoever asks
-    def ask(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
-            ) -> Piece:
+    def ask(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None,
+            within: Within | None) -> Piece:
         self._next += 1
         parcel = packed(Batch.of(keys), [table.fields[c] for c in cols], self.symbols)
         piece = Piece(table, worker, LookUp(self._next, table.name, table.table_id, len(table.fields), cols, parcel,
-                                            rows, None if texts is None else tuple(texts)))
+                                            rows, None if texts is None else tuple(texts), within))
         self._under_way[self._next] = piece
         self._send(worker, piece.asked)
         return piece
@@ -104,6 +107,17 @@ class RemoteScan:
         self._send(asker, Found(asked.ask, found, error))
 
     def _rows(self, table: TableDef, asked: LookUp) -> Batch:
+        delta = self.deltas(asked.within).get(table.name)
+        if delta is None:
+            return self._stored(table, asked)
+        rows = self._stored(table, replace(asked, texts=None))  # whole rows, since equal ones are added up
+        if asked.cols:
+            fields = [table.fields[c] for c in asked.cols]
+            keys = self._folded(table, asked.cols, unpacked(asked.keys, fields, self.symbols).columns)
+            delta = delta.take(probe.pairs(keys, self._folded(table, asked.cols, delta.columns[list(asked.cols)]))[1])
+        return netted(concat([rows, delta], rows.width))
+
+    def _stored(self, table: TableDef, asked: LookUp) -> Batch:
         store, cols = self._engine.store, asked.cols
         if not cols:
             return self._scanned(table, asked)
@@ -142,10 +156,10 @@ class RemoteScan:
 
 
 class Pieces:
-    """The requests of one one-shot to other workers, with the answers so far."""
+    """The requests of one one-shot to other workers, with the answers so far. `within`: its transaction."""
 
-    def __init__(self, elsewhere: RemoteScan):
-        self._elsewhere = elsewhere
+    def __init__(self, elsewhere: RemoteScan, within: Within | None = None):
+        self._elsewhere, self._within = elsewhere, within
         self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
 
     def held(self) -> Iterator[Codes]:
@@ -179,7 +193,7 @@ class Pieces:
                ) -> Piece:
         place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
         if place not in self._pieces:
-            self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts)
+            self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts, self._within)
         return self._pieces[place]
 
     def _whose(self, table: TableDef, cols: Columns, keys: Codes) -> Iterator[tuple[int, Codes]]:
@@ -200,8 +214,9 @@ class RemoteOneShot(OneShot):
     """A one-shot over the rows of all workers. It uses no state of this worker, since states hold only this
     worker's part."""
 
-    def __init__(self, engine: Engine, rows: int, texts: Mapping[Node, Collection[int]], pieces: Pieces):
-        super().__init__(engine, {}, rows, texts=texts)
+    def __init__(self, engine: Engine, rows: int, texts: Mapping[Node, Collection[int]], pieces: Pieces,
+                 own: Mapping[str, Batch] | None = None):
+        super().__init__(engine, {}, rows, own, texts)
         self._pieces = pieces
 
     def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
@@ -216,6 +231,7 @@ class RemoteOneShot(OneShot):
         return self.store.row_count(table) * self._pieces.workers
 
     def _with_others(self, node: Node, cols: Columns, keys: Codes, rows: Batch, ordinal: Codes) -> tuple[Batch, Codes]:
+        rows, ordinal = super()._with_others(node, cols, keys, rows, ordinal)
         wanted = self.folded(node, cols, keys)
         far = self._far(node, cols, wanted)
         more, whose = self._matching(node, cols, wanted, far)

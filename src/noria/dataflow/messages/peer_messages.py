@@ -12,6 +12,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Field
+from noria.dataflow.messages.transaction_packets import Within
 from noria.state.table import Columns
 
 
@@ -80,7 +81,7 @@ class LookUp:
     Answer: `Found`.
 
     `table_id`: the table's id at the asker. `width`: the number of leading columns wanted. `rows`: the limit.
-    `texts`: the columns whose texts are read; None: all.
+    `texts`: the columns whose texts are read; None: all. `within`: the transaction that reads.
     """
 
     ask: int
@@ -91,6 +92,7 @@ class LookUp:
     keys: Parcel
     rows: int
     texts: tuple[int, ...] | None
+    within: Within | None = None
 
 
 @dataclass(frozen=True)

@@ -70,13 +70,14 @@ class OpenSnapshot:
 class Within:
     """The transaction in which a `Query` reads.
 
+    * `done`: by worker, as above.
     * `tables`: the base tables that it reads.
     * `snapshot`: read as of the transaction's snapshot. Otherwise read the last commits.
     * In both cases the transaction sees its own changes.
     """
 
     transaction: str
-    done: int
+    done: tuple[int, ...]
     tables: tuple[str, ...]
     snapshot: bool = False
 

@@ -41,7 +41,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.EndTransaction: {"request": _INT, "transaction": _TEXT},
     transaction_packets.EndWait: {"request": _INT, "transaction": _TEXT},
     transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT},
-    transaction_packets.Within: {"transaction": _TEXT, "done": _INT, "tables": _ROW, "snapshot": _FLAG},
+    transaction_packets.Within: {"transaction": _TEXT, "done": _ROW, "tables": _ROW, "snapshot": _FLAG},
 }
 _FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
 _MOST = 2**62  # of any number in these fields

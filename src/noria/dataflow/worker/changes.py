@@ -335,7 +335,7 @@ class Changes:
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
         if pieces is not None:
-            return view, top, RemoteOneShot(self._engine, rows, texts, pieces)
+            return view, top, RemoteOneShot(self._engine, rows, texts, pieces, own)
         return view, top, OneShot(self._engine, twins, rows, own, texts)
 
     def _refuse_outdated(self, view: Any) -> None:

@@ -143,7 +143,7 @@ class OneShots:
         """Run a query; None if its reply follows later. `pieces`: the rows received from other workers so far."""
         body = asked.body
         if body.spread and pieces is None and self._peers is not None:
-            pieces, rows = Pieces(self._peers.elsewhere), body.rows
+            pieces, rows = Pieces(self._peers.elsewhere, body.within), body.rows
         view, top, shot = self._changes.once(body.view, rows, pieces, self._transactions.deltas(body.within))
         try:
             found = self._found(body, view, top, shot)

@@ -39,9 +39,9 @@ class _Request:
 class Transactions:
     """See the module. `again`: runs a request again; its reply is sent late. `late`: sends a reply."""
 
-    def __init__(self, engine: Engine, staging: Staging, again: Callable[[Envelope, Run], None],
+    def __init__(self, engine: Engine, worker: int, staging: Staging, again: Callable[[Envelope, Run], None],
                  late: Callable[[Envelope, Packet], None]):
-        self._engine, self._staging, self._again, self._late = engine, staging, again, late
+        self._engine, self._worker, self._staging, self._again, self._late = engine, worker, staging, again, late
         self._waiting: dict[str, _Request] = {}
         self._ready: deque[_Request] = deque()
         self.deadlocks = 0
@@ -73,7 +73,8 @@ class Transactions:
         """The rows that only this reader has, by table."""
         if within is None:
             return {}
-        return self._staging.deltas(within.transaction, within.done, within.snapshot, within.tables)
+        done = within.done[self._worker] if self._worker < len(within.done) else 0
+        return self._staging.deltas(within.transaction, done, within.snapshot, within.tables)
 
     # ---------------------------------------------------------------- requests
     def _stage(self, body: messages.Stage, e: Envelope) -> Packet | None:

@@ -86,9 +86,11 @@ class Worker:
         self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
         self._deferred = Deferred(self.engine, self.around, self._peers, worker)
         self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
-        self.transactions = Transactions(self.engine, store.transactions, self._again,
+        self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
                                          lambda e, reply: self._late.append(self._reply(e, reply)))
         self.engine.held_elsewhere = store.transactions.held
+        if self._peers is not None:
+            self._peers.elsewhere.deltas = self.transactions.deltas
         self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
                                self._again, self._wait, self.transactions)
         self._scans = self._shots.scans
@@ -498,7 +500,8 @@ class Worker:
             "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
             "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
             "open_transactions": len(self.transactions), "lock_waits": self.transactions.waiting,
-            "deadlocks_total": self.transactions.deadlocks, "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
+            "deadlocks_total": self.transactions.deadlocks,
+            "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
             "messages_total": 0 if self._peers is None else self._peers.sent,
             "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
         }

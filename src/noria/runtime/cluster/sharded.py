@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -147,6 +147,9 @@ class ShardedLink:
         self.written.note(Write(tuple(parts.values())))
         self._passes_on(inner, future, wrote)
         return future
+
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        await ConsistentCut(self.links, self._groups.name()).each(ask)
 
     def unanswered(self) -> set[str]:
         return self._writing.tables() | set().union(*(link.unanswered() for link in self.links))

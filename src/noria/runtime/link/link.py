@@ -136,6 +136,9 @@ class Link(Protocol):
     def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
 
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        """Ask each worker's link, behind the same writes."""
+
     def unanswered(self) -> set[str]:
         """The tables of changes that are under way."""
 

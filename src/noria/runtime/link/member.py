@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -75,7 +75,7 @@ class Member:
 
     @property
     def staging_workers(self) -> Sequence[Member]:
-        """See `transactions.transaction_coordinator.Workers`, as the next three."""
+        """See `transactions.transaction_coordinator.Workers`, as the next four."""
         return (self,)
 
     def routed(self, statement: Statement) -> RoutedWrite:
@@ -83,6 +83,9 @@ class Member:
 
     def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
         return self.submit(Write(tuple(parts.values())))
+
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        await ask(self)
 
     def unanswered(self) -> set[str]:
         return set(self._book.changes.unanswered())

@@ -60,6 +60,9 @@ class Workers(Protocol):
     def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
 
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        """Ask each worker's link, behind the same writes."""
+
     def unanswered(self) -> set[str]:
         """The tables with writes that are under way."""
 
@@ -131,7 +134,8 @@ class TransactionCoordinator:
         for worker, reply in replies.items():
             if reply.value[0].error is None:
                 transaction.done[worker] = transaction.done.get(worker, 0) + 1
-                transaction.tables.setdefault(worker, set()).update(tables_written(statement))
+                if reply.value[0].affected:
+                    transaction.tables.setdefault(worker, set()).update(tables_written(statement))
         if failed is not None:
             for worker, reply in replies.items():
                 if reply.value[0].error is None:
@@ -212,8 +216,7 @@ class TransactionCoordinator:
         workers = range(len(self._workers.staging_workers))
         for w in workers:
             transaction.done.setdefault(w, 0)
-        await asyncio.gather(*(self._workers.staging_workers[w].ask(OpenSnapshot(0, transaction.name))
-                               for w in workers))
+        await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
         transaction.snapshot, transaction.unsure = moment, self._workers.unanswered()
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
@@ -228,7 +231,8 @@ class TransactionCoordinator:
     def within(self, transaction: OpenTransaction, tables: Iterable[str], latest: bool = False) -> Within:
         """How a query of these tables reads within the transaction. `latest`: the last commits, not the snapshot."""
         self._refuse_lost(transaction)
-        return Within(transaction.name, transaction.done.get(0, 0), tuple(sorted(tables)),
+        done = tuple(transaction.done.get(w, 0) for w in range(len(self._workers.staging_workers)))
+        return Within(transaction.name, done, tuple(sorted(tables)),
                       transaction.snapshot is not None and not latest)
 
     async def query(self, transaction: OpenTransaction, ask: Callable[[Query], Awaitable[Any]], query: Query) -> Any:

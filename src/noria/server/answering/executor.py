@@ -76,7 +76,7 @@ class Executor:
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
-        self.transactions = TransactionService(link, self.reads, self._at_its_time, "t")
+        self.transactions = TransactionService(link, self.reads, self._at_its_time, self._lags, "t")
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
@@ -413,6 +413,12 @@ class Executor:
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
         await self._link.catch_up(writes, view, worker)
+
+    def _lags(self, view: ViewDef) -> bool:
+        """True if rows pass between workers on their way to the view that answers."""
+        if self._link.routes.workers == 1 or (reader := self._catalog.match(view)) is None:
+            return False
+        return self._link.routes.depth_of(reader.name) > 0
 
     def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
         """Return the statement with the current time in place of clock functions.  Raises SqlError 1146."""

@@ -31,11 +31,15 @@ AtItsTime = Callable[[Insert | Update | Delete, timedelta], Insert | Update | De
 
 
 class TransactionService:
-    """See the module.  at_its_time: replaces clock functions by the time, as `Executor` does for all writes."""
+    """See the module.  at_its_time: replaces clock functions by the time, as `Executor` does for all writes.
 
-    def __init__(self, workers: Workers, reads: Reads, at_its_time: AtItsTime, name: str):
+    lags: returns whether the view that answers a SELECT may show a commit later than the tables do.
+    """
+
+    def __init__(self, workers: Workers, reads: Reads, at_its_time: AtItsTime, lags: Callable[[ViewDef], bool],
+                 name: str):
         self.coordinator = TransactionCoordinator(workers, name)
-        self._reads, self._at_its_time = reads, at_its_time
+        self._reads, self._at_its_time, self._lags = reads, at_its_time, lags
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
@@ -52,6 +56,11 @@ class TransactionService:
             known = self._tables[id(view)] = view, frozenset(tables_of(view.plan))
         return known[1]
 
+    def reads_apart(self, transaction: OpenTransaction, view: ViewDef) -> bool:
+        """True if the transaction must not read the views that have these rows."""
+        return self.coordinator.reads_apart(transaction, self.tables(view)) or (
+            transaction.snapshot is not None and self._lags(view))
+
     async def select(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet | None:
         """Answer a SELECT; None if the views have just the rows that the transaction must see."""
         view = select.view
@@ -59,7 +68,7 @@ class TransactionService:
             raise not_supported("in a transaction, this SELECT", "a worker cannot answer it, and Spark sees neither "
                                                                  "the transaction's rows nor its snapshot")
         tables = self.tables(view)
-        if not self.coordinator.reads_apart(transaction, tables):
+        if not self.reads_apart(transaction, view):
             return None
         shape = Shape.of(view)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)

@@ -177,7 +177,7 @@ class Transaction:
         if self._parts is None or (self._parts.snapshot is None and self.isolation in SNAPSHOTS):
             return not self.unchecked
         view = compiled.view
-        return view is None or self._service.coordinator.reads_apart(self._parts, self._service.tables(view))
+        return view is None or self._service.reads_apart(self._parts, view)
 
     async def select(self, command: sql.Select) -> ResultSet | None:
         """Answer a SELECT within the transaction; None if it may read views as without a transaction."""
