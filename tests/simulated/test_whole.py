@@ -298,7 +298,7 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
 
         async def on_hello(hello: Any) -> None:
             """The program of before is forgotten, and it has not been told yet."""
-            assert not link._mirror.views
+            assert not link._program.mirror.views
             found.append(asyncio.ensure_future(link.ask(Read(0, "stamp", [(author,)]), True)))
             await asyncio.sleep(1)
             await welcome(hello)

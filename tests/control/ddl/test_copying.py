@@ -14,7 +14,7 @@ import noria
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Ask
-from noria.runtime.cluster import copying, sharded
+from noria.runtime.cluster import copying, exclusive
 
 MANY = 100
 ALTER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)"
@@ -48,7 +48,7 @@ def check(db: Database, more: tuple[tuple[int, int, int], ...] = ()) -> None:
         (n, sum(r[2] == n for r in rows), sum(r[0] for r in rows if r[2] == n)) for n in range(5)]
     assert db.view("joined").lookup(7) == [(7, 7)]
     transport: Any = db._transport
-    assert set(transport._link._mirror.tables) == {"t", "u"}
+    assert set(transport._link._program.mirror.tables) == {"t", "u"}
     assert transport._run(transport._executor.ask(Ask(0, "validate"))).startswith("every state")
 
 
@@ -62,7 +62,7 @@ def during(db: Database, monkeypatch: pytest.MonkeyPatch, *meanwhile: Meanwhile)
         if left:
             await left.pop(0)(transport._sessions)
 
-    monkeypatch.setattr(sharded, "copy_rows", copied)
+    monkeypatch.setattr(exclusive, "copy_rows", copied)
 
 
 def test_only_writes_of_the_table_wait(filled: Database, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

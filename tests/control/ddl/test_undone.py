@@ -96,7 +96,7 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
 
         async def fit(command: Any) -> None:
             await looked(command)
-            assert all(store._tables["t"].fitting is not None for store in stores)
+            assert all(store.table("t").fitting is not None for store in stores)
             await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
 
         program.table_changes.fit = fit
@@ -104,7 +104,7 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
             db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert e.value.code == 3730
         transport._run(transport._executor.ask(Ask(0, "validate")))
-        assert all(store._tables["t"].fitting is None for store in stores)
+        assert all(store.table("t").fitting is None for store in stores)
         assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
         del program.table_changes.fit
         db.sql("DROP VIEW each")

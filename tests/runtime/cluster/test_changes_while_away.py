@@ -47,7 +47,7 @@ def test_a_change_while_a_worker_is_away(tmp_path: Path, monkeypatch: pytest.Mon
             await db.start()
             await db.sql(TABLE)
             await db.sql(f"INSERT INTO t VALUES {', '.join(f'({i}, {i % 3})' for i in range(40))}")
-            table = db.link._mirror.tables["t"]
+            table = db.link._program.mirror.tables["t"]
             mine = np.flatnonzero(owners(table, {0: pa.array(range(40), pa.int32())}, 40, 2) == 0).tolist()
             for i in range(40):
                 await db.sql(READ, i)

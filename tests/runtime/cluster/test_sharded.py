@@ -340,7 +340,7 @@ async def ended_in_a_move(game: Game) -> None:
     await game.begin()
     await game.compare()
     await game.db.sql("CREATE TABLE passing (id INT PRIMARY KEY); DROP TABLE passing")
-    assert set(game.db.link._mirror.tables) == {"users", "posts", "votes", "log"}
+    assert set(game.db.link._program.mirror.tables) == {"users", "posts", "votes", "log"}
 
 
 async def many_at_once(game: Game) -> None:

@@ -23,6 +23,19 @@ from noria.runtime.link.member import Losses
 from noria.runtime.routing.answers import as_one
 
 
+def state_of(links: Sequence[SomeLink]) -> LinkState:
+    """The state of the worker that is farthest from serving."""
+    states = [link.state for link in links]
+    order = (LinkState.CLOSED, LinkState.DOWN, LinkState.RECOVERING)
+    return next((s for s in order if s in states), LinkState.UP)
+
+
+def why_of(links: Sequence[SomeLink]) -> str:
+    """Why workers do not serve; if all serve, why worker 0 does."""
+    down = [link for link in links if link.state is not LinkState.UP]
+    return "; ".join(f"worker {link.worker}: {link.why}" for link in down) or links[0].why
+
+
 def told(link: Link, before: Losses) -> str:
     """Describe the workers that were lost since `before`, or do not serve now, and why; "" if all have served
     throughout."""

@@ -14,12 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from noria.core.limits import HEARTBEAT_MS
+from noria.dataflow.messages.packets import Done, Snapshot
 from noria.runtime.cluster.joining import SomeLink
+from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.link.link import LinkState
+from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
+from noria.storage.tables.shards import shard_path
 
 T = TypeVar("T")
 
@@ -51,6 +59,31 @@ class ConsistentCut:
             return await ask(link)
         finally:
             link.let_go(self._name)
+
+
+class Snapshots:
+    """Checkpoints of all workers, as of one cut. `one_moment`: held by what all workers do at one moment."""
+
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits, own: ReadYourWrites,
+                 one_moment: asyncio.Lock):
+        self._links, self._program, self._groups, self._own = links, program, groups, own
+        self._one_moment = one_moment
+
+    async def make(self, body: Snapshot) -> Done:
+        """Make a checkpoint of each worker in its own directory."""
+        workers = len(self._links)
+        async with self._one_moment, self._program.changing:
+            Path(body.path).mkdir(mode=0o700)
+            replies: list[Done] = await ConsistentCut(self._links, self._groups.name()).each(
+                lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, workers))),
+                partial(self._own.catch_up, {}, self._program.routes.depth, range(workers)) if body.views else None)
+        for r in replies:
+            if r.error is not None:
+                return r
+        views = {name: [r.value["views"][name] for r in replies if name in r.value["views"]]
+                 for name in replies[LEADER].value["views"]}
+        return replace(replies[LEADER], value={"watermark": sum((r.value["watermark"] for r in replies), ()),
+                                               "views": views})
 
 
 def _look(links: Iterable[SomeLink]) -> None:

@@ -133,8 +133,8 @@ class Link(Protocol):
     def routed(self, statement: Statement) -> RoutedWrite:
         """Split a transaction's statement by worker. SqlError if no transaction can have it."""
 
-    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask each worker's link, behind the same writes."""

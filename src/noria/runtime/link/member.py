@@ -81,8 +81,8 @@ class Member:
     def routed(self, statement: Statement) -> RoutedWrite:
         return RoutedWrite({0: statement})
 
-    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
-        return self.submit(Write(tuple(parts.values())))
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        return self.submit(Write(tuple(parts.values()), once=once))
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         await ask(self)

@@ -57,8 +57,8 @@ class Workers(Protocol):
     def routed(self, statement: Statement) -> RoutedStatement:
         """Split a statement by worker. Raises SqlError, also for a statement that no transaction can have."""
 
-    def commit_staged(self, parts: Mapping[int, Staged]) -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`."""
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask each worker's link, behind the same writes."""
@@ -245,8 +245,9 @@ class TransactionCoordinator:
             raise
 
     # ------------------------------------------------------------ ends
-    async def commit(self, transaction: OpenTransaction) -> Wrote:
-        """Commit the transaction. Raises SqlError if it is rolled back instead, or WorkerGone if that is unknown."""
+    async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
+        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or WorkerGone
+        if that is unknown."""
         if transaction.lost is not None:
             error = transaction.lost
             self.end(transaction)
@@ -257,7 +258,7 @@ class TransactionCoordinator:
             self.end(transaction)
             return Wrote(0, (WriteResult(),))
         try:
-            wrote = await self._committed(self._workers.commit_staged(parts))
+            wrote = await self._committed(self._workers.commit_staged(parts, once))
         except Lost:
             self.end(transaction)
             raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "

@@ -20,21 +20,23 @@ from noria.storage.statements.stage import Stage
 from noria.storage.tables import meta
 
 
-class CommittingStore:
+class StoreCommits:
     """Commits batches and remembers their results.
 
-    last_epoch, last_seq: those of the last commit.  _done: recent results, by slot.  _refused: the write that failed
-    because the disk was full.
+    done: recent results, by slot.  last_epoch, last_seq: those of the last commit.
     """
 
-    deltas: DeltaLog
-    _engine: Engine
-    _done: dict[int, Done]
-    _refused: Done | None
-    last_epoch: int
-    last_seq: int
+    def __init__(self, engine: Engine, deltas: DeltaLog, done: dict[int, Done]):
+        self._engine, self._deltas, self._done = engine, deltas, done
+        self._refused: Done | None = None  # the write that failed because the disk was full
+        last = max(done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
+        self.last_epoch, self.last_seq = last.epoch, last.seq
 
-    def _repeated(self, epoch: int, seq: int) -> Done | None:
+    def applied(self) -> tuple[int, int]:
+        """(epoch, seq) of the last commit."""
+        return self.last_epoch, self.last_seq
+
+    def repeated(self, epoch: int, seq: int) -> Done | None:
         """The result of (epoch, seq) if it was committed before, else None.  Raises StoreFenced for an old epoch."""
         if (epoch, seq) > (self.last_epoch, self.last_seq):
             return None
@@ -46,17 +48,22 @@ class CommittingStore:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def _commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False,
-                stages: Collection[Stage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
+    def commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False,
+               stages: Collection[Stage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
         """Commit what `fill` adds to a batch, as (epoch, seq).  stages, deltas: the rows that it changes."""
         engine, batch = self._engine, self._batch(fill, done)
-        self.deltas.record(batch, stages, deltas or {})
+        self._deltas.record(batch, stages, deltas or {})
         try:
             engine.commit(batch, sync, ballast)
         except SqlError:
             if not engine.in_doubt:
                 raise
             self._commit_again(fill, done, ballast)
+        self._done[done.seq % meta.RECENT_RESULTS] = done
+        self.last_epoch, self.last_seq = done.epoch, done.seq
+
+    def ingested(self, done: Done) -> None:
+        """Remember the result of a load, which was committed with its files."""
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 
@@ -82,7 +89,7 @@ class CommittingStore:
             self._refused = done if engine.in_doubt else None
             raise
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Handle the write that a full disk refused, after the database was opened again.
 
         If the write is on disk after all, only a restart brings memory in line with the disk: raises StoreError.

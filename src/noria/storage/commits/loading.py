@@ -6,7 +6,7 @@ coordinator's store reports the decision, whichever process dies meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from rocksdict import WriteBatch
 
@@ -14,26 +14,21 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
 from noria.storage.commits import bulk, prepared
-from noria.storage.commits.committing import CommittingStore
+from noria.storage.commits.committing import StoreCommits
 from noria.storage.format.catalog import Done
+from noria.storage.rocks.engine import Engine
 from noria.storage.rocks.errors import damaged
-from noria.storage.tables import meta
-from noria.storage.tables.table import Table
+from noria.storage.tables.open_tables import OpenTables
+from noria.storage.transactions.history import History
 
 
-class LoadingStore(CommittingStore):
+class LoadCommits:
     """Commits that ingest files."""
 
-    _groups: prepared.PreparedGroups
-
-    def _readable(self, name: str) -> Table:
-        raise NotImplementedError
-
-    def replaced(self, table: str) -> None:
-        raise NotImplementedError
-
-    def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
-        raise NotImplementedError
+    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+                 history: History):
+        self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
+        self._history = history
 
     def check_ingest(self, table: str, files: dict[str, list[str]], rows: int,
                      others: dict[str, list[str]] | None = None) -> None:
@@ -41,7 +36,7 @@ class LoadingStore(CommittingStore):
 
         others: files of other workers with entries of UNIQUE indexes, whose keys must not be stored here either.
         """
-        bulk.check(self._engine, self._readable(table), files, rows, others)
+        bulk.check(self._engine, self._tables.readable(table), files, rows, others)
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
@@ -51,29 +46,29 @@ class LoadingStore(CommittingStore):
 
         Raises SqlError 1062 if they repeat a stored key.  once: a name under which the load is remembered.
         """
-        if self._repeated(epoch, seq) is None:
-            self._refuse_undecided()
+        if self._commits.repeated(epoch, seq) is None:
+            self._groups.refuse_undecided(self._tables)
             load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
-            self._load_now(load, Done(epoch, seq), (once,), ())
+            self.load_now(load, Done(epoch, seq), (once,), ())
 
     def loads(self, group: str) -> tuple[str, ...]:
         """The tables for which files are staged under this name."""
         tried = self._groups.prepared.get(group)
         return tuple(s.table for s in tried.statements if isinstance(s, Load)) if tried is not None else ()
 
-    def _refuse_staged(self) -> None:
+    def refuse_staged(self) -> None:
         for group in self._groups.prepared:
             for table in self.loads(group):
                 raise SqlError(*UNKNOWN_ERROR, f"a load into {table} is staged in {self._engine.path} and not decided: "
                                                "start the server, which completes or forgets it, and stop it again")
 
     # ---------------------------------------------------------------- parts of a group
-    def _staged(self, load: Load, group: str) -> Load:
+    def staged(self, load: Load, group: str) -> Load:
         """The load with its files in a directory of the group.  Raises SqlError if it cannot be ingested."""
-        files = bulk.stage(self._engine, self._readable(load.table), load, group)
+        files = bulk.stage(self._engine, self._tables.readable(load.table), load, group)
         return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
 
-    def _load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
+    def load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
         """Ingest a load as the coordinator, or a load of one worker.
 
         Its commit is the decision, which is remembered under these names.
@@ -81,11 +76,11 @@ class LoadingStore(CommittingStore):
         def decided(batch: WriteBatch) -> None:
             prepared.put_decided(self._engine, batch, names, forget)
 
-        self._take(load, bulk.stage(self._engine, self._readable(load.table), load), done, more=decided)
+        self._take(load, bulk.stage(self._engine, self._tables.readable(load.table), load), done, more=decided)
         self._groups.decided -= set(forget)
         self._groups.decided |= {name for name in names if name}
 
-    def _load_staged(self, load: Load, done: Done, group: str) -> None:
+    def load_staged(self, load: Load, done: Done, group: str) -> None:
         """Ingest what was staged for the group.  Raises StoreDamaged if one of its files is gone."""
         if missing := bulk.missing(self._engine, load, group):
             raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
@@ -97,13 +92,12 @@ class LoadingStore(CommittingStore):
 
     def _take(self, load: Load, staged: dict[str, list[str]], done: Done, group: str = "",
               more: bulk.More = bulk.nothing) -> None:
-        into = self._readable(load.table)
+        into = self._tables.readable(load.table)
         bulk.take(self._engine, into, load, staged, done, group, more)
         if into.fitting is not None:
             into.fitting.again()
-        self.replaced(load.table)
-        self._done[done.seq % meta.RECENT_RESULTS] = done
-        self.last_epoch, self.last_seq = done.epoch, done.seq
+        self._history.replaced(load.table)
+        self._commits.ingested(done)
 
 
 def result_of(load: Load) -> WriteResult:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rocksdict import WriteBatch
@@ -21,10 +21,12 @@ from noria.core.codec import Codec
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Statement, WriteResult
+from noria.dataflow.transactions.locks import LockTable
 from noria.storage.format import older_groups
 from noria.storage.rocks.engine import META, Engine
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables import meta
+from noria.storage.tables.open_tables import OpenTables
 
 _CRC = struct.Struct("<I")
 _PREPARED, _DECIDED = b"prepared:", b"decided:"
@@ -53,6 +55,34 @@ class PreparedGroups:
     def read(cls, engine: Engine) -> PreparedGroups:
         prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
         return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
+
+    def refuse_undecided(self, tables: OpenTables, names: Collection[str] | None = None) -> None:
+        """Raise an error if a prepared group concerns these tables.
+
+        names: those to be written; None: all.  A group that a damaged file blocks is ignored: nothing can write its
+        table anyway.
+        """
+        for name, group in self.prepared.items():
+            if names is not None and all(s.table not in names for s in group.statements):
+                continue
+            if all(tables.there(s.table) is not None and tables.damage_of(s.table) is None for s in group.statements):
+                raise undecided(name)
+
+    def refuse_unlocked(self, tables: OpenTables, name: str, locks: LockTable) -> None:
+        """Raise an error if a group of an earlier life, which holds no locks here, concerns the table."""
+        if self.prepared and not locks.held(next(iter(self.prepared))):
+            self.refuse_undecided(tables, {name})
+
+    def put_dropped(self, engine: Engine, batch: WriteBatch, tables: Collection[str]) -> list[str]:
+        """Forget the groups that concern only these dropped tables; return their names."""
+        gone = [n for n, g in self.prepared.items() if all(s.table in tables for s in g.statements)]
+        for name in gone:
+            forget_prepared(engine, batch, name)
+        return gone
+
+    def listed(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """The prepared groups with their coordinators, and the decided ones."""
+        return tuple((name, g.coordinator) for name, g in self.prepared.items()), tuple(sorted(self.decided))
 
 
 def undecided(group: str) -> SqlError:

@@ -6,7 +6,7 @@ is prepared only if the disk has room for its writes; its commit may use the bal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from rocksdict import WriteBatch
 
@@ -16,19 +16,18 @@ from noria.core.statements import Insert, Load, Staged, Statement, WorkedOut, Wr
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.storage.commits import bulk, prepared
-from noria.storage.commits.loading import LoadingStore, result_of
+from noria.storage.commits.committing import StoreCommits
+from noria.storage.commits.loading import LoadCommits, result_of
+from noria.storage.commits.statement_commits import StatementCommits, only_errors
 from noria.storage.format.catalog import Done
+from noria.storage.rocks.engine import Engine
 from noria.storage.statements import moving
 from noria.storage.statements.stage import Stage
 from noria.storage.statements.writer import bare
+from noria.storage.tables.open_tables import OpenTables
 from noria.storage.tables.table import Table
-from noria.storage.transactions.guard import Guard, Guards, no_guard
+from noria.storage.transactions.guard import Guard, no_guard
 from noria.storage.transactions.staging import StagedTransactions
-
-
-def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
-    """The results of a failed all-or-nothing group: its errors; the other statements did nothing."""
-    return [r if r.error is not None else WriteResult() for r in results]
 
 
 def _does(result: WriteResult) -> WriteResult:
@@ -36,39 +35,21 @@ def _does(result: WriteResult) -> WriteResult:
     return result._replace(last_insert_id=0, row_id=0)
 
 
-class TwoPhaseStore(LoadingStore):
+class Participant:
     """Prepares, decides and evaluates statements that concern several workers."""
 
-    _groups: prepared.PreparedGroups
-    _symbols: Symbols
-
-    transactions: StagedTransactions
-
-    def _run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None,
-                 guards: Guards | None = None) -> list[WriteResult]:
-        raise NotImplementedError
-
-    def _commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
-                       ballast: bool) -> dict[str, Batch] | SqlError:
-        raise NotImplementedError
-
-    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None, guards: Guards | None = None) -> Stage:
-        raise NotImplementedError
-
-    def _readable(self, name: str) -> Table:
-        raise NotImplementedError
-
-    def damage_of(self, name: str) -> SqlError | None:
-        raise NotImplementedError
-
-    def _there(self, name: str) -> Table | None:
-        raise NotImplementedError
+    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+                 loads: LoadCommits, statements: StatementCommits, transactions: StagedTransactions,
+                 symbols: Symbols):
+        self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
+        self._loads, self._statements, self._symbols = loads, statements, symbols
+        self._transactions = transactions
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
                 work: Work | None = None) -> list[WriteResult]:
-        if (repeated := self._repeated(epoch, seq)) is not None:
+        if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results)
-        self._refuse_undecided()
+        self._groups.refuse_undecided(self._tables)
         results, kept, nbytes = self._tried(statements, group, work)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
@@ -82,7 +63,7 @@ class TwoPhaseStore(LoadingStore):
         try:
             if failed is None:
                 self._engine.make_ready(nbytes)
-            self._commit(fill, Done(epoch, seq, tuple(results)), failed is None)
+            self._commits.commit(fill, Done(epoch, seq, tuple(results)), failed is None)
         except SqlError as full:
             return [WriteResult(error=bare(full)) for _ in statements]
         if failed is None:
@@ -99,49 +80,49 @@ class TwoPhaseStore(LoadingStore):
             guards: dict[str, Guard] = {}
 
             def guard(table: Table) -> Guard:
-                return guards.setdefault(table.name, Guard(self.transactions.locks, group, table))
+                return guards.setdefault(table.name, Guard(self._transactions.locks, group, table))
 
-            results = self._run_all(statements, stages, work, guard)
+            results = self._statements.run_all(statements, stages, work, guard)
             if all(r.error is None for r in results):
                 for each in guards.values():
                     each.take()
             return results, tuple(statements), sum(stage.nbytes for stage in stages.values())
         try:
-            return [result_of(load)], (self._staged(load, group),), 0
+            return [result_of(load)], (self._loads.staged(load, group),), 0
         except SqlError as error:
             return [WriteResult(error=bare(error))], (), 0
 
     def _tried_moves(self, staged: Staged) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
         """Try what a transaction has staged here, which is kept as rows.  The transaction keeps its locks."""
         try:
-            moves = self.transactions.moves(staged)
+            moves = self._transactions.moves(staged)
         except SqlError as error:
             return [WriteResult(error=bare(error))], (), 0
         stages: dict[str, Stage] = {}
-        results = self._run_all(moves, stages, None, no_guard)
+        results = self._statements.run_all(moves, stages, None, no_guard)
         return results, moves, sum(stage.nbytes for stage in stages.values())
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
-        if (repeated := self._repeated(epoch, seq)) is not None:
+        if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         stages: dict[str, Stage] = {}
         results: list[WriteResult] = []
         tried = self._groups.prepared.get(group)
-        load = tried.statements[0] if tried is not None else None
+        load = tried.statements[0] if tried is not None and tried.statements else None
         if isinstance(load, Load) and commit:
             try:
-                self._load_staged(load, Done(epoch, seq, (result_of(load),)), group)
+                self._loads.load_staged(load, Done(epoch, seq, (result_of(load),)), group)
             except SqlError as full:
                 return [WriteResult(error=bare(full))], {}
             return [result_of(load)], {}
         if tried is not None and commit:
-            results = self._run_all(tried.statements, stages, None, no_guard)
+            results = self._statements.run_all(tried.statements, stages, None, no_guard)
             if any(r.error is not None for r in results):  # a file has become unreadable
                 return results, {}
             if list(map(_does, results)) != list(map(_does, tried.results)):
                 raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
                                                         f"{list(tried.results)} when it was prepared")
-        committed = self._commit_stages(
+        committed = self._statements.commit_stages(
             stages, Done(epoch, seq, tuple(results)),
             lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, ballast=True)
         if isinstance(committed, SqlError):
@@ -163,29 +144,6 @@ class TwoPhaseStore(LoadingStore):
 
     def _looking(self, table: str, work: Work | None = None) -> Stage:
         """A stage for rows of any worker, which is never committed."""
-        self._refuse_undecided()
-        found = self._readable(table)
+        self._groups.refuse_undecided(self._tables)
+        found = self._tables.readable(table)
         return Stage(self._engine, found, found.counters, work)
-
-    def _refuse_undecided(self, tables: Collection[str] | None = None) -> None:
-        """Raise an error if a prepared group concerns the tables.
-
-        tables: those to be written; None: all.  A group that a damaged file blocks is ignored: nothing can write its
-        table anyway.
-        """
-        for name, group in self._groups.prepared.items():
-            if tables is not None and all(s.table not in tables for s in group.statements):
-                continue
-            if all(self._there(s.table) is not None and self.damage_of(s.table) is None for s in group.statements):
-                raise prepared.undecided(name)
-
-    def _put_dropped(self, batch: WriteBatch, tables: Collection[str]) -> list[str]:
-        """Forget the groups that concern only these dropped tables; return their names."""
-        gone = [n for n, g in self._groups.prepared.items() if all(s.table in tables for s in g.statements)]
-        for name in gone:
-            prepared.forget_prepared(self._engine, batch, name)
-        return gone
-
-    def groups(self) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
-        return (tuple((name, g.coordinator) for name, g in self._groups.prepared.items()),
-                tuple(sorted(self._groups.decided)))

@@ -1,4 +1,4 @@
-"""ALTER TABLE and new indexes while the table is written.
+"""The definitions of tables; ALTER TABLE and new indexes while the table is written.
 
 A definition comes in; a fitted table or a whole index goes out.
 Writes continue meanwhile.

@@ -4,7 +4,7 @@ The definition may have columns of other types, new UNIQUE indexes or another pr
 slice of the rows.
 
 Keeps true: from the first slice on, the rows of every write are checked, too.  So when all slices are done without an
-error, every row fits, until the table gets its new definition (`RocksStore.alter_table`).
+error, every row fits, until the table gets its new definition (`TableDefinitions.alter_table`).
 
 * A new UNIQUE index is filled on the way: it has an entry for each checked row that still exists.  Nothing reads the
   index before the table is redefined.  After a crash before that, the next start drops its family.

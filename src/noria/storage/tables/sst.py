@@ -2,7 +2,7 @@
 
 A load does the following for a table's rows and for each of its indexes.  Every task runs `entries`, which returns key
 and value as binary columns.  Spark sorts by key into ranges; its order of binary columns is RocksDB's.  Every task then
-runs `write_file`.  `RocksStore.ingest` ingests the files.  Beside each file, `<file>.json` has its rows and its first
+runs `write_file`.  `LoadCommits.ingest` ingests the files.  Beside each file, `<file>.json` has its rows and its first
 and last key.
 """
 

@@ -1,0 +1,130 @@
+"""Sends each write to the workers that it concerns, and passes their outcome on to its future.
+
+Keeps true: a write is routed by the definition of its table at this moment. A write that may set AUTO_INCREMENT is
+answered when the new value is known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from noria.core.errors import SqlError, not_supported
+from noria.core.statements import Clear, Move, Staged, Statement, WriteResult
+from noria.dataflow.messages.packets import Write, Wrote
+from noria.runtime.cluster.joining import SomeLink
+from noria.runtime.cluster.numbering import AutoIncrement
+from noria.runtime.cluster.pending import PendingChanges
+from noria.runtime.cluster.program_state import LEADER, ProgramState
+from noria.runtime.link.changes import OnBlocked
+from noria.runtime.link.pauses import Writing
+from noria.runtime.routing.write_routing import RoutedWrite, renumbers, routed
+from noria.runtime.transactions.writes import Writes
+
+
+class WriteRouter:
+    """Begins writes."""
+
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, pending: PendingChanges, writing: Writing,
+                 writes: Writes, numbering: AutoIncrement):
+        self._links, self._program, self._pending = links, program, pending
+        self._writing, self._writes, self._numbering, self._turn = writing, writes, numbering, 0
+        self.on_blocked: OnBlocked = lambda body, future: None  # takes over a write that met a lock
+        self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
+
+    def write_of(self, change: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """The future for the write itself, if this one also awaits a new AUTO_INCREMENT value."""
+        return self._within.get(change, change)
+
+    def begin(self, body: Write, future: asyncio.Future[Any], waits: bool = True) -> None:
+        """Begin a write. `waits`: if it meets a lock, it waits; otherwise its result is error 3572."""
+        if not body.statements:  # only names to forget: every worker may remember them
+            forgotten = asyncio.gather(*(link.submit(body) for link in self._links))
+            self._pending.passes_on(forgotten, future, lambda: Wrote(0, ()))
+            return
+        if len(body.statements) > 1:
+            self._begin_together(body, future, waits)
+            return
+        (statement,) = body.statements
+        future = self._renumbered(statement, future)
+        try:
+            parts = self._placed(statement)
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        inner, wrote = self._writes.begin(parts, body.once)
+        self._writing.add(statement.table, inner)
+        self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
+                                partial(self.on_blocked, body) if waits else None)
+
+    def _begin_together(self, body: Write, future: asyncio.Future[Any], waits: bool) -> None:
+        try:
+            parts = [self._placed(s) for s in body.statements]
+        except SqlError as e:
+            future.set_result(Wrote(0, (WriteResult(error=e),)))
+            return
+        inner, wrote = self._writes.begin_together(parts, body.once)
+        for table in dict.fromkeys(s.table for s in body.statements):
+            self._writing.add(table, inner)
+        for s, part in zip(body.statements, parts, strict=True):
+            wrote = self._expecting(part, s.table, wrote)
+        self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None)
+
+    def staged(self, statement: Statement) -> RoutedWrite:
+        """Route a transaction's statement. SqlError 1235 if it may move rows, or if its UNIQUE values may be taken at
+        other workers."""
+        placed = self._placed(statement)
+        if placed.moves or placed.unique:
+            raise not_supported("in a transaction of several workers, a statement that may move rows to another "
+                                "worker, or that writes a table with a UNIQUE key beside its primary key",
+                                "run it without a transaction, or use one worker")
+        if placed.brings:
+            self._numbering.numbers.reached(self._program.mirror.tables[statement.table], placed.brings)
+        return placed
+
+    def commit_staged(self, parts: Mapping[int, Staged], once: str) -> asyncio.Future[Any]:
+        """Commit a transaction's parts. Returns the future of a `Wrote`."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), once)
+        for table in {t for part in parts.values() for t in part.tables}:
+            self._writing.add(table, inner)
+        self._pending.passes_on(inner, future, wrote)
+        return future
+
+    def under_way(self) -> set[str]:
+        """The tables with writes under way."""
+        return self._writing.tables()
+
+    def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
+        """See `Unwritten.moved`."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
+        first = next(iter(parts.values()))
+        self._writing.add(first.table, inner)
+        self._pending.passes_on(inner, self._renumbered(first, future), wrote)
+        return future
+
+    def _placed(self, statement: Statement) -> RoutedWrite:
+        self._turn += 1
+        table = self._program.mirror.tables.get(statement.table)
+        if table is None:
+            return RoutedWrite({LEADER: statement})
+        return routed(statement, table, len(self._links), self._numbering.numbers, self._turn)
+
+    def _expecting(self, parts: RoutedWrite, table: str, wrote: Callable[[], Wrote]) -> Callable[[], Wrote]:
+        return self._numbering.expecting(parts, self._program.mirror.tables[table], wrote) if parts.brings else wrote
+
+    def _renumbered(self, statement: Statement, future: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """The future for the write itself. If the write may set AUTO_INCREMENT, `future` also waits until the new
+        value is known."""
+        table = self._program.mirror.tables.get(statement.table)
+        if table is None or not renumbers(statement, table):
+            return future
+        written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._within[future] = written
+        task = asyncio.ensure_future(self._numbering.after(written, table, isinstance(statement, Clear)))
+        task.add_done_callback(lambda _: self._within.pop(future))
+        self._pending.passes_on(task, future, task.result)
+        return written

@@ -1,0 +1,88 @@
+"""Statements of several workers that met a lock: each becomes a transaction of its own, which waits for the lock.
+
+The links of single workers do this for writes that concern one of them (`link/locked_writes.py`).
+
+Keeps true: such a statement is done once or not at all, and its caller learns the outcome once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError, interrupted, took_too_long
+from noria.core.errors.codes import NOT_SUPPORTED_YET
+from noria.core.limits import LOCK_WAIT_S
+from noria.core.statements import WriteResult
+from noria.dataflow.messages.packets import Write, Wrote
+from noria.runtime.link.locked_writes import met_lock
+from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator, Workers
+
+
+class Resubmitting(Workers, Protocol):
+    """All workers, which also run a write whose caller handles error 3572."""
+
+    def submit_unlocked(self, body: Write) -> asyncio.Future[Any]: ...
+
+
+AGAIN_S = 0.02  # a statement that no transaction can have is tried again so often
+
+
+class LockedStatements:
+    """See the module. `workers`: also runs a statement again, by `submit`."""
+
+    def __init__(self, workers: Resubmitting, epoch: int):
+        self._workers, self._coordinator = workers, TransactionCoordinator(workers, f"statement {epoch}")
+        self._running: dict[asyncio.Future[Any], asyncio.Task[None]] = {}
+
+    def begin(self, body: Write, future: asyncio.Future[Any]) -> None:
+        """Run a write again, now behind the locks. `future`: its caller's."""
+        self._running[future] = task = asyncio.ensure_future(self._run(body, future))
+        task.add_done_callback(lambda _: self._running.pop(future))
+
+    def give_up(self, future: asyncio.Future[Any]) -> bool:
+        """Stop the write if it waits for a lock. Returns whether it is one of these."""
+        task = self._running.get(future)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    async def _run(self, body: Write, future: asyncio.Future[Any]) -> None:
+        try:
+            reply = await self._within(body)
+        except SqlError as e:
+            reply = await self._again(body) if e.code == NOT_SUPPORTED_YET.number else _failed(body, e)
+        except asyncio.CancelledError:
+            reply = _failed(body, interrupted())
+        except Exception as e:
+            if not future.done():
+                future.set_exception(e)
+                future.exception()
+            return
+        if not future.done():
+            future.set_result(reply)
+
+    async def _within(self, body: Write) -> Wrote:
+        transaction = self._coordinator.begin()
+        try:
+            results = [await self._coordinator.stage(transaction, s, LOCK_WAIT_S) for s in body.statements]
+        except BaseException:
+            self._coordinator.end(transaction)
+            raise
+        wrote = await self._coordinator.commit(transaction, body.once)
+        return replace(wrote, results=tuple(results))
+
+    async def _again(self, body: Write) -> Wrote:
+        """Try a statement that no transaction can have until it meets no lock."""
+        end = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(AGAIN_S)
+            wrote: Wrote = await self._workers.submit_unlocked(body)
+            if not met_lock(wrote):
+                return wrote
+        return _failed(body, took_too_long(LOCK_WAIT_S * 1000))
+
+
+def _failed(body: Write, error: SqlError) -> Wrote:
+    return Wrote(0, tuple(WriteResult(error=error) for _ in body.statements))

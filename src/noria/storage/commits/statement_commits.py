@@ -1,0 +1,153 @@
+"""Runs statements and commits their effects.
+
+Keeps true: no effect is visible before its commit.  A failed statement has none; if statements belong together, none of
+them has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rocksdict import WriteBatch
+
+from noria.core.batch import Batch
+from noria.core.errors import SqlError, unknown_table
+from noria.core.statements import Clear, Delete, Insert, Load, Staged, Statement, WriteResult, tables_written
+from noria.core.symbols import Symbols
+from noria.dataflow.graph.work import Work
+from noria.storage.commits import prepared
+from noria.storage.commits.committing import StoreCommits
+from noria.storage.commits.loading import LoadCommits, result_of
+from noria.storage.format.catalog import Done
+from noria.storage.rocks.engine import Engine
+from noria.storage.statements.stage import Stage
+from noria.storage.statements.writer import bare, joins, run, run_inserts
+from noria.storage.tables import meta
+from noria.storage.tables.open_tables import OpenTables
+from noria.storage.tables.shards import Shard
+from noria.storage.transactions.guard import Guards
+from noria.storage.transactions.staging import StagedTransactions
+
+
+def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
+    """The results of a failed all-or-nothing group: its errors; the other statements did nothing."""
+    return [r if r.error is not None else WriteResult() for r in results]
+
+
+class StatementCommits:
+    """Runs statements and commits them.  shard: the rows that may be added (None: any)."""
+
+    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+                 loads: LoadCommits, transactions: StagedTransactions, symbols: Symbols, shard: Shard | None):
+        self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
+        self._loads, self._transactions, self._symbols, self._shard = loads, transactions, symbols, shard
+
+    def write(
+        self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
+        forget: Sequence[str] = (), once: str = ""
+    ) -> tuple[list[WriteResult], dict[str, Batch]]:
+        if (repeated := self._commits.repeated(epoch, seq)) is not None:
+            return list(repeated.results), {}
+        if self._groups.prepared:
+            self._groups.refuse_undecided(self._tables, {t for s in statements for t in tables_written(s)})
+        if statements and isinstance(load := statements[0], Load):
+            self._loads.load_now(load, Done(epoch, seq, (result_of(load),)), (group, once), forget)
+            return [result_of(load)], {}
+        stages: dict[str, Stage] = {}
+        results = self.run_all(statements, stages, work)
+        if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
+            stages = {}  # all or nothing
+            results = only_errors(results) if group else [failed for _ in statements]
+            group = once = ""
+
+        def fill(batch: WriteBatch) -> None:
+            prepared.put_decided(self._engine, batch, (group, once), forget)
+
+        committed = self.commit_stages(stages, Done(epoch, seq, tuple(results)), fill, bool(group or forget or once),
+                                       all(isinstance(s, Delete | Clear) for s in statements))
+        if isinstance(committed, SqlError):
+            return [r if r.error else WriteResult(error=bare(committed)) for r in results], {}
+        self._groups.decided -= set(forget)
+        self._groups.decided |= {name for name in (group, once) if name}
+        return results, committed
+
+    def commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
+                      ballast: bool) -> dict[str, Batch] | SqlError:
+        """Commit the stages; return the net delta of each table, or the error.  more: adds entries to the batch."""
+        def fill(batch: WriteBatch) -> None:
+            for stage in stages.values():
+                stage.fill(batch)
+                if stage.keeps_counters or stage.counters != stage.table.counters:
+                    meta.put_counters(self._engine, batch, stage.table.definition, stage.counters)
+            more(batch)
+
+        deltas = {name: delta for name, stage in stages.items() if len(delta := stage.delta())}
+        try:
+            self._commits.commit(fill, done, sync or any(stage.effects for stage in stages.values()), ballast,
+                                 stages.values(), deltas)
+        except SqlError as full:
+            return full
+        if self._transactions.history:
+            self._transactions.history.record({name: stages[name].changed(delta) for name, delta in deltas.items()})
+        for name, stage in stages.items():
+            stage.table.counters = stage.counters
+            if name in deltas:
+                for told in (stage.table.fitting, *stage.table.awaited):
+                    if told is not None:
+                        told.written(partial(stage.changed, deltas[name]))
+        return deltas
+
+    def run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None,
+                guards: Guards | None = None) -> list[WriteResult]:
+        """Run statements in order.  guards: makes the guard of each table; None: that of statements by themselves.
+
+        No statement reads another's table, so only the order within a table matters.  Consecutive plain INSERTs into a
+        table run as one.
+        """
+        results: list[WriteResult] = [WriteResult()] * len(statements)
+        runs: dict[str, list[int]] = {}
+
+        def flush(table: str) -> None:
+            places = runs.pop(table, None)
+            if places is None:
+                return
+            stage = self._stage(table, stages, work, guards)
+            inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
+            if len(inserts) > 1:
+                answers = run_inserts(stage, inserts, self._symbols)
+            else:
+                answers = [run(stage, statements[places[0]], self._symbols)]
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
+
+        for place, statement in enumerate(statements):
+            table = statement.table
+            if isinstance(statement, Staged):
+                for waiting in list(runs):
+                    flush(waiting)
+                results[place] = self._transactions.merge(statement, lambda name: self._stage(name, stages, work))
+                continue
+            if table not in self._tables.by_name:
+                results[place] = WriteResult(error=unknown_table(table))
+                continue
+            if (damage := self._tables.damage_of(table)) is not None:
+                results[place] = WriteResult(error=damage)
+                continue
+            before = runs.get(table)
+            if before is not None and joins(statement, statements[before[0]]):
+                before.append(place)
+                continue
+            flush(table)
+            runs[table] = [place]
+        for table in list(runs):
+            flush(table)
+        return results
+
+    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None, guards: Guards | None = None) -> Stage:
+        stage = stages.get(name)
+        if stage is None:
+            table = self._tables.by_name[name]
+            stage = stages[name] = Stage(self._engine, table, table.counters, work, self._shard,
+                                         guard=(guards or self._transactions.guard)(table))
+        return stage
