@@ -23,9 +23,9 @@ from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.limits import NULL_CODE
 from noria.core.types import Column, Kind, TableDef
-from noria.spark.loading.fields import Reasons, prepared
-from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows.fields import Reasons, prepared
+from noria.spark.loading.rows.files import MISSING, BadFile, Chunk, Loose, Reject
+from noria.spark.loading.rows.reading import Reading
 
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from noria.spark.loading.dates import DateFormat
+from noria.spark.loading.rows.dates import DateFormat
 
 TAB = "\\t"  # a tab as a user writes it in a shell
 ENCODINGS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8"}  # MySQL's names that Python lacks

@@ -26,11 +26,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import Progress, stages
-from noria.spark.loading.arrays import Lines, NoArray, begins_array
-from noria.spark.loading.files import BadFile, Source, escapes_of, format_of
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.running import collected, numbers
-from noria.spark.loading.tasks import Batches
+from noria.spark.loading.rows.arrays import Lines, NoArray, begins_array
+from noria.spark.loading.rows.files import BadFile, Source, escapes_of, format_of
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.running import collected, numbers
+from noria.spark.loading.tasks.tasks import Batches
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 OTHER_CODECS = {".bz2", ".xz", ".lz4", ".snappy", ".zip", ".7z", ".br", ".z", ".tgz", ".tar"}

@@ -29,12 +29,12 @@ from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, from_arrow
-from noria.spark.loading import checking, files
-from noria.spark.loading.checking import ColumnMap
-from noria.spark.loading.files import Reject, Split
-from noria.spark.loading.ranges import Ranges
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.rejects import kept
+from noria.spark.loading.rows import checking, files
+from noria.spark.loading.rows.checking import ColumnMap
+from noria.spark.loading.rows.files import Reject, Split
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.ranges import Ranges
+from noria.spark.loading.tasks.rejects import kept
 from noria.storage.format.catalog import family_of
 from noria.storage.format.encoding import unpack_rows
 from noria.storage.tables.shards import owners

@@ -22,11 +22,11 @@ from pyspark.sql import types as T
 
 from noria.core.limits import INFERRED_PLACES, MAX_DECIMAL_DIGITS
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, Column, SqlType
-from noria.spark.loading import checking
-from noria.spark.loading.dates import DateFormat
-from noria.spark.loading.fields import prepared
-from noria.spark.loading.files import Number
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows import checking
+from noria.spark.loading.rows.dates import DateFormat
+from noria.spark.loading.rows.fields import prepared
+from noria.spark.loading.rows.files import Number
+from noria.spark.loading.rows.reading import Reading
 
 DOUBLE_DIGITS = 17  # a number with more digits would lose some
 _INTEGER = r"^ *-?(?:0|[1-9]\d*) *$"

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from noria.spark.loading.files import BadFile
-from noria.spark.loading.tasks import LoadRefused
+from noria.spark.loading.rows.files import BadFile
+from noria.spark.loading.tasks.tasks import LoadRefused
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:

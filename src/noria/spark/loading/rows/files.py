@@ -23,8 +23,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from noria.core.types import Column, Kind
-from noria.spark.loading.escapes import Escapes
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows.escapes import Escapes
+from noria.spark.loading.rows.reading import Reading
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
            ".parquet": "parquet"}

@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from noria.spark.loading.files import CHUNK_BYTES, SHOWN_CHARS, Reject, Split
+from noria.spark.loading.rows.files import CHUNK_BYTES, SHOWN_CHARS, Reject, Split
 
 
 def kept(split: int | None, reject: Reject) -> str:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core.types import Column, Kind, SqlType
-from noria.spark.loading.dates import DateFormat, bad_date
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows.dates import DateFormat, bad_date
+from noria.spark.loading.rows.reading import Reading
 
 Reasons = dict[int, str]  # by row
 _NUMBERS = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE)
