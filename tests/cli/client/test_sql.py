@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import noria
-from noria.cli.sql import Format, ended, show
+from noria.cli.client.sql import Format, ended, show
 from noria.client.api import Database
 
-PROMPT = ("import fcntl, sys, termios, noria; from noria.cli import sql\n"
+PROMPT = ("import fcntl, sys, termios, noria; from noria.cli.client import sql\n"
           "fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it sends interrupts\n"
           "with noria.open(sys.argv[1]) as db:\n    sql._prompt(db, sql.Format.csv)\n")
 
