@@ -38,7 +38,7 @@ from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.reader import Reader
 from noria.lowering.lower import Lowering
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.sql import commands
 from noria.sql.parse import parse

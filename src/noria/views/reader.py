@@ -26,7 +26,7 @@ from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
 from noria.core.values import decode
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.state.mapped import map_file
 from noria.state.symbols import AttachedSymbols
 from noria.views import files, pieces

@@ -17,9 +17,9 @@ from noria.core.expressions.expr import Expr
 from noria.plan.keys import unique_keys
 from noria.plan.mir import Mir
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.fewer_columns import fewer_columns
-from noria.plan.reuse.rows import rows_of
-from noria.plan.reuse.stronger_condition import Check, stronger_condition, whole_number
+from noria.plan.reuse.lookups.fewer_columns import fewer_columns
+from noria.plan.reuse.lookups.rows import rows_of
+from noria.plan.reuse.lookups.stronger_condition import Check, stronger_condition, whole_number
 from noria.plan.view import ViewDef
 
 Key = tuple[Any, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noria.core.types import INT, Column, TableDef
 from noria.plan import mir
-from noria.plan.reuse.grouped import grouped
+from noria.plan.reuse.groups.grouped import grouped
 from noria.plan.reuse.sharing import groupings
 
 

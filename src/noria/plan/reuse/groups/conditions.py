@@ -29,7 +29,7 @@ from noria.core.expressions.functions.failing import can_fail
 from noria.core.limits import SHARED_AGGREGATES
 from noria.core.types import BIGINT
 from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
-from noria.plan.reuse.grouped import Grouped, aggregate, column, conditioned, shown
+from noria.plan.reuse.groups.grouped import Grouped, aggregate, column, conditioned, shown
 
 
 def conditions(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:

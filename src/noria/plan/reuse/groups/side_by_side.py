@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from noria.core.limits import SHARED_AGGREGATES
 from noria.plan.mir import Aggregate, Mir
-from noria.plan.reuse.grouped import Grouped, aggregate, conditioned, grouped, shown
+from noria.plan.reuse.groups.grouped import Grouped, aggregate, conditioned, grouped, shown
 
 
 def side_by_side(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from noria.core.expressions.expr import Col, Expr, columns_of
 from noria.core.limits import SHARED_AGGREGATES
 from noria.plan.mir import Mir, Project
-from noria.plan.reuse.grouped import Apart, Grouped, apart, column, conditioned, moved
+from noria.plan.reuse.groups.grouped import Apart, Grouped, apart, column, conditioned, moved
 
 
 def one_projection(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:

@@ -24,7 +24,7 @@ from noria.core.expressions.expr import Col, substitute
 from noria.core.types import Field
 from noria.plan.mir import Base, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.grouped import Grouped, apart, conditioned, moved
+from noria.plan.reuse.groups.grouped import Grouped, apart, conditioned, moved
 from noria.plan.reuse.remembered import remembered
 
 _MOST_TIES = 24  # the most orders of equal relations that are compared

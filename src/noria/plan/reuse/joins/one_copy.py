@@ -20,10 +20,10 @@ from dataclasses import replace
 from noria.core.expressions.expr import Expr
 from noria.core.types import Kind
 from noria.plan.mir import Aggregate, Mir, Project
-from noria.plan.reuse.chains import Chain, chain, chains_in, copied
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.moving import Moved, Moving, at_places
-from noria.plan.reuse.one_projection import order
+from noria.plan.reuse.groups.one_projection import order
+from noria.plan.reuse.joins.chains import Chain, chain, chains_in, copied
+from noria.plan.reuse.joins.moving import Moved, Moving, at_places
 from noria.plan.reuse.remembered import remembered
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.plan.mir import Filter, Join, Mir, Project, TopK
 from noria.plan.optimizer.rewrites import without_copy
-from noria.plan.reuse.join_order import joined
+from noria.plan.reuse.joins.join_order import joined
 from noria.plan.reuse.remembered import remembered
 
 

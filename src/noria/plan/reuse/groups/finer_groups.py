@@ -16,7 +16,7 @@ from noria.core.expressions.expr import Expr
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import BIGINT
 from noria.plan.mir import Aggregate, Mir, Project, agg
-from noria.plan.reuse.grouped import Grouped, column
+from noria.plan.reuse.groups.grouped import Grouped, column
 
 _PARTS = {"count_star": "sum", "count": "sum", "min": "min", "max": "max"}
 

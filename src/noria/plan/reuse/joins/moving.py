@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from noria.core.expressions.expr import Col, Expr, substitute
 from noria.plan.mir import Aggregate, Filter, Join, Mir, Project
-from noria.plan.reuse.chains import chain
+from noria.plan.reuse.joins.chains import chain
 
 Moved = tuple[Mir, Mapping[int, int]]
 """What stands for a node, and where in that its columns are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noria.plan import mir
-from noria.plan.reuse.join_order import joined
+from noria.plan.reuse.joins.join_order import joined
 from noria.plan.view import ViewDef
 from plan.examples import T, U, W, aggregates, joins, total
 

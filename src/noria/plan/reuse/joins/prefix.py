@@ -27,9 +27,9 @@ from functools import cached_property
 from noria.core.expressions.expr import columns_of
 from noria.plan.keys import unique_keys
 from noria.plan.mir import Join, Mir
-from noria.plan.reuse.chains import Chain, chain, chains_in
-from noria.plan.reuse.join_order import text
-from noria.plan.reuse.moving import Moving, at_places
+from noria.plan.reuse.joins.chains import Chain, chain, chains_in
+from noria.plan.reuse.joins.join_order import text
+from noria.plan.reuse.joins.moving import Moving, at_places
 from noria.plan.reuse.remembered import remembered
 
 
