@@ -26,11 +26,11 @@ from noria.core.types import BOOL
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.expressions.scalars import Resolver
-from noria.sql.query.block import Block
-from noria.sql.query.ends import limits_of
-from noria.sql.query.joins import EQUALITIES, Pair, unit_of
-from noria.sql.query.planned import Correlation, Query
-from noria.sql.query.scope import Source
+from noria.sql.query.relations.block import Block
+from noria.sql.query.relations.ends import limits_of
+from noria.sql.query.relations.joins import EQUALITIES, Pair, unit_of
+from noria.sql.query.relations.planned import Correlation, Query
+from noria.sql.query.relations.scope import Source
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.trees import has
 

@@ -7,8 +7,8 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.plan.lookups import Parameter
-from noria.sql.query.context import Context
-from noria.sql.query.planned import Query
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.planned import Query
 from noria.sql.text.syntax import snippet
 
 

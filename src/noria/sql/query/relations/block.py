@@ -9,10 +9,10 @@ from sqlglot import exp
 
 from noria.core.expressions.expr import Expr
 from noria.plan.lookups import Key
-from noria.sql.query.context import Context
-from noria.sql.query.joins import Relations
-from noria.sql.query.planned import Correlation
-from noria.sql.query.scope import Scope
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.joins import Relations
+from noria.sql.query.relations.planned import Correlation
+from noria.sql.query.relations.scope import Scope
 
 
 @dataclass(frozen=True)

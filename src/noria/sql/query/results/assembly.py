@@ -19,12 +19,12 @@ from noria.plan.after import Found, bound, over
 from noria.plan.lookups import Key
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql.expressions.leaves import uses_aggregate
-from noria.sql.query.block import Block
-from noria.sql.query.grouped_again import regroup
-from noria.sql.query.grouping import group
-from noria.sql.query.joins import Joined
-from noria.sql.query.planned import Correlation, Query
-from noria.sql.query.windows import windows_in, with_windows
+from noria.sql.query.relations.block import Block
+from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.planned import Correlation, Query
+from noria.sql.query.results.grouped_again import regroup
+from noria.sql.query.results.grouping import group
+from noria.sql.query.results.windows import windows_in, with_windows
 from noria.sql.text.refusals import not_maintained
 
 

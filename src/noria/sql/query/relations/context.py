@@ -13,8 +13,8 @@ from noria.core.expressions.functions import NULL, literal
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.sql.query.planned import Query
-from noria.sql.query.scope import Scope
+from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.scope import Scope
 from noria.sql.text.refusals import not_maintained
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET
 from noria.plan.view import ViewDef
-from noria.sql.query.from_clause import can_be_named, unreadable
+from noria.sql.query.relations.from_clause import can_be_named, unreadable
 
 Warning_ = tuple[str, int, str]
 

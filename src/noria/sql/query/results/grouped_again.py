@@ -21,10 +21,10 @@ from noria.core.types import BIGINT, Field
 from noria.plan.after import Found
 from noria.plan.mir import Aggregate, Mir, agg
 from noria.sql.expressions.leaves import AggCall
-from noria.sql.query.context import Context
-from noria.sql.query.grouping import Grouped, group
-from noria.sql.query.joins import Joined
-from noria.sql.query.scope import Scope
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.scope import Scope
+from noria.sql.query.results.grouping import Grouped, group
 from noria.sql.text.refusals import not_maintained
 
 _PARTS = ("count", "count_star", "sum", "min", "max", "avg")

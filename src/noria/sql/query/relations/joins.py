@@ -22,7 +22,7 @@ from noria.core.expressions.functions import cast, common_type, conjunction, lit
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project
-from noria.sql.query.scope import Source
+from noria.sql.query.relations.scope import Source
 
 _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div", "intdiv", "mod", "neg", "abs",
            "round", "floor", "ceil", "cast", "concat", "lower", "upper", "length", "char_length", "substring", "trim"}

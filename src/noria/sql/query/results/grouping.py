@@ -19,10 +19,10 @@ from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions import call, cast, conjunction, literal
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.leaves import AggCall, parts_of
-from noria.sql.query.context import Context
-from noria.sql.query.grouped_apart import beside, pieces_of
-from noria.sql.query.joins import Joined
-from noria.sql.query.scope import Scope
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.scope import Scope
+from noria.sql.query.results.grouped_apart import beside, pieces_of
 
 
 @dataclass(frozen=True)

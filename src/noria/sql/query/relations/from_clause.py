@@ -31,11 +31,11 @@ from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
-from noria.sql.query.context import Context
-from noria.sql.query.ends import limits_of
-from noria.sql.query.joins import Joined, Relations, unit_of
-from noria.sql.query.planned import Query
-from noria.sql.query.scope import Scope, Source
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.ends import limits_of
+from noria.sql.query.relations.joins import Joined, Relations, unit_of
+from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.scope import Scope, Source
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
