@@ -36,7 +36,7 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.ops.reader import Reader
+from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.lower import Lowering
 from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef

@@ -45,7 +45,7 @@ from noria.dataflow.messages.peer_messages import (
     Request,
     Update,
 )
-from noria.dataflow.ops.exchange import Exchange
+from noria.dataflow.ops.stateful.exchange import Exchange
 from noria.state import probe
 from noria.state.netting import netted
 

@@ -29,8 +29,8 @@ from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed, unpacked
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.ops.base import SCAN_ROWS, Base
-from noria.dataflow.ops.top import Top
+from noria.dataflow.ops.stateful.base import SCAN_ROWS, Base
+from noria.dataflow.ops.stateful.top import Top
 from noria.state import probe
 
 

@@ -29,11 +29,11 @@ from noria.dataflow.graph.nodes import Columns, Mode, Node, NodeState, Untraceab
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.story import More
-from noria.dataflow.ops.base import Base
-from noria.dataflow.ops.filter import Filter
-from noria.dataflow.ops.join import Join
-from noria.dataflow.ops.keep import Keep
-from noria.dataflow.ops.top import Top
+from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.keep import Keep
+from noria.dataflow.ops.stateful.top import Top
+from noria.dataflow.ops.stateless.filter import Filter
+from noria.dataflow.ops.stateless.join import Join
 from noria.state import probe
 from noria.state.netting import netted
 from noria.state.table import Table

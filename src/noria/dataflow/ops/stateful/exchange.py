@@ -16,7 +16,7 @@ from noria.core.batch import Batch
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import Partition, Parts
-from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 
 
 class Exchange(Stateful):

@@ -17,7 +17,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.ranking import Order, Sorted, in_order, spelled_ranks
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, Puller
-from noria.dataflow.ops.per_group import PerGroup, each
+from noria.dataflow.ops.stateless.per_group import PerGroup, each
 from noria.state import group_kernels as gk
 from noria.state.groups import Spec
 from noria.state.window_kernels import running

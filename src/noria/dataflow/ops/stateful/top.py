@@ -40,7 +40,7 @@ from noria.dataflow.graph.nodes import (
     Untraceable,
 )
 from noria.dataflow.graph.partition import Partition, Parts, alike, by_groups
-from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 from noria.state import probe
 from noria.state.layout import MAX_KEY
 from noria.state.netting import netted

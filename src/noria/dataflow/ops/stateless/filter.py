@@ -10,7 +10,7 @@ from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
 from noria.dataflow.graph.graph import looked_at
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
-from noria.dataflow.ops.stateless import Stateless
+from noria.dataflow.ops.stateless.stateless import Stateless
 
 
 class Filter(Stateless):

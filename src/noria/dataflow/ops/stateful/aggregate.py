@@ -28,7 +28,7 @@ from noria.dataflow.graph.nodes import (
     Untraceable,
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
-from noria.dataflow.ops.stateful import Stateful
+from noria.dataflow.ops.stateful.stateful import Stateful
 from noria.state import group_kernels as gk
 from noria.state.groups import Dirty, Groups, Spec
 

@@ -11,7 +11,7 @@ from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.dataflow.graph.published import Published, view_of
-from noria.dataflow.ops.stateful import Stateful
+from noria.dataflow.ops.stateful.stateful import Stateful
 
 
 class Reader(Stateful):

@@ -22,8 +22,8 @@ from noria.dataflow.backfill.read_ahead import ReadAhead
 from noria.dataflow.graph.keys import distinct, folded_keys, under_each
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
-from noria.dataflow.ops.gate import Gate, KeyGate, WholeGate
-from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.ops.stateful.gate import Gate, KeyGate, WholeGate
+from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 from noria.state.table import Table
 
 SCAN_ROWS = 65_536

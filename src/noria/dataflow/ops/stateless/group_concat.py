@@ -16,7 +16,7 @@ from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.ranking import Order, in_order, ranks
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, Puller
-from noria.dataflow.ops.per_group import PerGroup, each
+from noria.dataflow.ops.stateless.per_group import PerGroup, each
 
 
 class GroupConcat(PerGroup):

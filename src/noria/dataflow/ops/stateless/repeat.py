@@ -8,7 +8,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
-from noria.dataflow.ops.stateless import Stateless
+from noria.dataflow.ops.stateless.stateless import Stateless
 
 
 class Repeat(Stateless):

@@ -9,7 +9,7 @@ from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.keys import under_each
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
 from noria.dataflow.graph.protocols import State
-from noria.dataflow.ops.gate import Gate, PartGate, WholeGate
+from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
 from noria.state.table import Table
 
 

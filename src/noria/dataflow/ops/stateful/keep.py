@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from noria.core.batch import Batch
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
-from noria.dataflow.ops.stateful import Stateful, table_of
+from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 
 
 class Keep(Stateful):
