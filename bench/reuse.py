@@ -42,7 +42,7 @@ from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.sql import commands
 from noria.sql.parse import parse
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
 

@@ -23,8 +23,8 @@ from noria.plan import mir
 from noria.plan.aggregates import spec_of
 from noria.plan.optimizer.averages import sums_fit
 from noria.plan.view import ViewDef
-from noria.state import group_kernels as gk
-from noria.state.groups import Spec
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Spec
 
 
 def _join(m: mir.Join) -> Operator:

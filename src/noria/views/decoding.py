@@ -19,7 +19,7 @@ from noria.core.types import Field, Kind
 from noria.core.values import decode, to_arrow
 from noria.plan.reuse.lookups.stronger_condition import Check
 from noria.plan.reuse.lookups.through import Through
-from noria.state.symbols import AttachedSymbols
+from noria.state.symbols.symbols import AttachedSymbols
 
 Row = tuple[Any, ...]
 

@@ -33,7 +33,7 @@ from noria.dataflow.ops.stateless.join import Join
 from noria.dataflow.ops.stateless.union import Union
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.table import Table
+from noria.state.rows.table import Table
 from reference.random_plans import views, ways
 
 MOST = 1500  # schedules

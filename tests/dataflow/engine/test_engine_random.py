@@ -17,7 +17,7 @@ from dataflow.random_play import play, published
 from noria.dataflow.ops.stateful import gate
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import random_plans
 from reference.table_views import TableViews
 

@@ -26,7 +26,7 @@ from noria.dataflow.ops.stateful.keep import Keep
 from noria.lowering.lower import Lowering
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import mir_reference, random_plans
 from reference.join_chains import chains
 from reference.table_views import TableViews

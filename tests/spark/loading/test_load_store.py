@@ -24,7 +24,7 @@ from noria.spark.loading.load import LoadReport, LoadSpec, load
 from noria.spark.loading.rows.files import BadFile
 from noria.spark.loading.rows.reading import Reading
 from noria.spark.loading.tasks.tasks import LoadRefused
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 pytestmark = pytest.mark.spark

@@ -46,8 +46,8 @@ from noria.dataflow.messages.peer_messages import (
     Update,
 )
 from noria.dataflow.ops.stateful.exchange import Exchange
-from noria.state import probe
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 Send = Callable[[int, Message], None]
 NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns

@@ -31,7 +31,7 @@ from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.base import SCAN_ROWS, Base
 from noria.dataflow.ops.stateful.top import Top
-from noria.state import probe
+from noria.state.rows import probe
 
 
 @dataclass(eq=False)

@@ -24,8 +24,8 @@ from noria.dataflow.graph.protocols import BaseStore, State, ViewFactory
 from noria.dataflow.graph.stats import NodeStats
 from noria.dataflow.graph.story import More
 from noria.dataflow.graph.work import Work
-from noria.state.ranges import Ranges
-from noria.state.table import Columns as Columns
+from noria.state.rows.ranges import Ranges
+from noria.state.rows.table import Columns as Columns
 
 
 class Untraceable(Exception):

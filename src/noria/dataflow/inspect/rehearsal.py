@@ -25,7 +25,7 @@ from noria.dataflow.messages.rehearsal import IndexPlan, NodePlan, Rehearsal, Vi
 from noria.dataflow.ops.stateful.base import Base
 from noria.plan.describing import named
 from noria.plan.view import ViewDef
-from noria.state.layout import ENTRY
+from noria.state.rows.layout import ENTRY
 
 WORD = 8
 _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one

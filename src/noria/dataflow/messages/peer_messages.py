@@ -12,7 +12,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.state.table import Columns
+from noria.state.rows.table import Columns
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.top import Top
 from noria.dataflow.ops.stateless.filter import Filter
 from noria.dataflow.ops.stateless.join import Join
-from noria.state import probe
-from noria.state.netting import netted
-from noria.state.table import Table
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
+from noria.state.rows.table import Table
 
 LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request

@@ -34,8 +34,8 @@ from noria.dataflow.messages.packets import Envelope, Packet
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.base import Base
 from noria.dataflow.ops.stateless.stateless import Stateless
-from noria.state import probe
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 

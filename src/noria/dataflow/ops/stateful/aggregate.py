@@ -29,8 +29,8 @@ from noria.dataflow.graph.nodes import (
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
 from noria.dataflow.ops.stateful.stateful import Stateful
-from noria.state import group_kernels as gk
-from noria.state.groups import Dirty, Groups, Spec
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Dirty, Groups, Spec
 
 WHOLES = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
           gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the parts' values

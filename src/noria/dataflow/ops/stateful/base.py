@@ -24,7 +24,7 @@ from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, 
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
 from noria.dataflow.ops.stateful.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
-from noria.state.table import Table
+from noria.state.rows.table import Table
 
 SCAN_ROWS = 65_536
 

@@ -10,7 +10,7 @@ from noria.dataflow.graph.keys import under_each
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
 from noria.dataflow.graph.protocols import State
 from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
-from noria.state.table import Table
+from noria.state.rows.table import Table
 
 
 class Stateful(Operator):

@@ -41,9 +41,9 @@ from noria.dataflow.graph.nodes import (
 )
 from noria.dataflow.graph.partition import Partition, Parts, alike, by_groups
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
-from noria.state import probe
-from noria.state.layout import MAX_KEY
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.layout import MAX_KEY
+from noria.state.rows.netting import netted
 
 Mask = npt.NDArray[np.bool_]
 MOST_OF_PARTS = 1000  # rows: a larger top is not computed by each worker first

@@ -40,8 +40,8 @@ from noria.dataflow.graph.nodes import (
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_pairs, placed
 from noria.dataflow.graph.work import Work
-from noria.state import probe
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 Rows = Counter[tuple[int, ...]]
 FIRST_SLICE = 8  # the first slice of a bounded request: each row may match very many

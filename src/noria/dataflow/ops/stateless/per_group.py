@@ -34,9 +34,9 @@ from noria.dataflow.graph.nodes import (
     Untraceable,
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
-from noria.state import probe
-from noria.state.layout import MAX_KEY
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.layout import MAX_KEY
+from noria.state.rows.netting import netted
 
 
 class PerGroup(Operator):

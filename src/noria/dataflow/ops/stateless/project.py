@@ -23,7 +23,7 @@ from noria.dataflow.graph.keys import folded_keys
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller, Untraceable
 from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless.stateless import Stateless
-from noria.state.netting import netted
+from noria.state.rows.netting import netted
 
 
 class Project(Stateless):

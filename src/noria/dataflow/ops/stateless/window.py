@@ -18,9 +18,9 @@ from noria.core.ranking import Order, Sorted, in_order, spelled_ranks
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Columns, Puller
 from noria.dataflow.ops.stateless.per_group import PerGroup, each
-from noria.state import group_kernels as gk
-from noria.state.groups import Spec
-from noria.state.window_kernels import running
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Spec
+from noria.state.grouping.window_kernels import running
 
 Mask = npt.NDArray[np.bool_]
 

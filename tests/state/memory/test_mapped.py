@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.state.mapped import Memory, leaving, map_file
+from noria.state.memory.mapped import Memory, leaving, map_file
 
 MB = 2**20
 

@@ -1,4 +1,4 @@
-"""Kernels of grouping: one row for each group in an arena of `state/layout.py`, with accumulators behind the key.
+"""Kernels of grouping: one row for each group in an arena of `state/rows/layout.py`, with accumulators behind the key.
 
 A group's row has the folded key, MARK, COUNT (its number of input rows), and the words of each aggregate.  MARK is
 the group's ordinal, plus one, among the groups that the running call touches; otherwise 0.  `WORDS` has the number of
@@ -22,9 +22,9 @@ import numpy as np
 
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
 from noria.kernels import njit
-from noria.state.bare import bare, stack
-from noria.state.bits import bits_of, float_of
-from noria.state.kernels import (
+from noria.state.grouping.bits import bits_of, float_of
+from noria.state.rows.bare import bare, stack
+from noria.state.rows.kernels import (
     covered_input,
     find_entry,
     find_row,
@@ -32,7 +32,7 @@ from noria.state.kernels import (
     key_of_input,
     new_row,
 )
-from noria.state.layout import (
+from noria.state.rows.layout import (
     ENTRY,
     EOFF,
     FLAG,
@@ -46,7 +46,7 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
+from noria.state.rows.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
 
 COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
 MARK, COUNT, ACC = range(3)  # words behind the key

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
-from noria.state import growth, kernels, slices
-from noria.state.layout import (
+from noria.state.memory.mapped import reserve_words
+from noria.state.rows import growth, kernels, slices
+from noria.state.rows.layout import (
     CAP,
     CLEARED,
     COLS,
@@ -47,7 +48,6 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.mapped import reserve_words
 
 _NO_FOLD = np.zeros(1, np.int64)
 LINE = 8  # words of a cache line
@@ -114,7 +114,7 @@ class Table:
         return self._described(_aligned(words), [h // 2 for h in hashes], hashes, indexes, sections)
 
     def _sections(self, rooms: list[int], hashes: list[int], indexes: Sequence[Columns]) -> tuple[int, list[int]]:
-        """Compute an arena's size in words, and the first word of each section in the order of `state/layout.py`.
+        """Compute an arena's size in words, and the first word of each section in the order of `layout.py`.
 
         rooms: the most rows, then the most keys of each index.  hashes: the words of their hash tables.
         """
@@ -247,7 +247,7 @@ class Table:
         return Batch(*kernels.all_rows(self.arena))
 
     def part(self, parts: int, low: int, high: int) -> Batch:
-        """Return the rows of parts low to high-1 (`state/slices.py`).  parts: the number of parts, a power of two."""
+        """Return the rows of parts low to high-1 (`slices.py`).  parts: the number of parts, a power of two."""
         return slices.part(self.arena, parts, low, high)
 
     def part_of(self, rows: Batch, parts: int) -> Codes:

@@ -13,9 +13,9 @@ that a lookup probes.
 from __future__ import annotations
 
 from noria.kernels import njit
-from noria.state.bare import bare
-from noria.state.kernels import entry_hash, row_hash
-from noria.state.layout import (
+from noria.state.rows.bare import bare
+from noria.state.rows.kernels import entry_hash, row_hash
+from noria.state.rows.layout import (
     BASE,
     CAP,
     CLEARED,
@@ -36,7 +36,7 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import AHEAD, prefetch, slot_of
+from noria.state.rows.prefetch import AHEAD, prefetch, slot_of
 
 CLEAR = 64  # slots cleared for each row
 MOVE = 16  # slots passed for each row

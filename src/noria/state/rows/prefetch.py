@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from noria.kernels import njit
-from noria.state.layout import (
+from noria.state.rows.layout import (
     BASE,
     COLS,
     EHOFF,

@@ -6,7 +6,7 @@ import numpy as np
 
 from noria.core.batch import Batch
 from noria.kernels import njit
-from noria.state.prefetch import mix, slot_of
+from noria.state.rows.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 

@@ -23,9 +23,9 @@ from noria.core.errors import InvariantViolation
 from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Collation
-from noria.state import group_kernels as gk
-from noria.state import probe
-from noria.state.table import Cold, Columns, Table
+from noria.state.grouping import group_kernels as gk
+from noria.state.rows import probe
+from noria.state.rows.table import Cold, Columns, Table
 
 _NONE = np.empty(0, np.int64)
 _NO_RANKS = np.empty((2, 0), np.int64)

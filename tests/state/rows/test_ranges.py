@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from noria.core.limits import MAX_INT, MIN_INT
-from noria.state import ranges
-from noria.state.ranges import Ranges
+from noria.state.rows import ranges
+from noria.state.rows.ranges import Ranges
 
 
 @pytest.mark.parametrize("seed", range(60))

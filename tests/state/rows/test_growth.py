@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from noria.core.batch import Batch
-from noria.state import table
-from noria.state.layout import CLEARED, DESCRIPTOR, EHOFF, HASH, HEADER, MOVED, SLOTS
-from noria.state.table import Table
+from noria.state.rows import table
+from noria.state.rows.layout import CLEARED, DESCRIPTOR, EHOFF, HASH, HEADER, MOVED, SLOTS
+from noria.state.rows.table import Table
 
 PLACES = [HASH, HEADER + EHOFF, HEADER + DESCRIPTOR + EHOFF]  # the hash tables of a table with two indexes
 

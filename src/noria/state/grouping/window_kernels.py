@@ -10,7 +10,7 @@ import numpy as np
 
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.kernels import njit
-from noria.state.group_kernels import (
+from noria.state.grouping.group_kernels import (
     AVG,
     COUNT_COL,
     COUNT_STAR,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from noria.core.batch import Batch
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.values import decode_double, encode_double
-from noria.state import group_kernels as gk
-from noria.state.groups import Groups, Spec
-from noria.state.symbols import SymbolTable
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Groups, Spec
+from noria.state.symbols.symbols import SymbolTable
 
 codes = st.integers(MIN_INT, MAX_INT)
 weights = st.integers(-1000, 1000)

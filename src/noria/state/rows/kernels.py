@@ -1,10 +1,10 @@
-"""Kernels over a state's arena (`state/layout.py`): rows by identity, rows by key, presence of keys.
+"""Kernels over a state's arena (`state/rows/layout.py`): rows by identity, rows by key, presence of keys.
 
 Keeps true, for each arena between two calls:
 * A row is stored if and only if its key is present in some index, or the arena is full (FULL = 1).
 * Each index finds all stored rows, also under keys that are missing in it.
 * An entry exists if and only if its key is present or has rows.
-Callers reserve room first (`state/table.py`), so a kernel never runs out of it.
+Callers reserve room first (`state/rows/table.py`), so a kernel never runs out of it.
 
 The file is longer than 500 lines because kernels inline each other and numba notices edits only in a function's file.
 """
@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from noria.kernels import njit
-from noria.state.bare import bare, stack
-from noria.state.layout import (
+from noria.state.rows.bare import bare, stack
+from noria.state.rows.layout import (
     COLS,
     DESCRIPTOR,
     EFREE,
@@ -44,7 +44,7 @@ from noria.state.layout import (
     WIDTH,
     K,
 )
-from noria.state.prefetch import (
+from noria.state.rows.prefetch import (
     AHEAD,
     BLOCK,
     WARM_FROM,

@@ -6,8 +6,8 @@ import numpy as np
 
 from noria.core.limits import NULL_CODE
 from noria.kernels import njit
-from noria.state.bare import bare
-from noria.state.prefetch import mix, slot_of
+from noria.state.rows.bare import bare
+from noria.state.rows.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 

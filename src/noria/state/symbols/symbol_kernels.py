@@ -18,8 +18,8 @@ import numpy as np
 
 from noria.core.limits import NULL_CODE
 from noria.kernels import njit
-from noria.state.atomics import load_acquire, load_word, prefetch, store_release, store_word
-from noria.state.bare import bare
+from noria.state.memory.atomics import load_acquire, load_word, prefetch, store_release, store_word
+from noria.state.rows.bare import bare
 
 COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION, LIVE, FREE, SWEEPS = range(9)  # COUNT: ids ever used
 HEADER = 16

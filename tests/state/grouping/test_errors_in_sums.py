@@ -9,8 +9,8 @@ from noria.core.batch import Batch
 from noria.core.limits import ERROR_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.values import encode_double
-from noria.state import group_kernels as gk
-from noria.state.groups import Groups, Spec
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Groups, Spec
 
 
 @pytest.mark.parametrize("kind", [gk.SUM, gk.AVG, gk.FSUM, gk.FAVG])

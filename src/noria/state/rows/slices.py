@@ -13,8 +13,8 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.kernels import njit
-from noria.state.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
-from noria.state.prefetch import mix, slot_of
+from noria.state.rows.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
+from noria.state.rows.prefetch import mix, slot_of
 
 _SEED = np.uint64(0x2545F4914F6CDD1D)  # the seed of the identity hash in `kernels`
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation
-from noria.state.layout import HASH, HCAP
-from noria.state.table import Table
+from noria.state.rows.layout import HASH, HCAP
+from noria.state.rows.table import Table
 
 row = st.tuples(st.integers(0, 5), st.integers(-2, 2), st.integers(0, 3))
 INDEXES = [(0,), (2, 1), ()]

@@ -1,6 +1,6 @@
 """`SymbolTable` stores each distinct string once under a small id; `AttachedSymbols` reads it from another process.
 
-Implements `core.symbols.Symbols`.  Memory grows in place (`state/mapped.py`), so ids and the fold table never move.
+Implements `core.symbols.Symbols`.  Memory grows in place (`memory/mapped.py`), so ids and the fold table never move.
 When the hash table doubles, a new one replaces it.  With a directory, the memory is files that other processes map
 read-only.  They are in a new subdirectory for each life of a worker.
 
@@ -28,10 +28,10 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import DATA_TOO_LONG
 from noria.core.symbols import fold
 from noria.core.types import Collation
-from noria.state import atomics
-from noria.state import symbol_kernels as kernels
-from noria.state.mapped import Memory, map_file, open_map
-from noria.state.symbol_kernels import (
+from noria.state.memory import atomics
+from noria.state.memory.mapped import Memory, map_file, open_map
+from noria.state.symbols import symbol_kernels as kernels
+from noria.state.symbols.symbol_kernels import (
     COUNT,
     FREE,
     GENERATION,
