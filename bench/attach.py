@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, TEXT, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.reader import attach
 from noria.views.writer import View, ViewDirectory
 

@@ -29,7 +29,7 @@ from noria.dataflow.graph.eviction import evict
 from noria.lowering.lower import Lowering
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
 

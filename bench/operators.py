@@ -30,7 +30,7 @@ from noria.dataflow.engine import engine as engine_module
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
 from noria.lowering.lower import Lowering
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
 from sql.catalogs import DictCatalog

@@ -36,13 +36,13 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.ops.reader import Reader
+from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.lower import Lowering
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.sql import commands
 from noria.sql.parse import parse
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference.memory_store import MemoryStore
 

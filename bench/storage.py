@@ -22,7 +22,7 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 from noria.core.batch import Codes
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, DOUBLE, Column, IndexDef, Kind, SqlType, TableDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 SEED = 7

@@ -22,7 +22,7 @@ from noria.core.types import INT, Column, Field, TableDef
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern
 from noria.dataflow.inspect.validate import validate
-from noria.dataflow.ops.stateless import Stateless
+from noria.dataflow.ops.stateless.stateless import Stateless
 from noria.lowering.operators import OPERATORS
 from noria.plan.mir import Base, Mir
 from noria.plan.view import ViewDef

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.command import run
-from noria.cli import restore
-from noria.cli.load import _absolute, _beside
+from noria.cli.client.load import _absolute, _beside
+from noria.cli.client.sql import statements
 from noria.cli.options import serve_command
-from noria.cli.sql import statements
+from noria.cli.server import restore
 from noria.storage.offline import backup
 
 

@@ -12,7 +12,7 @@ from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 from sql.catalogs import DictCatalog

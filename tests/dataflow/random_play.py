@@ -21,7 +21,7 @@ from noria.core.values import decode, encode
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.oneshot.slicing import Asked, Scan
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 from reference import mir_reference
 

@@ -50,7 +50,7 @@ from noria.dataflow.messages.peer_messages import (
     unpacked,
 )
 from noria.plan.view import ViewDef
-from noria.state import table as tables_in_memory
+from noria.state.rows import table as tables_in_memory
 from reference import mir_reference, random_plans
 from reference.memory_store import MemoryStore
 

@@ -19,7 +19,7 @@ from noria.dataflow.messages.peer_messages import Lost
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 from sql.catalogs import DictCatalog

@@ -9,7 +9,7 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.types import BIGINT, INT, Column, TableDef
 from noria.dataflow.graph.nodes import Node
-from noria.dataflow.ops.keep import Keep
+from noria.dataflow.ops.stateful.keep import Keep
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from reference import random_plans

@@ -12,7 +12,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.graph.protocols import TooManyRows
-from noria.state.table import Table
+from noria.state.rows.table import Table
 
 
 class IndexBuild:

@@ -1,4 +1,4 @@
-"""Readers' states without shared memory: a `ViewFactory` over `state.table.Table`."""
+"""Readers' states without shared memory: a `ViewFactory` over `state.rows.table.Table`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.keys import distinct, folded_keys
-from noria.state.table import Table
+from noria.state.rows.table import Table
 
 
 class TableView:

@@ -32,7 +32,7 @@ from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.sql import commands
 from noria.sql.parse import parse
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 

@@ -29,7 +29,7 @@ from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.runtime.routing.write_routing import Numbers, routed
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 from scripts.runner import Script, keys_of

@@ -19,7 +19,7 @@ from noria.dataflow.messages.packets import Evict
 from noria.dataflow.worker import worker
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.routing import scatter_gather
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from simulated.clients import TABLES, Client, Lost, Programmer
 from simulated.loop import SeededLoop
 from simulated.server import Simulated

@@ -16,7 +16,7 @@ from noria.runtime.transport.pulse import RequestUnderWay, doing_path
 from noria.runtime.transport.wire import Kind, Reader
 from noria.runtime.worker.frontier import Frontier, heard_path
 from noria.runtime.worker.worker_main import FrontEndGone, Loop, WorkerConfig, views_dir
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 from simulated.loop import SeededLoop

@@ -7,7 +7,7 @@ from typing import Any
 
 from noria.core.statements import Insert
 from noria.core.types import TableDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import quiet
-from noria.spark.loading import checking, files
-from noria.spark.loading.files import Reject, Source
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.rejects import FirstLines, placed
-from noria.spark.loading.sources import gathered
+from noria.spark.loading.rows import checking, files
+from noria.spark.loading.rows.files import Reject, Source
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.rejects import FirstLines, placed
+from noria.spark.loading.tasks.sources import gathered
 
 NOW = datetime(2024, 1, 2, 3, 4, 5)
 Row = tuple[Any, ...]

@@ -26,7 +26,7 @@ from noria.core.statements import NEW, Delete, Insert, Statement, Update, WriteR
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.core.values import decode, encode
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.rocks.engine import Memory
 from noria.storage.store import RocksStore
 from reference.table_model import Refused, Row, TableModel

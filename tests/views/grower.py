@@ -13,7 +13,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import BIGINT, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import View, ViewDirectory
 
 BATCH, KEYS = 2, 200_000

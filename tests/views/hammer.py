@@ -14,7 +14,7 @@ import numpy as np
 
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import View, ViewDirectory
 
 KEYS, ROWS, WIDTH = 2, 24, 12

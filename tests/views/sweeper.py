@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from noria.core.batch import Batch
 from noria.core.types import TEXT, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 
 KEYS, ROWS, WIDTH = 8, 4, 3

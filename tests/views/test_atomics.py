@@ -25,8 +25,8 @@ KERNELS = [
     ("noria.views.slab_kernels", "publish", (WORDS, WORDS, INT, HASH, INT, INT, INT), 0, 4, 1),
     ("noria.views.slab_kernels", "withdraw", (WORDS, INT), 0, 2, 1),
     ("noria.views.write_kernels", "set_tick", (WORDS, INT), 0, 1, 1),
-    ("noria.state.symbol_kernels", "find", (BYTES, SHARED, SHARED, BYTES, INT, INT), 1, 0, 0),
-    ("noria.state.symbol_kernels", "intern", (BYTES, WORDS, WORDS, WORDS, BYTES, INT, INT), 1, 2, 0),
+    ("noria.state.symbols.symbol_kernels", "find", (BYTES, SHARED, SHARED, BYTES, INT, INT), 1, 0, 0),
+    ("noria.state.symbols.symbol_kernels", "intern", (BYTES, WORDS, WORDS, WORDS, BYTES, INT, INT), 1, 2, 0),
 ]
 
 
@@ -54,7 +54,7 @@ def test_slots_and_versions_are_touched_by_atomics_only() -> None:
 
 
 def test_values_pass_through_unchanged() -> None:
-    from noria.state.atomics import load, store
+    from noria.state.memory.atomics import load, store
 
     words = np.zeros(4, np.int64)
     for value in (-(2**63), -1, 0, 2**63 - 1):

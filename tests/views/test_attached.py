@@ -19,8 +19,8 @@ from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TEXT_BIN, Field, SqlType, decimal
 from noria.core.values import encode
-from noria.state.mapped import Memory
-from noria.state.symbols import SymbolTable
+from noria.state.memory.mapped import Memory
+from noria.state.symbols.symbols import SymbolTable
 from noria.views import read_kernels
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import View, ViewDirectory

@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views import pieces
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import View, ViewDirectory

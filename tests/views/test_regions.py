@@ -19,8 +19,8 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, DOUBLE, TEXT, Field, SqlType, decimal
 from noria.core.values import encode
-from noria.state import mapped
-from noria.state.symbols import SymbolTable
+from noria.state.memory import mapped
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.layout import DEAD, STATE, STATES
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import View, ViewDirectory

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.state.symbols import AttachedSymbols
+from noria.state.symbols.symbols import AttachedSymbols
 from noria.views.reader import AttachedView, attach
 from views import sweeper
 

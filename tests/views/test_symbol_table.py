@@ -16,8 +16,8 @@ from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation
-from noria.state.mapped import Memory
-from noria.state.symbols import AttachedSymbols, SymbolTable
+from noria.state.memory.mapped import Memory
+from noria.state.symbols.symbols import AttachedSymbols, SymbolTable
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aAbBzÉéßẞİıΣςжЖ 한☃😀"), max_size=20),
                   st.text(st.characters(exclude_categories=["Cs"]), max_size=5))

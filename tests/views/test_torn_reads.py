@@ -29,8 +29,8 @@ STRIDE = hammer.WIDTH + 1
 
 SECOND_LOOK = "if load_acquire(A, block) != version or load_acquire(A, at) != word:"
 NO_SECOND_LOOK = (SECOND_LOOK, "if False:")
-PLAIN_LOADS = ("from noria.state.atomics import fence, load_acquire, prefetch", """
-from noria.state.atomics import prefetch
+PLAIN_LOADS = ("from noria.state.memory.atomics import fence, load_acquire, prefetch", """
+from noria.state.memory.atomics import prefetch
 @njit(inline="always")
 def load_acquire(words, i):
     return words[i]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Field
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views import pieces
 from noria.views.layout import INDEX, LEAST_SLOTS
 from noria.views.reader import AttachedView, attach

@@ -1,4 +1,4 @@
-"""`noria`: the command line.  Every module of this package with a function `command` is one command.
+"""`noria`: the command line.  Every module below this package with a function `command` is one command.
 
 Keeps true: after a user's mistake, a command prints one line on stderr, no stack trace, and exits with status 1.
 """
@@ -34,10 +34,11 @@ def options(version: Annotated[bool, typer.Option("--version", callback=_version
 
 
 def register() -> None:
-    for module in pkgutil.iter_modules(noria.cli.__path__):
-        command = getattr(importlib.import_module(f"noria.cli.{module.name}"), "command", None)
+    found = {m.name.rpartition(".")[2]: m.name for m in pkgutil.walk_packages(noria.cli.__path__, "noria.cli.")}
+    for name, module in sorted(found.items()):
+        command = getattr(importlib.import_module(module), "command", None)
         if command is not None:
-            app.command(module.name.replace("_", "-"))(command)
+            app.command(name.replace("_", "-"))(command)
 
 
 def run() -> None:

@@ -22,7 +22,7 @@ from noria.core.errors import SqlError, unknown_table, view_changed
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.server.answering.shapes import Shape
 from noria.views.reader import AttachedView, AttachedViews, attach
 

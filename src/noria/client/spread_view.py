@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.types import Field
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import numbered, taken
 from noria.views.reader import AttachedView, Mask

@@ -1,6 +1,6 @@
 """A symbol table in plain Python: for constants at plan time, where no worker's table exists, and for tests.
 
-It is slow and simple.  Workers use `state/symbols.py`, which must give the same results.
+It is slow and simple.  Workers use `state/symbols/symbols.py`, which must give the same results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The interface of the symbol table, which represents each distinct string by a small non-negative id.
 
-`state/symbols.py` implements it.  An id is valid in one life of one worker; a message to another worker has the text.
+`state/symbols/symbols.py` implements it.  An id is valid in one life of one worker; a message to another worker has
+the text.
 Keeps true: the text, folded twin and sort key of an id do not change while a state or a running tick uses the id.
 """
 

@@ -21,7 +21,7 @@ from noria.kernels import target
 
 VARIABLE = "NORIA_KERNELS_DIR"
 PACKAGE = Path(__file__).parents[1]
-SOURCES = ("core/keys.py", "core/limits.py", "kernels/jit.py", "runtime/worker/frontier.py", "state/*.py",
+SOURCES = ("core/keys.py", "core/limits.py", "kernels/jit.py", "runtime/worker/frontier.py", "state/**/*.py",
            "storage/format/entries_hash.py", "storage/format/kernels.py", "storage/rocks/wal.py", "views/*.py")
 SHIPPED = PACKAGE / "kernels" / "compiled"
 _WHOLE, _LOCK = "complete", "lock"

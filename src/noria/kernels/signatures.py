@@ -1,6 +1,6 @@
 """`signatures.txt`: each kernel with its argument types, callees before their callers.
 
-    noria.state.probe pairs int64[:, ::1]; int64[:, ::1]
+    noria.state.rows.probe pairs int64[:, ::1]; int64[:, ::1]
 
 `r:` marks a read-only array.  `::1` marks a C-contiguous array; one without it may have any strides.
 Keeps true: `parsed` reads the lines that `Compiled.__str__` writes.

@@ -22,10 +22,10 @@ from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import UNREADY, Columns, Node, Operator, Untraceable
 from noria.dataflow.graph.partition import ONE
 from noria.dataflow.graph.published import view_of
-from noria.dataflow.ops.base import Base
-from noria.dataflow.ops.exchange import Exchange
-from noria.dataflow.ops.keep import Keep
-from noria.dataflow.ops.reader import Reader
+from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.exchange import Exchange
+from noria.dataflow.ops.stateful.keep import Keep
+from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes

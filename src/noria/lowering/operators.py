@@ -8,23 +8,23 @@ from collections.abc import Callable
 from noria.core.expressions.expr import columns_of
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import Operator
-from noria.dataflow.ops.aggregate import Aggregate
-from noria.dataflow.ops.base import Base
-from noria.dataflow.ops.filter import Filter
-from noria.dataflow.ops.group_concat import GroupConcat
-from noria.dataflow.ops.join import Join
-from noria.dataflow.ops.project import Project
-from noria.dataflow.ops.reader import Reader
-from noria.dataflow.ops.repeat import Repeat
-from noria.dataflow.ops.top import Top
-from noria.dataflow.ops.union import Union
-from noria.dataflow.ops.window import Function, Window
+from noria.dataflow.ops.stateful.aggregate import Aggregate
+from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.reader import Reader
+from noria.dataflow.ops.stateful.top import Top
+from noria.dataflow.ops.stateless.filter import Filter
+from noria.dataflow.ops.stateless.group_concat import GroupConcat
+from noria.dataflow.ops.stateless.join import Join
+from noria.dataflow.ops.stateless.project import Project
+from noria.dataflow.ops.stateless.repeat import Repeat
+from noria.dataflow.ops.stateless.union import Union
+from noria.dataflow.ops.stateless.window import Function, Window
 from noria.plan import mir
 from noria.plan.aggregates import spec_of
 from noria.plan.optimizer.averages import sums_fit
 from noria.plan.view import ViewDef
-from noria.state import group_kernels as gk
-from noria.state.groups import Spec
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Spec
 
 
 def _join(m: mir.Join) -> Operator:

@@ -25,7 +25,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.plan.aggregates import spec_of
 from noria.plan.mir import Aggregate, Filter, Mir, Project
-from noria.state.groups import Groups
+from noria.state.grouping.groups import Groups
 
 
 @dataclass(frozen=True)

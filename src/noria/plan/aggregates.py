@@ -1,11 +1,11 @@
-"""The aggregates of a plan as the kernels of `state/groups.py` compute them."""
+"""The aggregates of a plan as the kernels of `state/grouping/groups.py` compute them."""
 
 from __future__ import annotations
 
 from noria.core.types import Collation, Field, Kind
 from noria.plan import mir
-from noria.state import group_kernels as gk
-from noria.state.groups import Spec
+from noria.state.grouping import group_kernels as gk
+from noria.state.grouping.groups import Spec
 
 
 def spec_of(a: mir.Agg, inputs: tuple[Field, ...]) -> Spec:

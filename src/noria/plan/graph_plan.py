@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.state.table import Columns
+from noria.state.rows.table import Columns
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ from noria.server.starting import StartFailed, archive_made, warm_up, worker_up
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.spark.hosting.workers import WARM
-from noria.state.mapped import leaving
+from noria.state.memory.mapped import leaving
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach

@@ -29,8 +29,8 @@ from noria.sql.commands import (
     bound_select,
 )
 from noria.sql.expressions import clock
-from noria.sql.query.context import Catalog, Context
 from noria.sql.query.purposes import block_of, select_of
+from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.statements import alterations, definitions, information, session, text_views, writes
 from noria.sql.statements.database import check_names, check_parts
 from noria.sql.statements.without_from import select_items

@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 class _Catalog:
-    """A catalog of the two tables; implements `query.context.Catalog`."""
+    """A catalog of the two tables; implements `query.relations.context.Catalog`."""
 
     def table(self, name: str) -> TableDef | None:
         return {"users": USERS, "posts": POSTS}.get(name)

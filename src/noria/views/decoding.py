@@ -17,9 +17,9 @@ from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field, Kind
 from noria.core.values import decode, to_arrow
-from noria.plan.reuse.stronger_condition import Check
-from noria.plan.reuse.through import Through
-from noria.state.symbols import AttachedSymbols
+from noria.plan.reuse.lookups.stronger_condition import Check
+from noria.plan.reuse.lookups.through import Through
+from noria.state.symbols.symbols import AttachedSymbols
 
 Row = tuple[Any, ...]
 

@@ -24,8 +24,8 @@ from typing import Any
 from urllib.parse import quote
 
 from noria.core.types import Collation, Field, Kind, SqlType
-from noria.state import atomics
-from noria.state.mapped import map_file, no_room
+from noria.state.memory import atomics
+from noria.state.memory.mapped import map_file, no_room
 from noria.views.layout import DEAD, STATE
 
 VIEWS = "views"  # the names of directories of views begin with this

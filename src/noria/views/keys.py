@@ -23,7 +23,7 @@ from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols, fold
 from noria.core.types import Field, Kind
 from noria.core.values import arrow_type, encode, from_arrow, texts_of
-from noria.state.symbols import AttachedSymbols
+from noria.state.symbols.symbols import AttachedSymbols
 
 NO_ID = -1  # the code of a text that is not in the symbol table; it may still be in the base tables
 

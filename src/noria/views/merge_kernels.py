@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from noria.kernels import njit
-from noria.state.atomics import prefetch
+from noria.state.memory.atomics import prefetch
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from noria.core.batch import Codes
 from noria.core.errors import SqlError
-from noria.state.mapped import Memory
+from noria.state.memory.mapped import Memory
 from noria.views import files
 from noria.views.layout import FREE_LISTS, INDEX, INDEXES, LEAST_SLOTS, PAD, VERSION
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from noria.core.limits import ERROR_CODE
 from noria.kernels import njit
-from noria.state.atomics import fence, load_acquire, prefetch
-from noria.state.bare import bare
+from noria.state.memory.atomics import fence, load_acquire, prefetch
+from noria.state.rows.bare import bare
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,

@@ -26,9 +26,9 @@ from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
 from noria.core.values import decode
-from noria.plan.reuse.through import Through
-from noria.state.mapped import map_file
-from noria.state.symbols import AttachedSymbols
+from noria.plan.reuse.lookups.through import Through
+from noria.state.memory.mapped import map_file
+from noria.state.symbols.symbols import AttachedSymbols
 from noria.views import files, pieces
 from noria.views import read_kernels as kernels
 from noria.views.decoding import Decoder, Row, chosen_table, decoder

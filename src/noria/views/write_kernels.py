@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from noria.kernels import njit
-from noria.state.atomics import fence, prefetch, store_release
-from noria.state.bare import bare
+from noria.state.memory.atomics import fence, prefetch, store_release
+from noria.state.rows.bare import bare
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,

@@ -25,7 +25,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
 from noria.feeds.writer import Feed, FeedDirectory
-from noria.state import atomics
+from noria.state.memory import atomics
 from noria.views import files, pieces
 from noria.views import write_kernels as kernels
 from noria.views.layout import (

@@ -11,8 +11,8 @@ import pytest
 from control.databases import ask, each_worker
 from noria.client.api import Database
 from noria.core.errors import SqlError
-from noria.dataflow.ops.aggregate import Aggregate
-from noria.dataflow.ops.project import Project
+from noria.dataflow.ops.stateful.aggregate import Aggregate
+from noria.dataflow.ops.stateless.project import Project
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, k INT, b BIGINT)", "INSERT INTO t VALUES (1, 1, 5), (2, 2, 6)",
           "CREATE VIEW sums AS SELECT k, SUM(b) AS b FROM t GROUP BY k",

@@ -19,7 +19,7 @@ from noria.core.values import to_arrow
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
-from noria.dataflow.ops.aggregate import Aggregate
+from noria.dataflow.ops.stateful.aggregate import Aggregate
 from noria.plan.mir import Distinct
 from noria.sql.commands import CreateView
 

@@ -28,12 +28,12 @@ from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.nodes import Mode
 from noria.dataflow.graph.partition import Partition, owners
 from noria.dataflow.messages.peer_messages import Lost, Request
-from noria.dataflow.ops.aggregate import Aggregate
-from noria.dataflow.ops.join import Join
-from noria.dataflow.ops.union import Union
+from noria.dataflow.ops.stateful.aggregate import Aggregate
+from noria.dataflow.ops.stateless.join import Join
+from noria.dataflow.ops.stateless.union import Union
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.table import Table
+from noria.state.rows.table import Table
 from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
@@ -231,7 +231,7 @@ def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """R14: what hangs on a row whose lookup would be remote is evicted."""
-    monkeypatch.setattr("noria.dataflow.ops.join.evict_through", lambda *args: None)
+    monkeypatch.setattr("noria.dataflow.ops.stateless.join.evict_through", lambda *args: None)
     assert Join._evicting.__globals__["evict_through"]() is None
 
 

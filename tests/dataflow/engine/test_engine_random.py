@@ -14,10 +14,10 @@ import pytest
 
 from dataflow.engine_rig import Rig
 from dataflow.random_play import play, published
-from noria.dataflow.ops import gate
+from noria.dataflow.ops.stateful import gate
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import random_plans
 from reference.table_views import TableViews
 

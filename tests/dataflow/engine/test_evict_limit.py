@@ -16,8 +16,8 @@ from noria.dataflow.inspect.validate import validate
 from noria.dataflow.worker.worker import Worker
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.mapped import Memory, leaving
-from noria.state.symbols import SymbolTable
+from noria.state.memory.mapped import Memory, leaving
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 
 STORIES = TableDef("stories", (Column("id", INT, False), Column("author", INT)), (0,), table_id=1)

@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.dataflow.graph.nodes import Operator
 from noria.dataflow.inspect.validate import validate
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import random_plans
 from reference.table_views import TableViews
 

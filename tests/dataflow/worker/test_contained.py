@@ -19,7 +19,7 @@ from noria.dataflow.worker.commits import TickFailed
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.plan.graph_plan import GraphPlan
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 
 

@@ -11,7 +11,7 @@ from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
 

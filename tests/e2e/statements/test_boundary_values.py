@@ -16,7 +16,7 @@ import noria
 from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.types import BIGINT, Column, TableDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.tables.table import Table
 
 BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}

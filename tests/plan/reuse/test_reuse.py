@@ -21,12 +21,12 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import Expr, col, const, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.types import BIGINT, Kind, TableDef
-from noria.dataflow.ops import gate
-from noria.dataflow.ops.keep import Keep
+from noria.dataflow.ops.stateful import gate
+from noria.dataflow.ops.stateful.keep import Keep
 from noria.lowering.lower import Lowering
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import mir_reference, random_plans
 from reference.join_chains import chains
 from reference.table_views import TableViews

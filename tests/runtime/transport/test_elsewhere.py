@@ -23,7 +23,7 @@ from noria.runtime.transport.tunnel import Tunnel, Tunnelled
 from noria.runtime.worker.frontier import Frontier, FrontierReader, heard_path
 from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten, placed
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.rocks.errors import StoreError
 from noria.views.reader import attach
 from noria.views.writer import ViewDirectory

@@ -14,7 +14,7 @@ import pytest
 from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.dataflow.inspect.validate import validate
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStates, SavedUnusable
 from noria.storage.rocks.stand import StorePosition

@@ -13,9 +13,9 @@ from noria.core.types import BIGINT, Field
 from noria.dataflow.messages import packets
 from noria.dataflow.worker.worker import Worker
 from noria.runtime.worker import warm
-from noria.state import slices
-from noria.state import symbol_kernels as kernels
-from noria.state.symbols import SymbolTable
+from noria.state.rows import slices
+from noria.state.symbols import symbol_kernels as kernels
+from noria.state.symbols.symbols import SymbolTable
 from noria.views import write_kernels
 from noria.views.layout import INDEXED
 from noria.views.writer import ViewDirectory

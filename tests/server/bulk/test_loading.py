@@ -13,7 +13,7 @@ from noria.client.transport import read_token
 from noria.core.errors import SqlError
 from noria.server.bulk import loading
 from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, drop_rejects, keep_rejects, make_token, proof
-from noria.spark.loading.files import Reject
+from noria.spark.loading.rows.files import Reject
 
 REJECT = Reject("f.csv", 1, "a,b", "no number").json() + "\n"
 

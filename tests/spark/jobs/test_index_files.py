@@ -14,7 +14,7 @@ from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, TableDef
 from noria.spark.jobs import index as indexing
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.index import index
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 pytestmark = pytest.mark.spark

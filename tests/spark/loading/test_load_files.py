@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, INT, TEXT, Column, SqlType, TableDef, decimal
-from noria.spark.loading import files
-from noria.spark.loading.files import BadFile, Reject, Source
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows import files
+from noria.spark.loading.rows.files import BadFile, Reject, Source
+from noria.spark.loading.rows.reading import Reading
 from spark.loaded_files import NOW, rows_of
 
 TABLE = TableDef("t", (

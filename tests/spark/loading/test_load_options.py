@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from noria.core.types import TableDef
-from noria.spark.loading.dates import DateFormat
-from noria.spark.loading.escapes import Escapes
-from noria.spark.loading.files import BadFile, Reject
-from noria.spark.loading.reading import of_request
+from noria.spark.loading.rows.dates import DateFormat
+from noria.spark.loading.rows.escapes import Escapes
+from noria.spark.loading.rows.files import BadFile, Reject
+from noria.spark.loading.rows.reading import of_request
 from spark.loaded_files import read
 from sql.catalogs import DictCatalog
 

@@ -19,12 +19,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import quiet
-from noria.spark.loading.arrays import Lines, NoArray
-from noria.spark.loading.files import BadFile, Source
 from noria.spark.loading.inferring import infer
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.sources import gathered
-from noria.spark.loading.tasks import LoadRefused
+from noria.spark.loading.rows.arrays import Lines, NoArray
+from noria.spark.loading.rows.files import BadFile, Source
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.sources import gathered
+from noria.spark.loading.tasks.tasks import LoadRefused
 
 CSV = b"id,name\n" + b"".join(b"%d,n%d\n" % (i, i) for i in range(20_000))
 

@@ -20,11 +20,11 @@ from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, Kind
 from noria.core.values import decode
 from noria.spark.loading import load as loading
 from noria.spark.loading import merging
-from noria.spark.loading.files import BadFile
 from noria.spark.loading.load import LoadReport, LoadSpec, load
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.tasks import LoadRefused
-from noria.state.symbols import SymbolTable
+from noria.spark.loading.rows.files import BadFile
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.tasks import LoadRefused
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 pytestmark = pytest.mark.spark
@@ -103,7 +103,7 @@ def test_keys_sorted_first_of_a_key_kept(spark: SparkSession, tmp_path: Path, ma
 def test_rows_for_statements_in_the_order_of_the_files(spark: SparkSession, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """Each good row once, with defaults, without columns that were dropped; bad ones with their place."""
-    monkeypatch.setattr("noria.spark.loading.files.SPLIT_BYTES", 300)
+    monkeypatch.setattr("noria.spark.loading.rows.files.SPLIT_BYTES", 300)
     gone = Column("gone", INT, dropped=1)
     stored = Stored(tmp_path, Column("id", INT, nullable=False, auto_increment=True), gone,
                     Column("n", INT, has_default=True, default=7), Column("s", TEXT), key=(0,))

@@ -24,7 +24,7 @@ from noria.core.types import TableDef
 from noria.plan.mir import Base
 from noria.spark.jobs.files import write
 from noria.spark.loading.inferring import infer
-from noria.spark.loading.reading import Reading
+from noria.spark.loading.rows.reading import Reading
 from spark.checkpoints import checkpoint
 from spark.loaded_files import read
 from sql.catalogs import DictCatalog

@@ -16,7 +16,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.plan.mir import Project
 from noria.spark.lowering import coding, expressions, fallback
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from reference import boundary_calls
 from sql.catalogs import DictCatalog
 

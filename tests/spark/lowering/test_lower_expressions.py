@@ -16,7 +16,7 @@ from noria.core.expressions.expr import Expr, col, const
 from noria.core.expressions.functions import call
 from noria.core.types import INT, TEXT, Kind, SqlType
 from noria.spark.lowering import coding, expressions, fallback
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from spark.expression_cases import FIELDS, random_expression, random_rows
 
 pytestmark = pytest.mark.spark

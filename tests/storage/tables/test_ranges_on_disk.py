@@ -11,7 +11,7 @@ import pytest
 from noria.core.limits import MAX_INT, MIN_INT
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, DOUBLE, Column, TableDef
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 
 VALUES = [-(2**40), -3, -1, 0, 0, 1, 2, 2, 2, 255, 256, 2**31, 2**62, None]

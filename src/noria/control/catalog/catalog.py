@@ -75,7 +75,7 @@ class Catalog(Relations):
     `generation` grows when any view is dropped: readers found under another one are looked for again.
 
     A named view may have no reader: because nobody has read it, or because another view's reader has its rows or more
-    (`plan/reuse/through.py`).
+    (`plan/reuse/lookups/through.py`).
     """
 
     def __init__(self, filling: Filling) -> None:

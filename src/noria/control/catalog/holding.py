@@ -12,7 +12,7 @@ from noria.core.limits import KEPT_PLANS
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, TopK
 from noria.plan.optimizer import first_rows, kept_top, top_of
-from noria.plan.reuse.through import Place, Through, place_of, places_for, through
+from noria.plan.reuse.lookups.through import Place, Through, place_of, places_for, through
 from noria.plan.view import ViewDef
 
 K = TypeVar("K")
@@ -20,7 +20,7 @@ Top = tuple[Mir, tuple[int, ...], Order, int]
 
 
 class ViewIndex:
-    """Indexes views by their plans and keys, and by the places of their rows (`plan/reuse/through.py`)."""
+    """Indexes views by their plans and keys, and by the places of their rows (`plan/reuse/lookups/through.py`)."""
 
     def __init__(self) -> None:
         self._views: dict[str, ViewDef] = {}  # by folded name

@@ -8,7 +8,7 @@ from noria.control.catalog.recipe import AsOf, Tables
 from noria.core.types import BESIDE, COPY, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.parse import parse
-from noria.sql.query.context import Catalog
+from noria.sql.query.relations.context import Catalog
 
 
 def fold(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from noria.core.expressions.coerce import coerce
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
-from noria.sql.query.context import Catalog
+from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.text_views import TextView
 from noria.sql.whole.written import quoted
 

@@ -4,7 +4,7 @@
     CREATE VIEW, without one: it would be full      none: the first direct read makes it
     CREATE MATERIALIZED VIEW                        a reader, filled before the statement is answered
     a view whose rows another one's reader has      none: that reader is read
-    a view whose rows are among another one's       none: that reader is read (`plan/reuse/through.py`)
+    a view whose rows are among another one's       none: that reader is read (`plan/reuse/lookups/through.py`)
     a view whose rows an ad-hoc view has            that view's reader
 
 A view with a key has its reader at once: it costs nothing until keys are read, and the indexes for these reads are

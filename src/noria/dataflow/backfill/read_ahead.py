@@ -18,7 +18,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.types import TableDef
 from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Node
-from noria.state import probe
+from noria.state.rows import probe
 
 ROW_BYTES = 16  # estimate, for each row, of a column or an index
 PROBED_ROWS = 8_192  # the decision is made after this many

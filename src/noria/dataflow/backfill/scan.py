@@ -1,7 +1,7 @@
 """The scan that lets all input rows of a node pass one way in slices.
 
-Gates (`ops/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through copies
-of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
+Gates (`ops/stateful/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through
+copies of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
 arises: at every moment the output equals the operators applied to the rows that have passed.
 
 One side of a join passes a gate, the larger one if the operator allows it. The other side is complete from the

@@ -34,7 +34,7 @@ from noria.dataflow.messages.peer_messages import (
     packed,
     unpacked,
 )
-from noria.dataflow.ops.exchange import Exchange
+from noria.dataflow.ops.stateful.exchange import Exchange
 
 
 class Values:

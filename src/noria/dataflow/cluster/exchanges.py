@@ -45,9 +45,9 @@ from noria.dataflow.messages.peer_messages import (
     Request,
     Update,
 )
-from noria.dataflow.ops.exchange import Exchange
-from noria.state import probe
-from noria.state.netting import netted
+from noria.dataflow.ops.stateful.exchange import Exchange
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 Send = Callable[[int, Message], None]
 NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns

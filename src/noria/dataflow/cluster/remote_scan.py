@@ -30,10 +30,10 @@ from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed, unpacked
 from noria.dataflow.messages.transaction_packets import Within
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.ops.base import SCAN_ROWS, Base
-from noria.dataflow.ops.top import Top
-from noria.state import probe
-from noria.state.netting import netted
+from noria.dataflow.ops.stateful.base import SCAN_ROWS, Base
+from noria.dataflow.ops.stateful.top import Top
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 
 @dataclass(eq=False)

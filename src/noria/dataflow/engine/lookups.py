@@ -31,8 +31,8 @@ from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.graph.work import Work
 from noria.dataflow.messages.envelopes import number_of, refused
 from noria.dataflow.messages.packets import Envelope, Packet
-from noria.state import probe
-from noria.state.netting import netted
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted

@@ -17,7 +17,7 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import carried, evict, matching, pattern_of
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Columns, Node, Pattern
-from noria.state.mapped import leaving
+from noria.state.memory.mapped import leaving
 
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
 LEAST_PARTIAL = 0.1  # share of the limit that partial states may always keep

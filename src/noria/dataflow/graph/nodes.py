@@ -24,8 +24,8 @@ from noria.dataflow.graph.protocols import BaseStore, State, ViewFactory
 from noria.dataflow.graph.stats import NodeStats
 from noria.dataflow.graph.story import More
 from noria.dataflow.graph.work import Work
-from noria.state.ranges import Ranges
-from noria.state.table import Columns as Columns
+from noria.state.rows.ranges import Ranges
+from noria.state.rows.table import Columns as Columns
 
 
 class Untraceable(Exception):
@@ -298,7 +298,7 @@ class Operator:
         """The operator applied to whole relations, without state. `validate` compares states with it."""
         raise NotImplementedError
 
-    # ---- stateful operators only (`ops/stateful.py`)
+    # ---- stateful operators only (`ops/stateful/stateful.py`)
     def gathered(self, engine: Puller, node: Node) -> PartialResult:
         """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
         `Keep` or a reader."""
@@ -346,7 +346,7 @@ class Operator:
 
 
 class GateOperator(Operator):
-    """An operator that lets the rows of its source pass in slices (`ops/gate.py`).
+    """An operator that lets the rows of its source pass in slices (`ops/stateful/gate.py`).
 
     `source`: the node whose rows pass. `open`: every row has passed. `done`: the number of rows that have passed.
     """

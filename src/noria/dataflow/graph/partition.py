@@ -19,7 +19,7 @@ from noria.core.keys import shard_of
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.state.table import Columns
+from noria.state.rows.table import Columns
 
 Parts = tuple[Columns, ...]
 ONE: Parts = ((),)

@@ -19,7 +19,7 @@ from noria.core.types import Field, TableDef
 from noria.dataflow.graph.work import Work
 from noria.dataflow.messages.packets import Note, Noted
 from noria.dataflow.transactions.locks import LockTable
-from noria.state.table import Cold, Columns
+from noria.state.rows.table import Cold, Columns
 
 
 class StoreBroken(Exception):
@@ -327,7 +327,7 @@ class BaseStore(Protocol):
 
 
 class State(Protocol):
-    """The stored rows of a stateful node (`state.table.Table`, `state.groups.Groups`, `published.Published`).
+    """The stored rows of a stateful node (`Table` and `Groups` of `state`, `published.Published`).
 
     In each index a key is present (its rows are complete, perhaps none) or missing. In a full state every key is
     present. Key arrays have shape (key columns, keys) and hold raw codes.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import ViewState
-from noria.state.table import Cold
+from noria.state.rows.table import Cold
 
 
 class Published:

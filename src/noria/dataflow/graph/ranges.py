@@ -3,7 +3,7 @@ thesis' "Ranged Upqueries").
 
 A gap is filled key by key: the values that base tables have in it are pulled like any other keys. So operators
 need no code for ranges. A state on the path remembers which intervals were read by an index
-(`state.ranges.Ranges`). Keeps true, for each such index:
+(`state.rows.ranges.Ranges`). Keeps true, for each such index:
 
 * RANGE-WHOLE: a value in a filled interval is present, or no row has it. If a delta has the first row of such a
   value, `admit` makes the value present, without rows, before the operator sees the delta.
@@ -28,7 +28,7 @@ from noria.core.types import Field
 from noria.dataflow.graph import text
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node
 from noria.dataflow.graph.protocols import BaseStore
-from noria.state.ranges import Ranges
+from noria.state.rows.ranges import Ranges
 
 
 def read(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:

@@ -20,7 +20,7 @@ from noria.core.limits import STORY_EVENTS, STORY_ROWS
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.graph import text
-from noria.state.table import Columns
+from noria.state.rows.table import Columns
 
 More = Callable[[], str]
 

@@ -22,10 +22,10 @@ from noria.dataflow.graph import layout
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.messages.rehearsal import IndexPlan, NodePlan, Rehearsal, ViewPlan
-from noria.dataflow.ops.base import Base
+from noria.dataflow.ops.stateful.base import Base
 from noria.plan.describing import named
 from noria.plan.view import ViewDef
-from noria.state.layout import ENTRY
+from noria.state.rows.layout import ENTRY
 
 WORD = 8
 _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one

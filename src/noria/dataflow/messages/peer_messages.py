@@ -13,7 +13,7 @@ from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.messages.transaction_packets import Within
-from noria.state.table import Columns
+from noria.state.rows.table import Columns
 
 
 @dataclass(frozen=True)

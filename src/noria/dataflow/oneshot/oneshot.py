@@ -29,14 +29,14 @@ from noria.dataflow.graph.nodes import Columns, Mode, Node, NodeState, Untraceab
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.story import More
-from noria.dataflow.ops.base import Base
-from noria.dataflow.ops.filter import Filter
-from noria.dataflow.ops.join import Join
-from noria.dataflow.ops.keep import Keep
-from noria.dataflow.ops.top import Top
-from noria.state import probe
-from noria.state.netting import netted
-from noria.state.table import Table
+from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.keep import Keep
+from noria.dataflow.ops.stateful.top import Top
+from noria.dataflow.ops.stateless.filter import Filter
+from noria.dataflow.ops.stateless.join import Join
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
+from noria.state.rows.table import Table
 
 LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request

@@ -32,10 +32,10 @@ from noria.dataflow.graph.work import Work
 from noria.dataflow.messages.envelopes import number_of, refused
 from noria.dataflow.messages.packets import Envelope, Packet
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.ops.base import Base
-from noria.dataflow.ops.stateless import Stateless
-from noria.state import probe
-from noria.state.netting import netted
+from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateless.stateless import Stateless
+from noria.state.rows import probe
+from noria.state.rows.netting import netted
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 

@@ -50,7 +50,7 @@ from noria.dataflow.worker.one_shots import OneShots
 from noria.dataflow.worker.reading import Reading
 from noria.dataflow.worker.transactions import Transactions
 from noria.dataflow.worker.turns import Class, Turn, Turns
-from noria.state.mapped import leaving
+from noria.state.memory.mapped import leaving
 
 _READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
 STEPS_PER_CHECK = 16  # memory is checked this often: a step allocates little

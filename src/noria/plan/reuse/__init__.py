@@ -1,10 +1,11 @@
 """Reuse beyond equality: rewrites the plans of a program so that together they need less state (§5.1).
 
     share       rewrites the plans of a set of views, as a pure function of the set: their order does not matter
-    one_copy    merges kept copies of the same rows; then
-    prefix      reorders joins so that they begin alike; then
-    STRATEGIES  run in order, one file each, with an example; all merge groupings
-    through     reads a view from the reader of another: fewer columns and rows of a lookup there; joins in any order
+    one_copy    (joins) merges kept copies of the same rows; then
+    prefix      (joins) reorders joins so that they begin alike; then
+    STRATEGIES  run in order, one file each, with an example; all merge groupings: `groups`, and `joins.join_order`
+    through     (lookups) reads a view from the reader of another: fewer columns and rows of a lookup there; joins in
+                any order
 
 Equal plan nodes are one graph node (`lowering/`).  So a strategy only has to make nodes equal: it replaces plan
 nodes by others with the same rows in the same columns.  Keeps true:

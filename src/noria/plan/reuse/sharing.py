@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
-from noria.plan.reuse.chains import chain, chains_in, joins_of
-from noria.plan.reuse.conditions import conditions
-from noria.plan.reuse.finer_groups import finer_groups
-from noria.plan.reuse.grouped import Grouped, apart, grouped
-from noria.plan.reuse.join_order import join_order, joined
-from noria.plan.reuse.one_copy import copies_in, one_copy
-from noria.plan.reuse.one_projection import one_projection
-from noria.plan.reuse.prefix import beginnings, prefixes
+from noria.plan.reuse.groups.conditions import conditions
+from noria.plan.reuse.groups.finer_groups import finer_groups
+from noria.plan.reuse.groups.grouped import Grouped, apart, grouped
+from noria.plan.reuse.groups.one_projection import one_projection
+from noria.plan.reuse.groups.side_by_side import side_by_side
+from noria.plan.reuse.joins.chains import chain, chains_in, joins_of
+from noria.plan.reuse.joins.join_order import join_order, joined
+from noria.plan.reuse.joins.one_copy import copies_in, one_copy
+from noria.plan.reuse.joins.prefix import beginnings, prefixes
 from noria.plan.reuse.remembered import remembered
-from noria.plan.reuse.side_by_side import side_by_side
 from noria.plan.view import ViewDef
 
 Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from noria.core.limits import KEPT_PLANS
 from noria.plan.describing import named
 from noria.plan.mir import Join, Mir, renamed
-from noria.plan.reuse.chains import joins_of
-from noria.plan.reuse.one_copy import copies_in
+from noria.plan.reuse.joins.chains import joins_of
+from noria.plan.reuse.joins.one_copy import copies_in
 from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 

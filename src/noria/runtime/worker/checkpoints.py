@@ -38,7 +38,7 @@ from noria.core.limits import (
     SAVED_BYTES,
 )
 from noria.dataflow.worker.saving import KEYS
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStates, SavedUnusable
 from noria.storage.rocks.errors import StoreError

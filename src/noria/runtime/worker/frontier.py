@@ -17,7 +17,7 @@ import numpy as np
 
 from noria.core.batch import Codes
 from noria.kernels import njit
-from noria.state.atomics import load_acquire, store_release
+from noria.state.memory.atomics import load_acquire, store_release
 
 
 def heard_path(run_dir: Path, worker: int) -> Path:

@@ -31,8 +31,8 @@ from noria.lowering.lower import Lowering
 from noria.plan import mir
 from noria.plan.view import ViewDef
 from noria.runtime.transport.packet_codec import PACKETS
-from noria.state import slices
-from noria.state.symbols import SymbolTable
+from noria.state.rows import slices
+from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views import write_kernels
 from noria.views.reader import attach

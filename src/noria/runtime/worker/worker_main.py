@@ -432,7 +432,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.lowering.lower import Lowering
     from noria.runtime.worker import warm
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
-    from noria.state.symbols import SymbolTable
+    from noria.state.symbols.symbols import SymbolTable
     from noria.storage.rocks.engine import Memory
     from noria.storage.store import RocksStore
     from noria.storage.tables.shards import Shard

@@ -37,7 +37,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.lookups import Range
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
 from noria.runtime.link.link import Link

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Own
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of

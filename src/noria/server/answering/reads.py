@@ -34,7 +34,7 @@ from noria.core.values import arrow_type
 from noria.dataflow.messages.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.runtime.link.read_batching import Part

@@ -31,7 +31,7 @@ from noria.runtime.link.room import Lease
 from noria.server.outcomes import ResultSet
 from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 
 Row = Sequence[Any]
 

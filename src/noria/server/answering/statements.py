@@ -21,7 +21,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import EMPTY_QUERY
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
-from noria.plan.reuse.through import Through
+from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.server.answering.kept import Kept
 from noria.server.answering.shapes import Shape

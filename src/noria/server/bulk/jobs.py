@@ -237,7 +237,7 @@ class Bulk:
 
         request: of `LoadPermit.check`.  run: runs SQL.  put: writes rows that may conflict with stored ones."""
         from noria.spark.loading.load import LoadSpec
-        from noria.spark.loading.reading import of_request
+        from noria.spark.loading.rows.reading import of_request
 
         name, reading = str(request.get("table", "")), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
@@ -462,8 +462,8 @@ def _nothing() -> None:
 
 async def _told(task: asyncio.Future[Any]) -> Any:
     """Return a job's result.  Raises SqlError for bad files, a refused load, a failed job or a lost driver."""
-    from noria.spark.loading.files import BadFile
-    from noria.spark.loading.tasks import LoadRefused
+    from noria.spark.loading.rows.files import BadFile
+    from noria.spark.loading.tasks.tasks import LoadRefused
 
     try:
         return await task

@@ -44,7 +44,7 @@ from noria.core.errors.codes import (
     UNKNOWN_ERROR,
 )
 from noria.core.limits import LOAD_FILES
-from noria.spark.loading.reading import of_request
+from noria.spark.loading.rows.reading import of_request
 
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
@@ -67,7 +67,7 @@ _TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multili
                            "encoding": str, "null": str, "reject": str, "max_rejects": int, "create": bool,
                            "primary_key": list, "on_duplicate": str, "once": str}
 _MAY_BE_EMPTY = ("null", "quote", "escape")  # options for which "" is a value
-_MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/files.py Reject)
+_MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/rows/files.py Reject)
 _MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and of this one
 _TOKEN_BYTES = 32
 _LINE_BYTES = 64 * 1024  # a reject file's first line is shorter

@@ -37,7 +37,7 @@ from noria.server.listening import CannotListen, listening
 from noria.server.mysql import MysqlServer, account, listen
 from noria.server.outcomes import ResultSet
 from noria.server.tls import Certificates
-from noria.state.mapped import leaving
+from noria.state.memory.mapped import leaving
 from noria.views.reader import attach
 
 log = logging.getLogger("noria.front")

@@ -63,7 +63,7 @@ from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
-from noria.sql.query.readable import warnings_of
+from noria.sql.query.relations.readable import warnings_of
 from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
 from noria.sql.text.shape import split
 

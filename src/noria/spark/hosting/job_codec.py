@@ -15,8 +15,8 @@ from noria.plan.view import ViewDef
 from noria.spark.hosting.session import SparkUnavailable
 from noria.spark.jobs import bootstrap, export, files, index, query, rewrite, verify
 from noria.spark.loading import inferring, load, merging
-from noria.spark.loading.files import BadFile
-from noria.spark.loading.tasks import LoadRefused
+from noria.spark.loading.rows.files import BadFile
+from noria.spark.loading.tasks.tasks import LoadRefused
 from noria.storage.rocks.errors import StoreDamaged, StoreError
 
 FUNCTIONS = (query.query, export.export, files.write, bootstrap.bootstrap, index.index, inferring.infer,

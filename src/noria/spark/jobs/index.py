@@ -1,7 +1,7 @@
 """Makes the entries of an index from a checkpoint by Spark's tasks: sorted files, which the worker ingests.
 
 Each task reads ranges of the table and makes their entries.  Spark exchanges the entries by ranges of the index.  A
-task sorts each range and writes a file, as in the second half of a bulk load (`loading/tasks.py`).
+task sorts each range and writes a file, as in the second half of a bulk load (`loading/tasks/tasks.py`).
 
 Keeps true: the files are disjoint and hold one entry for each row of the checkpoint.
 """
@@ -24,9 +24,9 @@ from noria.core.types import TableDef
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading.load import reports
-from noria.spark.loading.ranges import Ranges, quantiles
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.ranges import Ranges, quantiles
+from noria.spark.loading.tasks.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
 from noria.storage.offline.snapshot import Range, read_entries, read_tables, rows_about, split
 from noria.storage.rocks.disk import sync
 from noria.storage.tables.table import Index

@@ -2,7 +2,7 @@
 
 Each task reads a range of the table in the checkpoints of all old workers.  It writes a file of rows for each new
 worker; a range's rows are already almost in order.  Spark exchanges the entries of indexes by worker and range, and a
-task sorts each range and writes a file, as in a bulk load (`loading/tasks.py`).  Small tables need no Spark.
+task sorts each range and writes a file, as in a bulk load (`loading/tasks/tasks.py`).  Small tables need no Spark.
 
 Keeps true: the files of a family and worker are disjoint.  A task holds at most one range in memory.
 """
@@ -27,9 +27,9 @@ from pyspark.sql import functions as F
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading.load import reports
-from noria.spark.loading.ranges import Ranges, quantiles
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.tasks import (
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.ranges import Ranges, quantiles
+from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
     Batches,

@@ -37,11 +37,11 @@ from noria.core.types import TableDef
 from noria.core.values import to_arrow
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.jobs.snapshot import Piece, pieces_of
-from noria.spark.loading.files import Split
 from noria.spark.loading.load import Files, of_family, sorted_files
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.running import collected, numbers
-from noria.spark.loading.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
+from noria.spark.loading.rows.files import Split
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.running import collected, numbers
+from noria.spark.loading.tasks.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
 from noria.storage.format.catalog import family_of
 from noria.storage.offline.snapshot import BATCH_ROWS, bytes_about, open_read_only, read_tables
 from noria.storage.rocks import reading

@@ -20,13 +20,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from noria.spark.jobs.progress import Progress, quiet, stages
-from noria.spark.loading import files as reading_files
-from noria.spark.loading.files import BadFile, Source, Split
-from noria.spark.loading.guessing import Facts, facts, json_facts, json_type_of, type_of
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.running import collected, numbers
-from noria.spark.loading.sources import gathered
-from noria.spark.loading.tasks import Batches, LoadRefused, each
+from noria.spark.loading.rows import files as reading_files
+from noria.spark.loading.rows.files import BadFile, Source, Split
+from noria.spark.loading.rows.guessing import Facts, facts, json_facts, json_type_of, type_of
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks.running import collected, numbers
+from noria.spark.loading.tasks.sources import gathered
+from noria.spark.loading.tasks.tasks import Batches, LoadRefused, each
 from noria.spark.source.types import KEY_CHARACTERS, NoSuchType
 from noria.spark.source.writer import created
 

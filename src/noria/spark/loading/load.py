@@ -29,13 +29,14 @@ from noria.core.errors.codes import DUP_ENTRY
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, quiet, stages
-from noria.spark.loading import checking, files, rejects
-from noria.spark.loading.files import Source
-from noria.spark.loading.ranges import place
-from noria.spark.loading.reading import Reading
-from noria.spark.loading.running import collected, numbers
-from noria.spark.loading.sources import gathered
-from noria.spark.loading.tasks import (
+from noria.spark.loading.rows import checking, files
+from noria.spark.loading.rows.files import Source
+from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.tasks import rejects
+from noria.spark.loading.tasks.ranges import place
+from noria.spark.loading.tasks.running import collected, numbers
+from noria.spark.loading.tasks.sources import gathered
+from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     Encode,
     FileOf,

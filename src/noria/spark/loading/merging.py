@@ -18,8 +18,17 @@ from noria.core.types import TableDef
 from noria.core.values import arrow_type
 from noria.spark.jobs.progress import Progress, quiet, stages
 from noria.spark.loading.load import LoadSpec, job_of, rejects_of, reports
-from noria.spark.loading.running import numbers
-from noria.spark.loading.tasks import PARCEL_SCHEMA, Batches, FileOf, Job, Rejected, each, name_of, read_split
+from noria.spark.loading.tasks.running import numbers
+from noria.spark.loading.tasks.tasks import (
+    PARCEL_SCHEMA,
+    Batches,
+    FileOf,
+    Job,
+    Rejected,
+    each,
+    name_of,
+    read_split,
+)
 
 
 @dataclass(frozen=True)

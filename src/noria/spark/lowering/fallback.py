@@ -21,7 +21,7 @@ from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType
 from noria.spark.lowering.coding import ERROR_TEXT
-from noria.state.symbols import SymbolTable
+from noria.state.symbols.symbols import SymbolTable
 
 
 def evaluator(e: Expr, types: tuple[SqlType, ...]) -> Callable[..., pa.Array]:

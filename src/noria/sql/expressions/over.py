@@ -1,4 +1,4 @@
-"""Translates `f(x) OVER (…)` to an `OverCall`, a leaf that `sql.query.windows` replaces.  Call `over_call`."""
+"""Translates `f(x) OVER (…)` to an `OverCall`, a leaf that `sql.query.results.windows` replaces.  Call `over_call`."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from noria.plan.mir import Mir, Project, TopK
 from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import Asks, ViewDef
 from noria.sql.commands import BatchQuery, Select
-from noria.sql.query.context import Catalog, Context
-from noria.sql.query.ends import count_of, limits_of, parameter_of
-from noria.sql.query.parameters import INSTEAD
-from noria.sql.query.planned import Query
-from noria.sql.query.scope import Scope
+from noria.sql.query.conditions.parameters import INSTEAD
+from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.relations.ends import count_of, limits_of, parameter_of
+from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.scope import Scope
 from noria.sql.query.select import plan_query
 from noria.sql.query.set_operations import keyed_union, set_order, set_plan
 from noria.sql.text.refusals import NotMaintained, not_maintained, refuse

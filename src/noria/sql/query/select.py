@@ -17,19 +17,19 @@ from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.sql.expressions.leaves import columns_read, uses_aggregate
-from noria.sql.query import from_clause as sources
-from noria.sql.query.assembly import assemble
-from noria.sql.query.block import Block, Item
-from noria.sql.query.context import Context
-from noria.sql.query.joins import Builder
-from noria.sql.query.parameters import (
+from noria.sql.query.conditions.parameters import (
     has_parameter,
 )
-from noria.sql.query.planned import Query
-from noria.sql.query.scope import Scope
-from noria.sql.query.subqueries import CORRELATED, add_domain, null_safe
-from noria.sql.query.where import conditions_after, resolve_where, resolver_of, terms_of
-from noria.sql.query.windows import windows_in
+from noria.sql.query.conditions.subqueries import CORRELATED, add_domain, null_safe
+from noria.sql.query.conditions.where import conditions_after, resolve_where, resolver_of, terms_of
+from noria.sql.query.relations import from_clause as sources
+from noria.sql.query.relations.block import Block, Item
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.joins import Builder
+from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.scope import Scope
+from noria.sql.query.results.assembly import assemble
+from noria.sql.query.results.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.syntax import only, snippet
 

@@ -26,9 +26,9 @@ from noria.core.types import BIGINT, Field, SqlType
 from noria.plan.after import Found
 from noria.plan.lookups import AnyOf, Key, Parameter, one
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
-from noria.sql.query.context import Context
-from noria.sql.query.from_clause import relation_plan, with_queries
-from noria.sql.query.planned import Query
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.from_clause import relation_plan, with_queries
+from noria.sql.query.relations.planned import Query
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only, snippet
 

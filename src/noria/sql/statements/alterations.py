@@ -30,7 +30,7 @@ from noria.core.limits import MAX_COLUMNS
 from noria.core.types import NOW, Collation, Column, IndexDef, Kind, SqlType, TableDef, gone
 from noria.sql.commands import AlterTable, Command
 from noria.sql.expressions.types import collation
-from noria.sql.query.context import Catalog
+from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.definitions import (
     NOT_ENFORCED,
     charset,

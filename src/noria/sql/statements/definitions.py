@@ -43,8 +43,8 @@ from noria.sql.commands import (
 )
 from noria.sql.expressions.scalars import literal_value
 from noria.sql.expressions.types import collation, column_type
-from noria.sql.query.context import Catalog
 from noria.sql.query.purposes import view_of
+from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet

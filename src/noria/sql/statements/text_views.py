@@ -21,8 +21,8 @@ from noria.core.errors import SqlError, unknown_column
 from noria.core.errors.codes import VIEW_WRONG_LIST
 from noria.core.types import Field
 from noria.sql.commands import Item, SelectItems
-from noria.sql.query.context import Context
 from noria.sql.query.purposes import block_of
+from noria.sql.query.relations.context import Context
 from noria.sql.statements.without_from import select_items
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, parse_tokens, tokenize

@@ -11,8 +11,8 @@ from noria.core.expressions.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import Item, SelectItems
 from noria.sql.expressions.scalars import Resolver
-from noria.sql.query.context import Context
-from noria.sql.query.ends import count_of
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.ends import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only

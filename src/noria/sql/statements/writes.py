@@ -40,7 +40,7 @@ from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Upd
 from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
-from noria.sql.query.context import Catalog
+from noria.sql.query.relations.context import Catalog
 from noria.sql.text import syntax as trees
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only, snippet

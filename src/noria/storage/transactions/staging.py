@@ -24,7 +24,7 @@ from noria.core.statements import Move, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.dataflow.transactions.locks import Blocked, LockTable
-from noria.state.netting import netted
+from noria.state.rows.netting import netted
 from noria.storage.rocks.engine import Engine
 from noria.storage.statements.stage import Change, Effect, Stage
 from noria.storage.statements.writer import run

@@ -1,0 +1,54 @@
+"""Exchange: out = the rows of all workers' inputs that this worker owns.
+
+This operator is the receiver. `Exchanges.split` is the sender: it splits the output of the input node and sends each
+row to its owner. A tick applies the rows owned here, whichever worker sent them.
+
+It stores rows like any stateful node: a pull that misses asks the workers above, and rows of missing keys are
+dropped. A thin exchange (rule R16) stores an answer only until it is used and drops no delta; the states below
+drop what they do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noria.core.batch import Batch
+from noria.core.types import Field
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
+from noria.dataflow.graph.partition import Partition, Parts
+from noria.dataflow.ops.stateful.stateful import Stateful, table_of
+
+
+class Exchange(Stateful):
+    """`by`: the columns whose hash determines the owner of a row. No columns: worker 0 owns all rows."""
+
+    remote = True
+
+    def __init__(self, fields: tuple[Field, ...], by: Columns):
+        self._fields, self.by = fields, by
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return f"exchange by {', '.join(f'#{c}' for c in self.by)}" if self.by else "exchange to worker 0"
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return Partition((None,), (self.by,))
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return [Need(0, cols)]
+
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        return [p]
+
+    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+        """The input rows of all workers together."""
+        return inputs[0]
+
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        (delta,) = deltas
+        if delta is None:
+            return None
+        covered = table_of(node).apply(delta)
+        return delta if node.thin else covered

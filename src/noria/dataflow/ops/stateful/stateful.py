@@ -1,0 +1,71 @@
+"""The base of stateful operators: creates and adapts the state that the layout asks for, and reads stored rows
+from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noria.core.batch import Batch, Codes
+from noria.dataflow.graph.keys import under_each
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
+from noria.dataflow.graph.protocols import State
+from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
+from noria.state.rows.table import Table
+
+
+class Stateful(Operator):
+    stateful = True
+    saves = True
+    parted = True  # `State.part` gives the node's rows
+
+    def fresh(self, engine: GraphRuntime, node: Node) -> State:
+        """An empty state, full or partial as the node is."""
+        return Table(node.width, node.folds(), engine.symbols, full=node.full, name=repr(node))
+
+    def indexes(self, node: Node) -> list[Columns]:
+        """The indexes that the state needs."""
+        return node.indexes
+
+    def make_state(self, engine: GraphRuntime, node: Node) -> None:
+        if node.state is None or node.state.full != node.full:
+            node.state = self.fresh(engine, node)
+        node.state.fit(self.indexes(node))
+
+    def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        node.stored.fill(cols, keys, rows)
+
+    def size(self, engine: GraphRuntime, node: Node) -> int:
+        return len(node.stored) if node.full else 0
+
+    def gate(self, node: Node) -> Gate:
+        return PartGate(node) if self.parted else WholeGate(node)
+
+    def everything(self, engine: Puller, node: Node) -> Batch:
+        return node.stored.rows()
+
+    def saved(self, node: Node) -> Batch:
+        return node.stored.rows()
+
+    def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
+        table_of(node).apply(rows)
+
+    def forget(self, engine: GraphRuntime, node: Node) -> None:
+        node.clear_ranges()
+        if node.state is not None:
+            node.state = None
+            self.make_state(engine, node)
+
+    # -------------------------------------------------------------- reading
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        if not cols:
+            return under_each(self.everything(engine, node), keys.shape[1], engine.work)
+        return node.stored.lookup(cols, keys, engine.tick_number)
+
+    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+        yield self.everything(engine, node)
+
+
+def table_of(node: Node) -> Table:
+    """The state of a node whose operator keeps it in a table."""
+    assert isinstance(node.state, Table)
+    return node.state

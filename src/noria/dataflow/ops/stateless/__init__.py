@@ -1,0 +1,4 @@
+"""Operators that store no rows: maps of single rows, unions, joins, and functions of whole groups.
+
+Input: a delta, and rows that the states above return.  Output: a delta, or the rows of a pull.
+"""

@@ -1,0 +1,42 @@
+"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta passes or not by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noria.core.batch import Batch, Codes
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Expr, columns_of
+from noria.core.types import Field
+from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
+from noria.dataflow.ops.stateless.stateless import Stateless
+
+
+class Filter(Stateless):
+    def __init__(self, fields: tuple[Field, ...], predicate: Expr):
+        self._fields, self._text = fields, str(predicate)
+        self._predicate = evaluate.predicate(predicate)
+        self._looks_at = columns_of(predicate)
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return f"filter {self._text}"
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        return [Need(0, cols)]
+
+    def looks_at(self, node: Node) -> frozenset[int] | None:
+        below = looked_at(node)
+        return None if below is None else below | self._looks_at
+
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
+        mask = self._predicate(rows, engine.symbols)
+        if mask.all():
+            return rows, None
+        return rows.where(mask), np.flatnonzero(mask).astype(np.int64)
+
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        return [p]

@@ -1,0 +1,73 @@
+"""GroupConcat: out = one row per group with the texts of a column joined in an order. NULLs are skipped; the
+result is NULL if no text is left.
+
+f sorts by the order, then by the texts themselves. Without GROUP BY there is always one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noria.core.batch import Batch, Codes
+from noria.core.expressions.coerce import MAX_TEXT_BYTES
+from noria.core.limits import ERROR_CODE, NULL_CODE
+from noria.core.ranking import Order, in_order, ranks
+from noria.core.types import Field
+from noria.dataflow.graph.nodes import Columns, Puller
+from noria.dataflow.ops.stateless.per_group import PerGroup, each
+
+
+class GroupConcat(PerGroup):
+    """`distinct`: of equal texts in a group only the first is kept."""
+
+    def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], group: Columns, column: int,
+                 distinct: bool, order: Order, separator: str, text: str):
+        super().__init__(fields, inputs, group, tuple(range(len(group))), text)
+        self._column, self._distinct, self._order, self._separator = column, distinct, order, separator
+
+    def of(self, engine: Puller, rows: Batch) -> Batch:
+        rows = each(rows)
+        if not len(rows):
+            nothing = [] if self.group else [(NULL_CODE,)]
+            return Batch.from_rows(nothing, len(self._fields))
+        order = in_order(rows, self.types, self.group_keys(engine, rows), (*self._order, (self._column, False)),
+                         engine.symbols)
+        rows = rows.take(order.at)
+        number = np.cumsum(order.new_group) - 1  # of each row's group
+        starts = np.flatnonzero(order.new_group)
+        keys = [self._shown(engine, c, rows, starts) for c in self.group]
+        return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
+
+    def _shown(self, engine: Puller, column: int, rows: Batch, starts: Codes) -> Codes:
+        """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
+        codes = rows.columns[column]
+        if not self.types[column].folds:
+            return np.asarray(codes[starts])
+        spelled = ranks(codes, self.types[column], engine.symbols, spelled=True)
+        size = np.diff(np.append(starts, len(codes)))
+        least = spelled == np.repeat(np.minimum.reduceat(spelled, starts), size)
+        out = np.empty(len(starts), np.int64)
+        out[np.repeat(np.arange(len(starts)), size)[least]] = codes[least]
+        return out
+
+    def _joined(self, engine: Puller, codes: Codes, number: Codes, groups: int) -> Codes:
+        """The joined text of each group. `codes` are sorted by group and order."""
+        wrong = number[codes == ERROR_CODE]
+        some = np.flatnonzero(codes >= 0)
+        if self._distinct and len(some):
+            same = ranks(codes[some], self.types[self._column], engine.symbols)
+            first = np.unique(np.stack([number[some], same]), axis=1, return_index=True)[1]
+            some = some[np.sort(first)]
+        ends = np.searchsorted(number[some], np.arange(groups + 1))
+        lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), engine.symbols.texts(codes[some]))
+        texts = pc.binary_join(lists, pa.scalar(self._separator, pa.large_string()))
+        out = np.full(groups, NULL_CODE, np.int64)
+        out[wrong] = ERROR_CODE
+        told = np.flatnonzero((np.diff(ends) > 0) & (out != ERROR_CODE))
+        long = pc.greater(pc.binary_length(texts), MAX_TEXT_BYTES).to_numpy(zero_copy_only=False)
+        out[long] = ERROR_CODE
+        told = told[~long[told]]
+        out[told] = engine.symbols.intern_many(texts.take(pa.array(told)))
+        return out

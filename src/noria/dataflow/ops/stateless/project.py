@@ -1,0 +1,98 @@
+"""Project: out = {(e1(r), ..., en(r)) : r in input}. Linear.
+
+With `nets` the output omits columns that often change alone. Then a row that is removed and added in one delta is
+left out, so that nodes below see no change that does not concern them.
+
+Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
+rows, and the parent is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from noria.core.batch import Batch, Codes
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Col, Const, Expr, columns_of
+from noria.core.types import Field
+from noria.core.values import encode
+from noria.dataflow.graph.keys import folded_keys
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.graph.partition import Partition, Parts, placed
+from noria.dataflow.ops.stateless.stateless import Stateless
+from noria.state.rows.netting import netted
+
+
+class Project(Stateless):
+    def __init__(self, fields: tuple[Field, ...], exprs: tuple[Expr, ...], nets: bool = False):
+        self._fields, self._exprs, self._nets = fields, exprs, nets
+        self._copies = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Col)}
+        self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
+        self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
+        self._compiled = [] if self._only_copies is not None else [evaluate.compile(e) for e in exprs]
+        self._looks_at = frozenset(c for e in exprs for c in columns_of(e))
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def describe(self) -> str:
+        return "project " + ", ".join(map(str, self._exprs))
+
+    def needs(self, node: Node, cols: Columns) -> list[Need]:
+        copies = [self._copies[c] for c in cols if c in self._copies]
+        computed = [c for c in cols if c not in self._copies and (c not in self._constants or not copies)]
+        if computed:
+            names = ", ".join(self._fields[c].name for c in computed)
+            raise Untraceable(node, f"{names} is computed, so no index above can answer it")
+        return [Need(0, tuple(copies))]
+
+    def looks_at(self, node: Node) -> frozenset[int]:
+        return self._looks_at
+
+    def partition(self, inputs: Sequence[Parts]) -> Partition:
+        return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
+
+    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
+        if self._only_copies is not None:
+            return Batch(rows.columns[self._only_copies], rows.weights), None
+        out = np.empty((len(self._compiled), len(rows)), np.int64)
+        for i, f in enumerate(self._compiled):
+            out[i] = f(rows, engine.symbols)
+        return Batch(out, rows.weights), None
+
+    def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
+        out = super().tick(engine, node, deltas)
+        return netted(out) if self._nets and out is not None and len(out) > 1 else out
+
+    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+        (need,) = self.needs(node, cols)
+        if len(need.cols) == len(cols):
+            return super().fetch(engine, node, cols, keys, mode)
+        at = np.flatnonzero(self._possible(engine, cols, keys))
+        copied = [i for i, c in enumerate(cols) if c in self._copies]
+        rows, ordinal = engine.fetch(node.parents[0], need.cols, np.ascontiguousarray(keys[copied][:, at]), mode)
+        return self.map(engine, rows)[0], at[ordinal]
+
+    def _possible(self, engine: Puller, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+        """The keys whose values for constant columns equal the constants."""
+        ok = np.ones(keys.shape[1], np.bool_)
+        for i, c in enumerate(cols):
+            if c in self._constants:
+                both = np.stack([keys[i], self._constant(engine, c, keys.shape[1])])
+                have, want = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
+                ok &= have == want
+        return ok
+
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+        known = {i: p.values[p.cols.index(c)] for i, c in self._copies.items() if c in p.cols}
+        if known:
+            known |= {i: self._constant(engine, i, p.values.shape[1]) for i in self._constants}
+        values = np.array(list(known.values()), np.int64).reshape(len(known), p.values.shape[1])
+        return [Pattern(tuple(known), values, p.source)]
+
+    def _constant(self, engine: Puller, column: int, n: int) -> Codes:
+        code = encode(self._constants[column].value, self._fields[column].type, engine.symbols)
+        return np.full(n, code, np.int64)

@@ -1,0 +1,199 @@
+"""Builds the plan of a resolved block above its joins: grouping, windows, then the select list.
+
+    Project(Filter_having(Aggregate(Project?(joins and filters))))
+
+Hidden columns follow the select list: keys and order columns that the query does not select.  Call `assemble`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT
+from noria.core.expressions.expr import Col, Expr, substitute, walk
+from noria.core.expressions.functions import call, canonical
+from noria.plan.after import Found, bound, over
+from noria.plan.lookups import Key
+from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
+from noria.sql.expressions.leaves import uses_aggregate
+from noria.sql.query.relations.block import Block
+from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.planned import Correlation, Query
+from noria.sql.query.results.grouped_again import regroup
+from noria.sql.query.results.grouping import group
+from noria.sql.query.results.windows import windows_in, with_windows
+from noria.sql.text.refusals import not_maintained
+
+
+def assemble(block: Block, joined: Joined) -> Query:
+    """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
+    asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    aggregated = any(map(uses_aggregate, asked + block.after_having))
+    if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
+        if any(map(windows_in, asked)):
+            _check_windows(block, True)
+        return _assemble_parts(block, joined, asked + block.after_having)
+    grouped = None
+    rewrite: Callable[[Expr], Expr]
+    if block.tree.args.get("group") is not None or aggregated:
+        grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
+                        asked + block.after_having)
+        plan, rewrite = grouped.having(block.having), grouped.expr
+    else:
+        out = joined.filtered(block.having)
+        plan, rewrite = out.plan, out.expr
+    windowed = [i.expr for i in block.items] + [e for e, _ in block.order]
+    if any(map(windows_in, windowed)):
+        _check_windows(block, grouped is not None and not grouped.grouped)
+        plan, rewrite = with_windows(plan, rewrite, windowed, [b.column for b in block.bound])
+    exprs = [rewrite(i.expr) for i in block.items]
+    names = [i.name for i in block.items]
+    distinct = block.tree.args.get("distinct") is not None
+    placed = _place_bound(block, rewrite, exprs, names, plan)
+    order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct, plan)
+    terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
+    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.given) else None
+    plan = _projected(plan, exprs, names)
+    after = _filtered(Found(plan.fields), terms) if terms else None
+    after = after and bound(after, block.literals) if block.literals else after
+    if distinct and (terms or _several(block)):
+        after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
+    elif distinct:
+        plan = Distinct(plan)
+    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
+                 _correlations(placed))
+
+
+def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
+    """The query with a grouping whose parts are looked up and then merged (`grouped_again`)."""
+    found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
+    plan: Mir = found.parts.plan
+    placed = [b.at(found.parts.places[b.column]) for b in block.bound]
+    if len({b.column for b in placed}) < len(placed):
+        raise not_maintained("a column that is compared with two parameters here", block.tree)
+    terms = [found.parts.expr(t) for t in block.after]
+    whole = over(found.whole, _filtered(Found(plan.fields), terms))
+    whole = _filtered(whole, [found.expr(t) for t in block.having + block.after_having])
+    exprs = [found.expr(i.expr) for i in block.items]
+    names = [i.name for i in block.items]
+    distinct = block.tree.args.get("distinct") is not None
+    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct, whole)
+    after: Mir = Project(whole, tuple(exprs), tuple(names))
+    if distinct:
+        after = _each_once(after)
+    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
+                 correlations=_correlations(placed))
+
+
+def _check_windows(block: Block, whole: bool) -> None:
+    """Refuse windows over the rows of several keys.  `whole`: the block aggregates without GROUP BY, so each lookup
+    has one row."""
+    if _several(block) or block.after or block.after_having:
+        raise not_maintained("a window function over the rows of several keys", block.tree,
+                             "ask for one key at a time, by `column = ?`")
+    if whole and block.bound:
+        raise not_maintained("a window function over an aggregate without GROUP BY", block.tree)
+
+
+def _several(block: Block) -> bool:
+    """Whether one lookup may ask for several keys."""
+    return any(k.lookup.several for k in block.keys)
+
+
+def _finer(block: Block) -> list[Expr]:
+    """The columns that a grouping needs beside its own: keys, and columns of conditions after the lookup."""
+    columns = {c.index: c for t in block.after for c in walk(t) if isinstance(c, Col)}
+    return list(dict.fromkeys([*(b.column for b in block.bound), *(columns[i] for i in sorted(columns))]))
+
+
+def _parts_needed(block: Block) -> bool:
+    """Whether groups are completed after the lookup: it can find several parts of one, or HAVING must see no rows."""
+    several = [k.column for k in block.keys if k.lookup.several]
+    several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
+    fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})
+    parts = any(e not in block.groups and not (isinstance(e, Col) and e.index in fixed) for e in several)
+    over_nothing = not block.groups and bool(block.bound)  # in the view, a row that HAVING drops looks like no rows
+    return parts or (over_nothing and bool(block.having or block.after_having))
+
+
+def _ends(block: Block) -> tuple[exp.Expr | None, exp.Expr | None]:
+    limit, offset = (block.tree.args.get(n) for n in ("limit", "offset"))
+    return limit and limit.expression, offset and offset.expression
+
+
+def _place_terms(terms: list[Expr], exprs: list[Expr], names: list[str], plan: Mir) -> list[Expr]:
+    """Rewrite conditions to the positions of the select list; append columns that are not selected."""
+
+    def column(c: Col) -> Expr:
+        if c not in exprs:
+            exprs.append(c)
+            names.append(plan.fields[c.index].name)
+        return Col(c.type, c.nullable, exprs.index(c))
+
+    return [substitute(t, column) for t in terms]
+
+
+def _filtered(plan: Mir, terms: list[Expr]) -> Mir:
+    return Filter(plan, canonical(call("and", *terms))) if terms else plan
+
+
+def _shown(plan: Mir, width: int) -> Mir:
+    """The plan without hidden columns."""
+    fields = plan.fields[:width]
+    return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(fields)),
+                   tuple(f.name for f in fields))
+
+
+def _each_once(plan: Mir) -> Mir:
+    """DISTINCT after a lookup, as a grouping by every column."""
+    return Aggregate(plan, tuple(range(plan.width)), (), ())
+
+
+def _place_bound(block: Block, rewrite: Callable[[Expr], Expr], exprs: list[Expr], names: list[str], plan: Mir
+                 ) -> list[Key[int] | Correlation[int]]:
+    """Locate the columns of keys and correlations in the select list, or append them.  A column that is bound twice
+    occurs twice."""
+    out: list[Key[int] | Correlation[int]] = []
+    for one in block.bound:
+        e, used = rewrite(one.column), {b.column for b in out}
+        at = next((i for i, x in enumerate(exprs) if x == e and i not in used), None)
+        if at is None:
+            at = len(exprs)
+            exprs.append(e)
+            names.append(plan.fields[e.index].name if isinstance(e, Col) else f"key{len(out)}")
+        out.append(one.at(at))
+    return out
+
+
+def _keys(placed: list[Key[int] | Correlation[int]]) -> tuple[Key[int], ...]:
+    return tuple(b for b in placed if isinstance(b, Key))
+
+
+def _correlations(placed: list[Key[int] | Correlation[int]]) -> tuple[Correlation[int], ...]:
+    return tuple(b for b in placed if not isinstance(b, Key))
+
+
+def _place_order(block: Block, order: list[Expr], exprs: list[Expr], names: list[str], distinct: bool, plan: Mir
+                 ) -> tuple[tuple[int, bool], ...]:
+    out: dict[int, bool] = {}
+    for (_, descending), e in zip(block.order, order, strict=True):
+        if e not in exprs:
+            if distinct:
+                raise SqlError(*FIELD_IN_ORDER_NOT_SELECT,
+                               "Expression of ORDER BY clause is not in SELECT list; this is "
+                               "incompatible with DISTINCT")
+            exprs.append(e)
+            names.append(plan.fields[e.index].name if isinstance(e, Col) else f"order{len(out)}")
+        out.setdefault(exprs.index(e), descending)
+    return tuple(out.items())
+
+
+def _projected(plan: Mir, exprs: list[Expr], names: list[str]) -> Mir:
+    """Project the expressions.  Returns the plan itself if they are its own columns under their own names."""
+    same = len(exprs) == plan.width and all(
+        isinstance(e, Col) and e.index == i and f.name == n
+        for i, (e, n, f) in enumerate(zip(exprs, names, plan.fields, strict=False)))
+    return plan if same else Project(plan, tuple(exprs), tuple(names))

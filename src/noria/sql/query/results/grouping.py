@@ -1,0 +1,129 @@
+"""GROUP BY and aggregates: the Aggregate node, and expressions above it (§5.1).
+
+Keeps true: an expression above a grouping has only group columns, aggregates and constants.  Another column is allowed
+if it has one value in each group, as when the primary key is grouped by; then the node groups by it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.functions import call, cast, conjunction, literal
+from noria.plan.mir import Filter, Mir, Project
+from noria.sql.expressions.leaves import AggCall, parts_of
+from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.scope import Scope
+from noria.sql.query.results.grouped_apart import beside, pieces_of
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A grouping and the positions of the block's groups and aggregates in it."""
+
+    scope: Scope
+    plan: Mir
+    places: dict[Expr, int]
+    grouped: bool  # with GROUP BY
+
+    def expr(self, e: Expr) -> Expr:
+        """Rewrite an expression over the block's columns and aggregates to one over the grouping's output."""
+        at = self.places.get(e)
+        if at is not None:
+            f = self.plan.fields[at]
+            return Col(f.type, f.nullable, at)
+        if isinstance(e, Col):
+            raise self.not_grouped(e)
+        if not isinstance(e, Call):
+            return e
+        args = tuple(map(self.expr, e.args))
+        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+    def not_grouped(self, c: Col) -> SqlError:
+        s = self.scope.sources[self.scope.source_of(c.index)]
+        if s.given is not None:
+            return not_supported("a subquery beside aggregates, if it has several values in a group",
+                                 "GROUP BY the columns that it compares")
+        name = f"{s.alias}.{self.scope.field(c.index).name}"
+        if self.grouped:
+            return SqlError(*WRONG_FIELD_WITH_GROUP,
+                            f"'{name}' is not in GROUP BY and not an aggregate: it can have several "
+                            "values in a group (sql_mode=only_full_group_by)")
+        return SqlError(*MIX_OF_GROUP_FUNC_AND_FIELDS,
+                        f"In aggregated query without GROUP BY, '{name}' is not an aggregate "
+                        "(sql_mode=only_full_group_by)")
+
+    def having(self, terms: Sequence[Expr]) -> Mir:
+        condition = conjunction([self.expr(t) for t in terms])
+        return self.plan if condition is None else Filter(self.plan, condition)
+
+    def empty_row(self, exprs: Sequence[Expr]) -> tuple[Any, ...] | None:
+        """The values that the expressions have over no rows: COUNT is 0, other aggregates are NULL.  None with GROUP
+        BY, where a key without rows has no group."""
+        if self.grouped:
+            return None
+        counts = {at for e, at in self.places.items()
+                  if isinstance(e, AggCall) and e.function in ("count", "count_star")}
+        return tuple(constant(_over_nothing(e, counts)) for e in exprs)
+
+
+def _over_nothing(e: Expr, counts: set[int]) -> Expr:
+    if isinstance(e, Col):
+        return literal(0) if e.index in counts else Const(e.type, True, None)
+    if not isinstance(e, Call):
+        return e
+    args = tuple(_over_nothing(a, counts) for a in e.args)
+    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+
+
+def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], keys: list[Expr],
+          asked: list[Expr]) -> Grouped:
+    """Make the grouping that computes the expressions `asked`.  It groups by `keys` as well: the keys of a lookup, and
+    the columns of conditions after it."""
+    aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
+    by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 over no rows: no group
+    wanted = list(dict.fromkeys(by_value + keys))
+    if tree.args.get("group") is not None:
+        grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
+        free = [c for e in asked for c in _free_columns(e, set(wanted)) if c.index in scope.determined(grouped_columns)]
+        wanted = list(dict.fromkeys([*wanted, *free]))
+    inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(x for a in aggregates for x in a.arguments)]))
+    plan, column = _input_columns(joined.plan, inputs)
+    by = tuple(sorted({column[joined.expr(g)] for g in wanted}))
+    pieces = pieces_of(plan, by, aggregates, lambda e: column[joined.expr(e)])
+    places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
+    places.update({a: len(by) + i for i, a in enumerate(a for p in pieces for a in p.aggregates)})
+    return Grouped(scope, beside(pieces, len(by)), places, tree.args.get("group") is not None)
+
+
+def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:
+    if isinstance(e, AggCall):
+        return [e]
+    return [] if e in groups else [a for x in parts_of(e) for a in _aggregates(x, groups)]
+
+
+def _free_columns(e: Expr, known: set[Expr]) -> list[Col]:
+    """The columns of an expression outside aggregates and outside grouped expressions."""
+    if e in known or isinstance(e, AggCall):
+        return []
+    if isinstance(e, Col):
+        return [e]
+    return [c for a in parts_of(e) for c in _free_columns(a, known)]
+
+
+def _input_columns(plan: Mir, inputs: list[Expr]) -> tuple[Mir, dict[Expr, int]]:
+    """The plan with each input as a column: the plan itself if all are columns, else a projection to exactly these."""
+    if all(isinstance(e, Col) for e in inputs):
+        return plan, {e: e.index for e in inputs if isinstance(e, Col)}
+    ordered: list[Expr] = [*sorted((e for e in inputs if isinstance(e, Col)), key=lambda c: c.index)]
+    ordered += sorted((e for e in inputs if not isinstance(e, Col)), key=str)
+    names = tuple(plan.fields[e.index].name if isinstance(e, Col) else str(e) for e in ordered)
+    return Project(plan, tuple(ordered), names), {e: i for i, e in enumerate(ordered)}
