@@ -62,7 +62,7 @@ def read(path: str, keys: int, reads: int) -> None:
     asked = np.random.default_rng(SEED).integers(0, keys, reads).tolist()
     rows = {key: view.lookup((key,)) for key in range(keys)}  # fills the dictionary and loads kernels
     view.lookup_many(pa.array(asked[:BATCH]))
-    handle, _, _ = view.copy((asked[0],)) or (0, 0, None)
+    _, handle, _ = view.lookup_entry((asked[0],)) or ([], 0, 0)
 
     def single() -> int:
         for key in asked:

@@ -97,7 +97,7 @@ def join(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
     return mir.Join(left, right, tuple(on), outer, safe, residual)
 
 
-def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:
+def project(rng: random.Random, n: mir.Mir) -> mir.Mir:
     exprs: list[Expr] = []
     columns = rng.sample(range(n.width), rng.randint(1, n.width))
     for c in columns + ([rng.choice(columns)] if rng.random() < 0.15 else []):
@@ -112,7 +112,7 @@ def _project(rng: random.Random, n: mir.Mir) -> mir.Mir:
     return mir.Project(n, tuple(exprs), tuple(f"p{i}" for i in range(len(exprs))))
 
 
-def _aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
+def aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
     group = tuple(rng.sample(range(n.width), rng.choice([0, 1, 1, 1, 2]) if n.width > 1 else 1))
     aggs = []
     for _ in range(rng.choice([1, 1, 2])):
@@ -123,7 +123,7 @@ def _aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
     return mir.Aggregate(n, group, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))
 
 
-def _union(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
+def union(rng: random.Random, left: mir.Mir, right: mir.Mir) -> mir.Mir | None:
     """UNION ALL of columns of the same types; sometimes of a relation with itself."""
     pairs = [(i, j) for i, a in enumerate(left.fields) for j, b in enumerate(right.fields)
              if same(a.type, b.type) and a.type.kind is b.type.kind]
@@ -149,7 +149,7 @@ def _partition(rng: random.Random, n: mir.Mir) -> tuple[int, ...]:
     return tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
 
 
-def _window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
+def window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
     if n.width > 8:
         return None
     calls = []
@@ -162,7 +162,7 @@ def _window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
     return mir.Window(n, _partition(rng, n), _order(rng, n), tuple(calls), tuple(f"w{i}" for i in range(len(calls))))
 
 
-def _group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
+def group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
     texts = [c for c, f in enumerate(n.fields) if f.type.is_text and not f.type.is_bytes]
     if not texts:
         return None
@@ -170,11 +170,11 @@ def _group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
                            rng.choice([",", "", "; "]), "texts")
 
 
-def _top(rng: random.Random, n: mir.Mir) -> mir.Mir:
+def top(rng: random.Random, n: mir.Mir) -> mir.Mir:
     return mir.TopK(n, _partition(rng, n), _order(rng, n), rng.choice([0, 1, 1, 2, 3]), rng.choice([0, 0, 0, 1, 2]))
 
 
-_OVER_ONE = {"top": _top, "window": _window, "group_concat": _group_concat}
+_OVER_ONE = {"top": top, "window": window, "group_concat": group_concat}
 
 
 def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
@@ -185,9 +185,9 @@ def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
         if op == "filter":
             return mir.Filter(n, predicate(rng, n.fields))
         if op == "project":
-            return _project(rng, n)
+            return project(rng, n)
         if op == "aggregate":
-            return _aggregate(rng, n)
+            return aggregate(rng, n)
         if op == "distinct":
             if n.width > 8:  # what an index can have
                 continue
@@ -200,7 +200,7 @@ def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:
         if op in _OVER_ONE:
             made = _OVER_ONE[op](rng, n)
         else:
-            made = (join if op == "join" else _union)(rng, n, rng.choice(nodes))
+            made = (join if op == "join" else union)(rng, n, rng.choice(nodes))
         if made is not None:
             return made
 
@@ -227,7 +227,7 @@ def ways(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
     if rng.random() < 0.4:
         shared = join(rng, shared, rng.choice(nodes)) or shared
     grouped = rng.random() < 0.8
-    shared = _aggregate(rng, shared) if grouped else shared
+    shared = aggregate(rng, shared) if grouped else shared
     out = []
     for i in range(rng.randint(2, 5)):
         plan: mir.Mir | None = shared
@@ -235,9 +235,9 @@ def ways(rng: random.Random, bases: list[TableDef]) -> list[ViewDef]:
         if x < 0.3:
             plan = join(rng, *rng.sample([shared, rng.choice(nodes)], 2))
         elif x < 0.45:
-            plan = _aggregate(rng, shared)
+            plan = aggregate(rng, shared)
         elif x < 0.6:
-            plan = _top(rng, shared)
+            plan = top(rng, shared)
         elif x < 0.7:
             plan = mir.Filter(shared, predicate(rng, shared.fields))
         plan = plan or shared

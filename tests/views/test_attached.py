@@ -79,9 +79,6 @@ def test_every_type_comes_back(setting: Setting) -> None:
     assert table["__key"].to_pylist() == [0] * 3 + [1] * 3
     rows = list(zip(*(c.to_pylist() for c in table.drop_columns("__key").columns), strict=True))
     assert sorted(rows, key=str) == sorted(VALUES * 2, key=str)
-    codes = setting.reader.lookup_codes(())
-    assert codes is not None
-    assert sorted(setting.reader.decode_rows(codes), key=str) == sorted(VALUES, key=str)
 
 
 @pytest.mark.parametrize("column", range(7))
@@ -157,10 +154,9 @@ def test_a_full_view_is_a_miss_until_it_is_activated(setting: Setting) -> None:
 def test_versions_tell_whether_rows_are_the_same(setting: Setting) -> None:
     view, reader = setting.create([BIGINT, BIGINT], (0,)), setting.reader
     view.fill(some(1, 2), Batch.from_rows([(1, 10), (2, 20)], 2))
-    handle, version, rows = reader.copy((1,)) or pytest.fail("a miss")
-    assert rows.tolist() == [[1, 10]]
-    assert reader.locate((1,)) == handle
-    assert reader.lookup_entry((1,)) == ([(1, 10)], handle, version)
+    rows, handle, version = reader.lookup_entry((1,)) or pytest.fail("a miss")
+    assert rows == [(1, 10)]
+    assert reader.lookup_entry((1,)) == (rows, handle, version)
     assert reader.lookup_entry((3,)) is None
     assert reader.lookup_entry((None,)) == ([], -1, -1)
     assert reader.version(-1) == -1
@@ -171,16 +167,15 @@ def test_versions_tell_whether_rows_are_the_same(setting: Setting) -> None:
     assert second > version
     view.evict(some(1))
     assert reader.version(handle) != second
-    assert reader.locate((1,)) is None
+    assert reader.lookup_entry((1,)) is None
     view.fill(some(1), Batch.from_rows([(1, 10)], 2))
-    assert reader.version(reader.locate((1,)) or 0) > second
-    handle = reader.locate((1,)) or 0
+    _, handle, third = reader.lookup_entry((1,)) or pytest.fail("a miss")
+    assert reader.version(handle) == third > second
     view.fill(np.arange(100, 1000, dtype=np.int64)[None, :], Batch.empty(2))  # moves to a larger file
     assert reader.version(handle) == -1
-    again = reader.locate((1,))
-    assert again is not None
+    _, again, fourth = reader.lookup_entry((1,)) or pytest.fail("a miss")
     assert again != handle
-    assert reader.version(again) > second
+    assert reader.version(again) == fourth > second
 
 
 def test_stamps_of_readers_keep_keys_warm(setting: Setting) -> None:
@@ -189,7 +184,7 @@ def test_stamps_of_readers_keep_keys_warm(setting: Setting) -> None:
     view.begin_tick(1)
     view.fill(keys, Batch.of(np.concatenate([keys, keys])))
     view.end_tick(1)
-    handle = reader.locate((29,)) or 0
+    _, handle, _ = reader.lookup_entry((29,)) or pytest.fail("a miss")
     view.begin_tick(2)
     view.end_tick(2)
     for k in range(10, 20):

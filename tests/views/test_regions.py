@@ -82,7 +82,7 @@ def test_a_key_is_coded_for_the_view_as_it_is(directory: Directory, other: SqlTy
     assert reader.lookup_many([(key,)])[0]["c1"].to_pylist() == [10]
     reader = attach(str(directory.path)).view("v")
     view = directory.view("v", 11)  # another creation of the name, before the last is dropped
-    assert reader.copy((key,)) is not None
+    assert reader.lookup_entry((key,)) is not None
     with pytest.raises(SqlError):
         reader.lookup((object(),))
 
@@ -103,9 +103,9 @@ def test_a_thousand_views_are_a_few_mappings_and_no_descriptors(directory: Direc
 def test_a_region_used_again_never_looks_like_the_last_view(directory: Directory) -> None:
     first = directory.view("first", 1, full=True)
     late = directory.attached.view("first")
-    held = late.copy((1,))
+    held = late.lookup_entry((1,))
     assert held is not None
-    handle, version, _ = held
+    _, handle, version = held
     first.drop()
     second = directory.view("second", 2)
     assert np.shares_memory(first._words, second._words)

@@ -53,7 +53,7 @@ def test_like_two_dictionaries(
         for code, text in enumerate(model._texts):
             assert reader.find(text) == table.find(text)
             assert reader.text(table.intern(text)) == text
-            assert reader.find_folded(text) == table.fold_table[table.intern(text)], code
+            assert reader.find(fold(text)) == table.fold_table[table.intern(text)], code
 
 
 def test_ids_and_fold_table_stay_in_place_while_it_grows(tmp_path: Path) -> None:

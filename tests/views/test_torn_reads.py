@@ -130,7 +130,7 @@ def test_a_killed_writer_leaves_whole_versions_and_the_next_takes_over(tmp_path:
         assert len({r[1] for r in rows}) == 1
         last = max(last, rows[0][1])
     assert last >= 1000 * lines
-    handle, version, _ = view.copy((0,)) or (0, 0, None)
+    _, handle, version = view.lookup_entry((0,)) or ([], 0, 0)
     assert version >> 40 == 7
     successor = hammer.make(str(tmp_path), 8)
     assert view.lookup((0,)) is not None, "nothing is published yet: the old versions stand"
@@ -142,6 +142,6 @@ def test_a_killed_writer_leaves_whole_versions_and_the_next_takes_over(tmp_path:
     columns = hammer.version(0, 5)
     successor.fill(np.zeros((1, 1), np.int64), hammer.Batch.of(columns))
     assert sorted(view.lookup((0,)) or []) == sorted(map(tuple, columns.T.tolist()))
-    handle, version, _ = view.copy((0,)) or (0, 0, None)
+    _, handle, version = view.lookup_entry((0,)) or ([], 0, 0)
     assert version >> 40 == 8
     assert view.version(handle) == version

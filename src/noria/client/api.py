@@ -24,6 +24,7 @@ from noria.client.attached import SharedView
 from noria.client.rows import Rows, array, as_table
 from noria.client.transport import Transport
 from noria.core.errors import SqlError
+from noria.core.identifiers import quote_identifier
 
 INSERT_ROWS = 50_000  # of one request; more rows are sent in several requests, each committed by itself
 
@@ -163,21 +164,21 @@ class Table:
         """Change columns of the row with this primary key.  Returns 1 if a row changed, else 0."""
         if not changes:
             return 0
-        sets = ", ".join(f"{_name(c)} = ?" for c in changes)
+        sets = ", ".join(f"{quote_identifier(c)} = ?" for c in changes)
         where, values = self._where(key)
-        sql = f"UPDATE {_name(self.name)} SET {sets} WHERE {where}"
+        sql = f"UPDATE {quote_identifier(self.name)} SET {sets} WHERE {where}"
         return self._transport.sql(sql, [*changes.values(), *values]).affected
 
     def delete(self, key: Any) -> int:
         """Delete the row with this primary key.  Returns 1 if it existed, else 0."""
         where, values = self._where(key)
-        return self._transport.sql(f"DELETE FROM {_name(self.name)} WHERE {where}", values).affected
+        return self._transport.sql(f"DELETE FROM {quote_identifier(self.name)} WHERE {where}", values).affected
 
     def _where(self, key: Any) -> tuple[str, list[Any]]:
         if not self.primary_key:
             raise ValueError(f"table {self.name} has no primary key: use sql() with a WHERE of your own")
         values = _key(key, self.primary_key)
-        return " AND ".join(f"{_name(c)} = ?" for c in self.primary_key), values
+        return " AND ".join(f"{quote_identifier(c)} = ?" for c in self.primary_key), values
 
 
 class View:
@@ -260,7 +261,3 @@ def _key(key: Any, columns: Sequence[str]) -> list[Any]:
     if len(values) != len(columns):
         raise ValueError(f"the key has {len(values)} values and needs {len(columns)}: {', '.join(columns) or 'none'}")
     return values
-
-
-def _name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

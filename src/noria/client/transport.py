@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 
+from noria.core.columns_codec import to_stream
 from noria.core.errors import SqlError
 from noria.core.limits import FEED_ALIVE_S
 from noria.runtime.transport.json_lines import json_lines
@@ -60,13 +61,6 @@ class Transport(Protocol):
         """Yield batches of a feed, each with its kind and watermark, without an end."""
 
     def close(self) -> None: ...
-
-
-def to_stream(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 class HttpTransport:

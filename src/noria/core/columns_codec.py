@@ -69,6 +69,14 @@ def _stream(what: int, value: pa.Table | pa.RecordBatch) -> Any:
     return sink.getvalue()
 
 
+def to_stream(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
+    """Write rows as an Arrow IPC stream alone, the form of rows in HTTP requests and between Spark's tasks."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    return sink.getvalue()
+
+
 def decode(data: bytes) -> Any:
     what, dtype, dimensions = _HEAD.unpack_from(data)
     if what == ARRAY:

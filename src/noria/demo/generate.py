@@ -35,7 +35,8 @@ Make = Callable[[int], pa.RecordBatch]
 
 def run(size: Size, directory: Path, log: Path, progress: Progress) -> None:
     """Write the files below `directory`, in one directory for each table.  Blocks, and leaves no process behind."""
-    asyncio.run(_run(size, directory, log, progress))
+    asyncio.run(run_job("noria.demo.generate:generate", "noria-demo", directory, log, progress,
+                        {"amounts": asdict(size), "directory": str(directory)}))
 
 
 def files(directory: Path, table: str) -> list[Path]:
@@ -43,15 +44,16 @@ def files(directory: Path, table: str) -> list[Path]:
     return sorted((directory / table).glob("part-*"))
 
 
-async def _run(size: Size, directory: Path, log: Path, progress: Progress) -> None:
-    # A local session makes the files on this machine, even if the server uses a cluster.
-    settings = SparkSettings("local[2]", workers=0, scratch_dir=directory / ".spark", app_name="noria-demo",
+async def run_job(job: str, app_name: str, directory: Path, log: Path, progress: Progress, arguments: dict[str, Any]
+                  ) -> Any:
+    """Run a job on a Spark driver of its own.  The session is local: it makes files on this machine, even if the server
+    uses a cluster."""
+    settings = SparkSettings("local[2]", workers=0, scratch_dir=directory / ".spark", app_name=app_name,
                              conf=(("spark.driver.extraJavaOptions", QUICK_JVM),))
     supervisor = Supervisor(settings, log_path=log)
     try:
         await supervisor.start()
-        await supervisor.run_job("noria.demo.generate:generate", progress=progress, amounts=asdict(size),
-                                 directory=str(directory))
+        return await supervisor.run_job(job, progress=progress, **arguments)
     finally:
         await supervisor.stop()
 

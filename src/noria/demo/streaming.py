@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from noria.client.api import Changes, Database
 from noria.client.transport import HttpTransport
-from noria.control.processes.supervisor import Supervisor
-from noria.demo.generate import QUICK_JVM
+from noria.demo.generate import run_job
 from noria.demo.lobsters import Size
-from noria.spark.hosting.session import SparkSettings
 from noria.spark.jobs.progress import Progress, quiet
 
 if TYPE_CHECKING:
@@ -33,19 +31,9 @@ FEED = "popular"
 
 def run(size: Size, url: str, directory: Path, log: Path, progress: Progress) -> int:
     """Run the stream, and return the number of its votes.  Blocks, and leaves no process behind."""
-    return asyncio.run(_run(size, url, directory, log, progress))
-
-
-async def _run(size: Size, url: str, directory: Path, log: Path, progress: Progress) -> int:
-    settings = SparkSettings("local[2]", workers=0, scratch_dir=directory / ".spark", app_name="noria-demo-stream",
-                             conf=(("spark.driver.extraJavaOptions", QUICK_JVM),))
-    supervisor = Supervisor(settings, log_path=log)
-    try:
-        await supervisor.start()
-        return int(await supervisor.run_job("noria.demo.streaming:stream", progress=progress, users=size.users,
-                                            stories=size.stories, url=url, checkpoint=str(directory / "checkpoint")))
-    finally:
-        await supervisor.stop()
+    return int(asyncio.run(run_job("noria.demo.streaming:stream", "noria-demo-stream", directory, log, progress,
+                                   {"users": size.users, "stories": size.stories, "url": url,
+                                    "checkpoint": str(directory / "checkpoint")})))
 
 
 def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stories: int, url: str, checkpoint: str

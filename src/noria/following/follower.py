@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from noria.core.identifiers import quote_identifier
 from noria.core.limits import FOLLOW_BATCH_ROWS
 from noria.following import schema
 from noria.following.address import Address, Refused
@@ -220,7 +221,7 @@ class Run:
         is_new = self._record["all"] and any(n not in self._tables for n in names)
         if what == "truncate":
             for name in known:
-                self._target.sql(f"TRUNCATE TABLE {schema.quoted(name)}")
+                self._target.sql(f"TRUNCATE TABLE {quote_identifier(name)}")
         elif what == "create" and is_new:
             self._add(names, found)
         elif what in ("alter", "create") and known and "REPLACE" not in found.statement.upper().split("TABLE")[0]:

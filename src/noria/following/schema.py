@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from noria.core.identifiers import quote_identifier
 from noria.following.address import Refused
 
 MOST_DIGITS = 18  # of a DECIMAL here
@@ -146,10 +147,10 @@ def _no_type(table: str, column: SourceColumn, why: str) -> Refused:
 
 def create(table: SourceTable) -> str:
     """Return the CREATE TABLE statement for noria."""
-    columns = [f"{quoted(c.name)} {sql_type(table.name, c, c.name in table.key)}"
+    columns = [f"{quote_identifier(c.name)} {sql_type(table.name, c, c.name in table.key)}"
                + (" NULL" if c.nullable else " NOT NULL") for c in table.columns]
-    columns.append(f"PRIMARY KEY ({', '.join(map(quoted, table.key))})")
-    return f"CREATE TABLE IF NOT EXISTS {quoted(table.name)} ({', '.join(columns)})"
+    columns.append(f"PRIMARY KEY ({', '.join(map(quote_identifier, table.key))})")
+    return f"CREATE TABLE IF NOT EXISTS {quote_identifier(table.name)} ({', '.join(columns)})"
 
 
 def notes(table: SourceTable) -> Iterator[str]:
@@ -157,10 +158,6 @@ def notes(table: SourceTable) -> Iterator[str]:
     for c in table.columns:
         if c.name in table.key and c.kind in _TEXTS and not c.collation.endswith("_bin"):
             yield f"{table.name}.{c.name} is compared by bytes here: it is part of the key, and {c.collation} there"
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 # ------------------------------------------------------------------ of the source
@@ -216,7 +213,7 @@ def _key(table: str, indexes: dict[str, list[tuple[str, bool]]]) -> tuple[str, .
 def _check_cascades(cursor: Any, table: str) -> None:
     """Raise Refused for a foreign key that changes rows: InnoDB does not log these changes.  It reads SHOW CREATE
     TABLE, because information_schema hides foreign keys from a user who may only read."""
-    cursor.execute(f"SHOW CREATE TABLE {quoted(table)}")
+    cursor.execute(f"SHOW CREATE TABLE {quote_identifier(table)}")
     found = _CASCADE.search(_text(cursor.fetchone()[1]))
     if found is not None:
         raise Refused(f"a foreign key of {table} changes its rows by {found[1]}, which is in no binlog: make it "

@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from noria.core.identifiers import quote_identifier
 from noria.core.limits import FOLLOW_RANGE_ROWS
 from noria.following import values
 from noria.following.address import Address, Refused
-from noria.following.schema import SourceTable, quoted, sql_type
+from noria.following.schema import SourceTable, sql_type
 from noria.following.source import connected, refusing
 from noria.following.target import Target
 from noria.spark.source import register
@@ -110,7 +111,7 @@ def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
     first = table.columns[table.key_places[0]]
     if first.kind in ("enum", "set"):
         return  # ORDER BY and comparisons use different orders for these types
-    name, of = quoted(first.name), quoted(table.name)
+    name, of = quote_identifier(first.name), quote_identifier(table.name)
     last = None
     while True:
         after = "" if last is None else f"WHERE {name} >= %s"
@@ -127,10 +128,10 @@ def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
 
 
 def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
-    name = quoted(table.columns[table.key_places[0]].name)
+    name = quote_identifier(table.columns[table.key_places[0]].name)
     bounds = [(f"{name} >= %s", part.first), (f"{name} < %s", part.end)]
     where = [(text, value) for text, value in bounds if value is not None]
-    text = f"SELECT {', '.join(map(values.selected, table.columns))} FROM {quoted(table.name)}"
+    text = f"SELECT {', '.join(map(values.selected, table.columns))} FROM {quote_identifier(table.name)}"
     return text + ("" if not where else " WHERE " + " AND ".join(t for t, _ in where)), tuple(v for _, v in where)
 
 

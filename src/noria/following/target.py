@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.columns_codec import to_stream
 from noria.core.errors.codes import READ_ONLY_MODE
 from noria.following.address import Refused
 from noria.spark.source import wire
@@ -60,17 +61,10 @@ class Target:
         return int(self._post("tell", {"told": told})["loaded"])
 
     def apply(self, position: int, changes: Iterable[tuple[str, str, pa.RecordBatch]]) -> bool:
-        some = [{"table": table, "on": on, "rows": _stream(pa.Table.from_batches([r]))} for table, on, r in changes]
+        some = [{"table": table, "on": on, "rows": to_stream(r).to_pybytes()} for table, on, r in changes]
         meta = {b"noria": json.dumps({"run": self.run, "position": position}).encode()}
-        body = _stream(pa.Table.from_pylist(some, _SCHEMA.with_metadata(meta)))
+        body = to_stream(pa.Table.from_pylist(some, _SCHEMA.with_metadata(meta))).to_pybytes()
         return bool(self._asked(f"/follows/{self.name}/apply", body, ARROW)["done"])
 
     def release(self) -> None:
         self._asked(f"/follows/{self.name}/release", b"{}")
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())

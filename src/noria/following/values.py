@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.identifiers import quote_identifier
 from noria.following.address import Refused
-from noria.following.schema import SourceColumn, SourceTable, quoted
+from noria.following.schema import SourceColumn, SourceTable
 
 _ARROW: dict[str, pa.DataType] = {
     "float": pa.float32(), "double": pa.float64(), "date": pa.date32(), "datetime": pa.timestamp("us"),
@@ -55,7 +56,7 @@ def arrays(table: SourceTable, places: Sequence[int], rows: Sequence[Sequence[An
 # ------------------------------------------------------------------ of a SELECT
 def selected(column: SourceColumn) -> str:
     """Return the expression that selects a column exactly: a plain FLOAT would be printed with six digits."""
-    return f"({quoted(column.name)} + 0e0)" if column.kind == "float" else quoted(column.name)
+    return f"({quote_identifier(column.name)} + 0e0)" if column.kind == "float" else quote_identifier(column.name)
 
 
 def of_select(column: SourceColumn) -> Convert | None:

@@ -27,6 +27,7 @@ from noria.core.errors.codes import (
     TOO_LONG_IDENT,
     UNKNOWN_ERROR,
 )
+from noria.core.identifiers import quote_identifier
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
 from noria.feeds.reader import FeedFile, Gone, State
@@ -69,7 +70,8 @@ class Feeds:
         if sum(v.feed for v in self._program.views()) >= FEEDS:
             raise SqlError(*UNKNOWN_ERROR, f"there are {FEEDS} feeds: DROP FEED some")
         try:
-            await self._run(f"CREATE FEED {_quoted(made)} AS SELECT * FROM {_quoted(of.name)}", [])
+            text = f"CREATE FEED {quote_identifier(made)} AS SELECT * FROM {quote_identifier(of.name)}"
+            await self._run(text, [])
         except SqlError as e:
             if e.code != TABLE_EXISTS.number:  # else another client has made it meanwhile
                 raise
@@ -202,7 +204,3 @@ def gone(why: Exception) -> SqlError:
 def shown(fields: Iterable[Any]) -> list[dict[str, Any]]:
     """Describe the columns of a feed."""
     return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in fields]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -64,16 +64,9 @@ KEY = 2  # the first key word of a block
 LEAST_SLOTS = 64
 PAD = 2 * MAX_KEY
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0x8CB92BA72F3D8DD7)
-_S32, _S29, _S49 = np.uint64(32), np.uint64(29), np.uint64(49)
+_S29, _S49 = np.uint64(29), np.uint64(49)
 _LEAST_BLOCK = 4
-
-
-@njit(inline="always")
-def mix(h, value):
-    h = (h ^ np.uint64(value)) * _MULTIPLIER
-    return h ^ (h >> _S32)
 
 
 @njit(inline="always")

@@ -11,6 +11,7 @@ import numpy as np
 
 from noria.kernels import njit
 from noria.state.memory.atomics import prefetch
+from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,
@@ -31,7 +32,6 @@ from noria.views.layout import (
     block_words,
     class_of,
     class_words,
-    mix,
     place,
     place_of,
     seed,
@@ -71,7 +71,7 @@ def _look_ahead(A, S, table, size, cols, i, fold):
         if i + distance < cols.shape[1]:
             h = seed()
             for j in range(A[KEYS]):
-                h = mix(h, folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i + distance]))
+                h = mix_shared(h, folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i + distance]))
             power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
             at = A[INDEXES + power] + place(h, (np.int64(1) << power) - 1)
             if distance == _SLOT_AHEAD:
@@ -189,7 +189,7 @@ def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
     for r in range(rows):
         h = seed()
         for c in range(width):
-            h = mix(h, R[base + r * stride + 1 + c])
+            h = mix_shared(h, R[base + r * stride + 1 + c])
         s = place(h, size - 1)
         while table[s] >= 0:
             s = (s + 1) & (size - 1)
@@ -197,7 +197,7 @@ def _merge_many(R, base, rows, width, cols, weights, i, S, links, most):
     while i >= 0:
         h = seed()
         for c in range(width):
-            h = mix(h, cols[c, i])
+            h = mix_shared(h, cols[c, i])
         s = place(h, size - 1)
         while table[s] >= 0 and not _same_row(R, base + table[s] * stride, cols, i, width):
             s = (s + 1) & (size - 1)

@@ -13,6 +13,7 @@ import numpy as np
 from noria.kernels import njit
 from noria.state.memory.atomics import fence, load_acquire
 from noria.state.rows.bare import bare
+from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,
@@ -29,7 +30,6 @@ from noria.views.layout import (
     block_words,
     class_of,
     class_words,
-    mix,
     place_of,
     seed,
     slots_in_use,
@@ -63,7 +63,7 @@ def with_hashes(cols):
         h = seed()
         for c in range(width):
             out[c, i] = cols[c, i]
-            h = mix(h, cols[c, i])
+            h = mix_shared(h, cols[c, i])
         out[width, i] = np.int64(h)
     return out
 

@@ -16,6 +16,7 @@ from noria.core.limits import ERROR_CODE
 from noria.kernels import njit
 from noria.state.memory.atomics import fence, load_acquire, prefetch
 from noria.state.rows.bare import bare
+from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,
@@ -36,7 +37,6 @@ from noria.views.layout import (
     TICK,
     WIDTH,
     first_slot,
-    mix,
     place,
     place_of,
     seed,
@@ -58,7 +58,7 @@ _TRIES = 10_000  # a try fails only if the writer made progress; after so many f
 def _hash(A, Q):
     h = seed()
     for j in range(A[KEYS]):
-        h = mix(h, Q[ASKED + j])
+        h = mix_shared(h, Q[ASKED + j])
     return h
 
 
@@ -257,7 +257,7 @@ def _look_ahead(A, P, keys, i):
         if i + distance < keys.shape[1]:
             h = seed()
             for j in range(A[KEYS]):
-                h = mix(h, keys[j, i + distance])
+                h = mix_shared(h, keys[j, i + distance])
             at = index + place(h, mask)
             if distance == _SLOT_AHEAD:
                 prefetch(A, at)

@@ -310,8 +310,8 @@ class AttachedView:
     def lookup_codes(self, key: Sequence[Any]) -> Codes | None:
         """The codes of a key's rows, of shape (rows, columns), including hidden columns; None for a miss.
 
-        `decode_rows` can decode text codes until the next lookup, which may find the view with other symbols, and until
-        the writer sweeps its strings.
+        A text code is valid until the next lookup, which may find the view with other symbols, and until the writer
+        sweeps its strings.
         """
         status = self._read(key)
         if status == NOTHING:
@@ -324,15 +324,6 @@ class AttachedView:
         weights = stored[:, 0]
         return np.repeat(stored[:, 1:], weights, axis=0) if (weights != 1).any() else stored[:, 1:].copy()
 
-    def locate(self, key: Sequence[Any]) -> int | None:
-        """A handle of the key's entry, for `version` and `stamp`; None for a miss or a key without an entry."""
-        return self._settled(lambda: self._locate(key), None)
-
-    def _locate(self, key: Sequence[Any]) -> int | None:
-        if self._read(key) not in (PLAIN, SPECIAL) or self._q[SLOT] < 0:
-            return None
-        return (self._serial << _SLOT_BITS) | self._q[SLOT]
-
     def version(self, handle: int) -> int:
         """The current version of a handle's entry, or -1 if it was removed.  An equal version means equal rows.
         Versions are never used twice, so another key in the same slot has another version."""
@@ -341,22 +332,10 @@ class AttachedView:
         version: int = kernels.entry_version(self._words, handle & ((1 << _SLOT_BITS) - 1))
         return version
 
-    def copy(self, key: Sequence[Any]) -> tuple[int, int, Codes] | None:
-        """(handle, version, rows like `lookup_codes`) of a key; None for a miss or a key without an entry.  The rows
-        are those of exactly this version."""
-        handle = self.locate(key)
-        return None if handle is None else (handle, self._q[ENTRY_VERSION], self._rows_copied())
-
     def stamp(self, handle: int) -> None:
         """Write a read stamp, for a hit in a cache in front of this view."""
         if handle >> _SLOT_BITS == self._serial:
             kernels.stamp(self._words, self._stamps, handle & ((1 << _SLOT_BITS) - 1))
-
-    def decode_rows(self, codes: Codes) -> list[Row]:
-        """Decode the visible columns of rows from `lookup_codes` to Python values."""
-        symbols = cast(Symbols, self._symbols)
-        return [tuple(decode(code, f.type, symbols) for code, f in zip(row, self._shown, strict=True))
-                for row in codes[:, :self.visible].tolist()]
 
     # -------------------------------------------------------------- many keys
     def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: Through | None = None

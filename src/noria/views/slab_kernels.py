@@ -11,6 +11,7 @@ import numpy as np
 
 from noria.kernels import njit
 from noria.state.memory.atomics import fence, store_release
+from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,
@@ -37,7 +38,6 @@ from noria.views.layout import (
     VERSION,
     class_words,
     first_slot,
-    mix,
     place,
     place_of,
     seed,
@@ -68,7 +68,7 @@ def row_key(A, cols, i, fold, S):
     for j in range(A[KEYS]):
         code = folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i])
         S[ASKED + j] = code
-        h = mix(h, code)
+        h = mix_shared(h, code)
     return h
 
 
@@ -78,7 +78,7 @@ def asked_key(A, keys, i, fold, S):
     for j in range(A[KEYS]):
         code = folded(fold, A[FOLDS + j], keys[j, i])
         S[ASKED + j] = code
-        h = mix(h, code)
+        h = mix_shared(h, code)
     return h
 
 

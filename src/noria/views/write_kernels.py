@@ -13,6 +13,7 @@ import numpy as np
 from noria.kernels import njit
 from noria.state.memory.atomics import fence, prefetch, store_release
 from noria.state.rows.bare import bare
+from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_BITS,
@@ -40,7 +41,6 @@ from noria.views.layout import (
     class_of,
     class_words,
     first_slot,
-    mix,
     place,
     place_of,
     seed,
@@ -306,7 +306,7 @@ def copy(A, P, B, Q):
 def _hash_of(A, block):
     h = seed()
     for j in range(A[KEYS]):
-        h = mix(h, A[block + KEY + j])
+        h = mix_shared(h, A[block + KEY + j])
     return h
 
 

@@ -33,7 +33,6 @@ PROGRAM = {
     "others": "SELECT name, a FROM t WHERE id = ? AND kind <> 3 AND a IS NOT NULL",
     "both": "SELECT name FROM t WHERE kind = ? AND id = ?",
 }
-LENDERS = {"narrow": "wide", "ordered": "wide", "threes": "by_id", "others": "by_id", "both": "by_id"}
 KEYS = {"wide": (1,), "narrow": (1,), "ordered": (1, 2), "by_id": (2,), "threes": (1,), "others": (3,),
         "both": (3, 1)}
 ROWS = {"wide": [(3, "one", 1, 10), (None, "two", 2, 20)], "narrow": [(10, 1), (20, 2)], "ordered": [(2,), (1,)],

@@ -144,20 +144,6 @@ def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Join, "carry", only_with_rows)
 
 
-def left_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R9: leaving a left join from its right side a pattern keeps left columns only."""
-    carry = Join.carry
-
-    def with_right(self: Join, *arguments: Any) -> Any:
-        outer, self.outer = self.outer, False
-        try:
-            return carry(self, *arguments)
-        finally:
-            self.outer = outer
-
-    monkeypatch.setattr(Join, "carry", with_right)
-
-
 def join_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """R10: dL x R' + L' x dR has dL x dR twice."""
     monkeypatch.setattr(Join, "_both", lambda self, engine, left, right: Batch.empty(left.width + right.width))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
+from noria.core.columns_codec import to_stream
 from noria.server.http import bodies, wire
 from noria.server.http.app import make_app
 from server.fake_services import FakeServices
@@ -72,7 +73,7 @@ def test_wrong_arrow() -> None:
     assert http.post("/tables/words/rows", content=b"junk", headers=arrow).status_code == 400
     assert http.post("/views/byid/lookup", content=b"", headers=arrow).status_code == 400
     broken = pa.table({"id": [1], "word": pa.array([b"\xed\xa0\x80"], pa.binary()).view(pa.string())})
-    answer = http.post("/tables/words/rows", content=wire.to_stream(broken), headers=arrow)
+    answer = http.post("/tables/words/rows", content=to_stream(broken).to_pybytes(), headers=arrow)
     assert answer.status_code == 400 and "UTF8" in answer.json()["error"]["message"]
 
 

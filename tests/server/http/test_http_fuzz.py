@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noria.server.http import bodies, wire
+from noria.core.columns_codec import to_stream
+from noria.server.http import bodies
 from noria.server.http.server import Bounds
 from server.local_services import LocalServices
 
@@ -151,7 +152,7 @@ def arrow(r: random.Random) -> bytes:
             arrays.append(pa.array([r.choice((None, 1, 0, 100))] * rows, pa.int64()).cast(kind))
         except (pa.ArrowException, NotImplementedError):
             arrays.append(pa.nulls(rows, kind))
-    raw = wire.to_stream(pa.Table.from_arrays(arrays, [r.choice(names) for _ in arrays]))
+    raw = to_stream(pa.Table.from_arrays(arrays, [r.choice(names) for _ in arrays])).to_pybytes()
     return mutated(r, raw) if r.random() < 0.4 else raw
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from noria.control.apply.target import NewView, Target
 from noria.control.catalog.names import fold
+from noria.core.identifiers import quote_identifier
 from noria.dataflow.inspect.render import size
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.sql.commands import AlterTable
-from noria.sql.whole.written import quoted, table_text
+from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Preview:
         for t in self.target.created:
             yield f"+ table {t.name}: {' '.join(table_text(t, t.first_id).split())}"
         for name, parts in d.altered:
-            yield f"~ table {name}: ALTER TABLE {quoted(name)} {', '.join(parts)}"
+            yield f"~ table {name}: ALTER TABLE {quote_identifier(name)} {', '.join(parts)}"
             if name in self.first:
                 yield "    first, and by itself: its rows are copied to the workers that have them then"
             yield from self._values_of(name)

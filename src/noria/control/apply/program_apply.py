@@ -42,6 +42,7 @@ from noria.core.errors.codes import (
     TABLE_DEF_CHANGED,
     UNKNOWN_ERROR,
 )
+from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
@@ -50,7 +51,6 @@ from noria.sql.parse import parse
 from noria.sql.whole.difference import Difference, difference
 from noria.sql.whole.exported import Kept, program_text
 from noria.sql.whole.outline import read
-from noria.sql.whole.written import quoted
 
 Tell = Callable[[str], None]
 
@@ -212,7 +212,7 @@ class ProgramApply:
         d = planned.target.difference
         for name in first:
             run.may_change(name)
-            text = f"ALTER TABLE {quoted(name)} {', '.join(dict(d.altered)[name])}"
+            text = f"ALTER TABLE {quote_identifier(name)} {', '.join(dict(d.altered)[name])}"
             (command,) = parse(text, self._catalog)
             assert isinstance(command, AlterTable)
             run.tell(f"changing table {name}")

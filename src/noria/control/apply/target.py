@@ -13,6 +13,7 @@ from noria.control.catalog.names import fold
 from noria.control.catalog.recipe import AsOf, stamped, stored
 from noria.core.errors import SqlError
 from noria.core.errors.codes import NOT_SUPPORTED_YET
+from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
@@ -20,7 +21,7 @@ from noria.sql.commands import AlterTable, CreateView
 from noria.sql.parse import parse
 from noria.sql.whole.difference import Difference
 from noria.sql.whole.outline import Outline, View
-from noria.sql.whole.written import quoted, table_text
+from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ class Target:
         """The statements that would make the change one after the other."""
         d = self.difference
         said = [*(table_text(t, t.first_id) for t in self.created),
-                *(f"ALTER TABLE {quoted(name)} {', '.join(parts)}" for name, parts in d.altered),
-                *(f"DROP VIEW {quoted(name)}" for name in d.views_dropped), *(v.text for v in self.views),
-                *(f"DROP TABLE {quoted(name)}" for name in d.tables_dropped)]
+                *(f"ALTER TABLE {quote_identifier(name)} {', '.join(parts)}" for name, parts in d.altered),
+                *(f"DROP VIEW {quote_identifier(name)}" for name in d.views_dropped), *(v.text for v in self.views),
+                *(f"DROP TABLE {quote_identifier(name)}" for name in d.tables_dropped)]
         return ";\n".join(said)
 
 
@@ -112,7 +113,7 @@ def _created(table: TableDef, schema: int, table_id: int) -> TableDef:
 
 def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming, schema: int, as_of: Iterable[int]
              ) -> AlterTable:
-    (command,) = parse(f"ALTER TABLE {quoted(name)} {', '.join(parts)}", running)
+    (command,) = parse(f"ALTER TABLE {quote_identifier(name)} {', '.join(parts)}", running)
     assert isinstance(command, AlterTable)
     later = [want.columns[want.position(c.name)].added for c in command.table.columns[len(command.was.columns):]]
     return AlterTable(command.was, stamped(command.was, command.table, schema + max([1, *later]), as_of))

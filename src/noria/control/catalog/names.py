@@ -1,14 +1,13 @@
-"""Names of tables and views: they ignore case and share one namespace.  `Recorder` finds what builds on what."""
+"""Names of tables and views: they ignore case and share one namespace."""
 
 from __future__ import annotations
 
 import re
 
 from noria.control.catalog.recipe import AsOf, Tables
-from noria.core.types import BESIDE, COPY, TableDef
-from noria.plan.view import ViewDef
+from noria.core.types import BESIDE, COPY
 from noria.sql.parse import parse
-from noria.sql.query.relations.context import Catalog
+from noria.sql.query.relations.context import Recorder
 
 
 def fold(name: str) -> str:
@@ -36,20 +35,3 @@ def views_named(text: str, catalog: Tables, as_of: int) -> set[str]:
     recorder = Recorder(AsOf(catalog, as_of))
     parse(text, recorder)
     return recorder.views
-
-
-class Recorder:
-    """A catalog that records which views a statement names."""
-
-    def __init__(self, catalog: Catalog):
-        self._catalog = catalog
-        self.views: set[str] = set()
-
-    def table(self, name: str) -> TableDef | None:
-        return self._catalog.table(name)
-
-    def view(self, name: str) -> ViewDef | None:
-        found = self._catalog.view(name)
-        if found is not None:
-            self.views.add(fold(found.name))
-        return found

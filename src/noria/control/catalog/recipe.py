@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from noria.core.expressions.coerce import coerce
+from noria.core.identifiers import quote_identifier
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.text_views import TextView
-from noria.sql.whole.written import quoted
 
 _TEXT = re.compile(r"TEXT `((?:[^`]|``)*)`: ")
 _STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
@@ -43,7 +43,7 @@ def read(statement: str) -> Stored:
 
 
 def stored_text(name: str, text: str) -> str:
-    return f"TEXT {quoted(name)}: {text}"
+    return f"TEXT {quote_identifier(name)}: {text}"
 
 
 def read_text(statement: str) -> TextView | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from noria.core.errors import SqlError
-from noria.core.errors.codes import BAD_TABLE
+from noria.core.errors import SqlError, is_gone
+from noria.core.errors.codes import BAD_TABLE, UNKNOWN_ERROR
+from noria.core.limits import POISON_DEATHS
 
 Warning_ = tuple[str, int, str]
 
@@ -27,3 +28,16 @@ def unknown(names: list[str], if_exists: bool) -> tuple[Warning_, ...]:
 
 def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"'{n}'" for n in names)
+
+
+async def retried(change: Callable[[], Awaitable[None]], failed: str) -> Change:
+    """Make a change, and again if the worker ends or a definition changes meanwhile.  `failed`: the message of the
+    error if that happens too often."""
+    for _ in range(POISON_DEATHS):
+        try:
+            await change()
+            return Change()
+        except SqlError as e:
+            if not is_gone(e):
+                raise
+    raise SqlError(*UNKNOWN_ERROR, failed)

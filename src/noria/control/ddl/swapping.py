@@ -22,10 +22,8 @@ from noria.control.catalog.names import beside, fold, without_numbers
 from noria.control.catalog.published import published
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change
-from noria.core import limits
-from noria.core.errors import SqlError, is_gone, unknown_table, view_changed
-from noria.core.errors.codes import UNKNOWN_ERROR
+from noria.control.ddl.change import Change, retried
+from noria.core.errors import unknown_table, view_changed
 from noria.core.expressions.functions import literal
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
@@ -93,15 +91,8 @@ class TableSwap:
 
     async def while_gone(self, name: str, once: Callable[[], Awaitable[None]]) -> Change:
         """Do it once, and again if the worker has ended or the table has changed meanwhile."""
-        for _ in range(limits.POISON_DEATHS):
-            try:
-                await once()
-                return Change()
-            except SqlError as e:
-                if not is_gone(e):
-                    raise
-        raise SqlError(*UNKNOWN_ERROR, f"Table '{name}' stays as it is: each time the worker ended, or the "
-                                       "table was defined anew, while another one was made; try again")
+        return await retried(once, f"Table '{name}' stays as it is: each time the worker ended, or the table was "
+                                   "defined anew, while another one was made; try again")
 
     async def swap(self, run: Run) -> None:
         """Replace the table in one change, as soon as all preconditions hold."""

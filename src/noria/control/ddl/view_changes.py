@@ -17,11 +17,10 @@ from noria.control.catalog.origin import instead
 from noria.control.catalog.published import published
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change, quoted, unknown
+from noria.control.ddl.change import Change, quoted, retried, unknown
 from noria.control.views.readers import ViewReaders
-from noria.core import limits
-from noria.core.errors import SqlError, is_gone, table_exists
-from noria.core.errors.codes import DEPENDENT_BY_OTHERS, UNKNOWN_ERROR, VIEW_RECURSIVE, WRONG_OBJECT
+from noria.core.errors import SqlError, table_exists
+from noria.core.errors.codes import DEPENDENT_BY_OTHERS, VIEW_RECURSIVE, WRONG_OBJECT
 from noria.dataflow.messages import packets
 from noria.plan.uses import outdated
 from noria.plan.view import ViewDef
@@ -96,15 +95,9 @@ class ViewChanges:
     async def _replace(self, command: commands.CreateView) -> Change:
         """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
         meanwhile, try again."""
-        for _ in range(limits.POISON_DEATHS):
-            try:
-                await self._replaced(command)
-                return Change()
-            except SqlError as e:
-                if not is_gone(e):
-                    raise
-        raise SqlError(*UNKNOWN_ERROR, f"View '{command.view.name}' stays as it is: the worker ended each time while "
-                                       "the new one was made; try again")
+        return await retried(lambda: self._replaced(command),
+                             f"View '{command.view.name}' stays as it is: the worker ended each time while the new one "
+                             "was made; try again")
 
     async def _replaced(self, command: commands.CreateView) -> None:
         catalog, sender, readers = self._catalog, self._sender, self._readers

@@ -10,12 +10,11 @@ Keeps true: two claims of a directory never hold at once; no epoch is used twice
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.lineage import Process, try_lock
 from noria.storage.rocks.disk import sync
 
 
@@ -42,9 +41,9 @@ class Claim:
                 raise
 
     def _take(self, wrest: bool) -> None:
-        if not self._locked():
+        if not try_lock(self._lock):
             holder = os.pread(self._lock, 200, 0).decode(errors="replace").split()
-            if not wrest or not _killed(holder) or not self._locked():
+            if not wrest or not _killed(holder) or not try_lock(self._lock):
                 raise CannotClaim(f"the data directory {self.data_dir} is in use by process "
                                      f"{holder[0] if holder else 'unknown'}: stop that server or use another directory")
         us = Process.of(os.getpid())
@@ -52,13 +51,6 @@ class Claim:
         said = f"{us.pid} {us.started} {us.space}".encode()
         os.pwrite(self._lock, said, 0)  # over the last owner's entry, so it needs no new room
         os.ftruncate(self._lock, len(said))
-
-    def _locked(self) -> bool:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def next_epoch(self) -> int:
         """Increment the epoch durably and return it, for processes that are started from now on."""

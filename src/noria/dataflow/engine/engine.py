@@ -32,7 +32,7 @@ from noria.dataflow.graph.nodes import UNREADY, Columns, Mode, Node
 from noria.dataflow.graph.protocols import BaseStore, ViewFactory
 from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.story import More, Story
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.work import Work, collect
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -433,12 +433,7 @@ class Engine:
 
     def everything(self, node: Node) -> Batch:
         """All rows of a node."""
-        parts: list[Batch] = []
-        for rows in self.stream(node):
-            parts.append(rows)
-            if self.work is not None:
-                self.work.product(sum(map(len, parts)), node.width)
-        return concat(parts, node.width)
+        return collect(self.stream(node), node.width, self.work)
 
     def driver(self, node: Node) -> int:
         """The side of a join that is streamed: the left one, or the side that passes the gate of a first state."""

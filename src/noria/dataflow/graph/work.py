@@ -10,8 +10,9 @@ Ticks of committed writes have no `work`: they always finish.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from noria.core.batch import Batch, concat
 from noria.core.errors import SqlError, interrupted, too_much_at_once, took_too_long
 from noria.core.errors.codes import TABLE_FULL
 from noria.core.limits import REQUEST_BYTES, WAITING_TIMES
@@ -86,3 +87,13 @@ class Work:
 
     def late(self) -> SqlError:
         return took_too_long(self._limit_ms)
+
+
+def collect(slices: Iterable[Batch], width: int, work: Work | None) -> Batch:
+    """Concatenate all rows of a stream, within the limits of the request."""
+    parts: list[Batch] = []
+    for rows in slices:
+        parts.append(rows)
+        if work is not None:
+            work.product(sum(map(len, parts)), width)
+    return concat(parts, width)

@@ -29,6 +29,7 @@ from noria.dataflow.graph.nodes import Columns, Mode, Node, NodeState, Untraceab
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.story import More
+from noria.dataflow.graph.work import collect
 from noria.dataflow.ops.stateful.base import Base
 from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.top import Top
@@ -298,12 +299,7 @@ class OneShot:
     def everything(self, node: Node) -> Batch:
         """See `Puller`. The rows are computed once."""
         if node not in self._whole:
-            parts: list[Batch] = []
-            for rows in self.stream(node):
-                parts.append(rows)
-                if self.work is not None:
-                    self.work.product(sum(map(len, parts)), node.width)
-            self._whole[node] = concat(parts, node.width)
+            self._whole[node] = collect(self.stream(node), node.width, self.work)
         return self._whole[node]
 
     def stream(self, node: Node) -> Iterator[Batch]:

@@ -6,6 +6,8 @@ rows are durable, and a client reads its own writes.
 Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
 drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
 Three exceptions end the worker: a violated invariant, a tick that fails outside its operators, a broken store.
+
+The module has more than 500 lines because it connects all parts of a worker.
 """
 
 from __future__ import annotations

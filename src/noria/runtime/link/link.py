@@ -39,7 +39,7 @@ from noria.dataflow.messages.packets import (
 )
 from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.member import LinkState, Losses, Member, Unwritten
+from noria.runtime.link.member import LinkState, Losses, Member, StagingWorker, Unwritten
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.room import Lease
@@ -68,12 +68,6 @@ class LinkStats:
     workers: int = 0
     losses: int = 0
     dropped: int = 0
-
-
-class StagingWorker(Protocol):
-    """The link of one worker, as transactions use it."""
-
-    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
 class Link(Protocol):

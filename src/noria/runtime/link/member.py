@@ -31,6 +31,12 @@ class Unwritten(Protocol):
         """Apply each worker's part, all or none. Returns the future of a `Wrote`."""
 
 
+class StagingWorker(Protocol):
+    """The link of one worker, as transactions use it."""
+
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
+
+
 class LinkState(enum.Enum):
     DOWN = "down"
     RECOVERING = "recovering"  # a worker is there, the program is being brought back

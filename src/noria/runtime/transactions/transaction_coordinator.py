@@ -32,7 +32,7 @@ from noria.dataflow.messages.transaction_packets import (
     Within,
 )
 from noria.runtime.link.changes import Lost, WorkerGone
-from noria.runtime.link.link import StagingWorker
+from noria.runtime.link.member import StagingWorker
 from noria.runtime.link.written import WrittenTables
 
 

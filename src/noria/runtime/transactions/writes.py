@@ -115,10 +115,7 @@ class Writes:
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         while True:
-            if not self._groups.are_there(parts):
-                self._apart.add(task)
-                await self._groups.there(parts)
-                self._apart.discard(task)
+            await self._wait_for(parts, task)
             told.clear()
             group = self._groups.begin(parts, told=told, once=once)
             self._does[task] = group
@@ -128,6 +125,13 @@ class Writes:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
                     raise gave_up(deaths) from None
+
+    async def _wait_for(self, workers: Iterable[int], task: asyncio.Task[Any]) -> None:
+        """Wait until all of these workers serve.  Until then the statement has no place."""
+        if not self._groups.are_there(workers):
+            self._apart.add(task)
+            await self._groups.there(workers)
+            self._apart.discard(task)
 
     def _ended_whole(self, task: asyncio.Task[Any]) -> None:
         self._does.pop(task, None)
@@ -238,10 +242,7 @@ class Writes:
         assert task is not None
         wanted = frozenset(range(len(self._links)) if placed.unique else placed.parts)
         while True:
-            if not self._groups.are_there(wanted):
-                self._apart.add(task)
-                await self._groups.there(wanted)
-                self._apart.discard(task)
+            await self._wait_for(wanted, task)
             self._places[task] = name, places = self._take(wanted)
             try:
                 plan = await self._planned(task, placed, places)

@@ -100,6 +100,15 @@ class RemoteOwner:
     end: Callable[[int], None] = _nothing
 
 
+def try_lock(file: int) -> bool:
+    """Lock an open file.  Returns False if another process holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class Fence:
     """The shard's fence as its worker sees it. `check` costs one small read."""
 
@@ -155,7 +164,7 @@ class ShardOwner:
 
     def _wait_for_lock(self, directory: Path, wait_ms: int, note: Callable[[str], None]) -> None:
         deadline = time.monotonic() + wait_ms / 1000
-        while not self._try_lock():
+        while not try_lock(self._lock):
             holder = self._recorded()
             if holder is not None and holder.pid == os.getpid() and holder.alive:
                 raise LockBusy(f"{directory} is open in this process already: close it there first")
@@ -168,13 +177,6 @@ class ShardOwner:
                                f"another data directory")
             time.sleep(LOCK_POLL_MS / 1000)
             self.fence.check()
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _recorded(self) -> Process | None:
         try:

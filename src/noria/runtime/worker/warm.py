@@ -162,8 +162,9 @@ def _read(views: str) -> None:
     for key in (1, 10_000):
         view.lookup((key,))
     view.lookup_many([(i,) for i in range(BULK)])
-    handle = view.locate((1,))
-    if handle is not None:
+    found = view.lookup_entry((1,))
+    if found is not None:
+        _, handle, _ = found
         view.version(handle)
         view.stamp(handle)
     attached.view("extremes").lookup(("t0",))

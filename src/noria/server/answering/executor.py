@@ -41,6 +41,7 @@ from noria.plan.reuse.lookups.through import Through
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
 from noria.runtime.link.link import Link
+from noria.runtime.transactions.transaction_coordinator import Workers
 from noria.server.answering import clock
 from noria.server.answering.filling import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, Known
@@ -51,7 +52,6 @@ from noria.server.answering.reads import Many, Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import Compiled, Statements, is_one_key
-from noria.server.answering.transactions import TransactionService
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
 from noria.server.rows import arrow_rows, beside
@@ -72,11 +72,11 @@ class Executor:
     def __init__(self, program: Program, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
                  reply_bytes: int):
         self.program, self._catalog, self._link, self._bulk = program, program.catalog, link, bulk
+        self.staging: Workers = link
         self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
-        self.transactions = TransactionService(link, self.reads, self._at_its_time, self._lags, "t")
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
@@ -338,7 +338,7 @@ class Executor:
         for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
         once: as in `packets.Write`."""
         self.writes += 1
-        return self._link.submit(Write((self._at_its_time(statement, offset),), once=once))
+        return self._link.submit(Write((self.at_its_time(statement, offset),), once=once))
 
     def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
@@ -349,7 +349,7 @@ class Executor:
     async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
         """Let Spark run a write over a large table (`control/ddl/rewriting.py`), and return its done future.  None: the
         caller must submit the write."""
-        timed = self._at_its_time(statement, offset)
+        timed = self.at_its_time(statement, offset)
         assert isinstance(timed, Update | Delete)
         wrote = await self.program.rewrite(timed, tell)
         if wrote is None:
@@ -414,13 +414,13 @@ class Executor:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
         await self._link.catch_up(writes, view, worker)
 
-    def _lags(self, view: ViewDef) -> bool:
+    def lags(self, view: ViewDef) -> bool:
         """True if rows pass between workers on their way to the view that answers."""
         if self._link.routes.workers == 1 or (reader := self._catalog.match(view)) is None:
             return False
         return self._link.routes.depth_of(reader.name) > 0
 
-    def _at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
+    def at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
         """Return the statement with the current time in place of clock functions.  Raises SqlError 1146."""
         table = self.program.table(statement.table)
         if table is None:

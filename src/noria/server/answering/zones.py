@@ -28,7 +28,6 @@ from noria.sql.commands import AlterTable, Select
 
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 _HAS_ZONE = re.compile(r"\d:\d+(?:\.\d+)?\s*(?:Z|[+-]\d{1,2}:\d{2})\s*$")
-_FURTHEST = timedelta(hours=14)
 
 
 def offset_of(zone: Any) -> timedelta:

@@ -299,13 +299,8 @@ class FarFront:
 
     async def stop(self) -> None:
         """Accept no more clients; running statements are answered first."""
-        if self._server is None:
-            return
-        self._server.close()
-        try:
-            await asyncio.wait_for(self._server.wait_closed(), CLIENTS_STOP_S)
-        except TimeoutError:
-            self._server.abort()
+        if self._server is not None:
+            await self._server.stop(CLIENTS_STOP_S)
 
     # ------------------------------------------------------------ clients
     async def _begin(self, begin: messages.Begin) -> None:

@@ -151,11 +151,7 @@ class FrontEnd(asyncio.Protocol):
 
     async def _stop(self) -> None:
         if self._server is not None:
-            self._server.close()
-            try:
-                await asyncio.wait_for(self._server.wait_closed(), CLIENTS_STOP_S)
-            except TimeoutError:
-                self._server.abort()
+            await self._server.stop(CLIENTS_STOP_S)
         self._ended.set()
 
     def _hang_up(self, told: messages.HangUp) -> None:

@@ -53,6 +53,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from noria import __version__
+from noria.core.columns_codec import to_stream
 from noria.core.errors import SqlError, no_table, unknown_table
 from noria.core.errors.codes import (
     ACCESS_DENIED,
@@ -277,7 +278,7 @@ class Api:
 
     async def lookup(self, request: Request) -> Response:
         keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
-        return Response(wire.to_stream(await self._s.lookup(request.path_params["name"], keys)),
+        return Response(to_stream(await self._s.lookup(request.path_params["name"], keys)).to_pybytes(),
                         media_type=ARROW)
 
     async def attach(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.columns_codec import to_stream
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_ROWS
@@ -21,13 +22,6 @@ from noria.server.outcomes import Ok, Outcome, ResultSet
 from noria.server.rows import arrow_rows, jsonable
 
 META = b"noria"
-
-
-def to_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def from_stream(body: bytes, what: str) -> pa.Table:
@@ -91,4 +85,5 @@ def arrow_outcome(outcome: Outcome) -> bytes:
         table = pa.table({})
         if isinstance(outcome, Ok):
             about.update(affected=outcome.affected, last_insert_id=outcome.last_insert_id, info=outcome.info)
-    return to_stream(table.replace_schema_metadata({META: json.dumps(about)}))
+    body: bytes = to_stream(table.replace_schema_metadata({META: json.dumps(about)})).to_pybytes()
+    return body

@@ -109,6 +109,14 @@ class MysqlServer:
         if self._server is not None:
             await self._server.wait_closed()
 
+    async def stop(self, within_s: float) -> None:
+        """Close, and disconnect the clients that are not answered within this time."""
+        self.close()
+        try:
+            await asyncio.wait_for(self.wait_closed(), within_s)
+        except TimeoutError:
+            self.abort()
+
     def joined(self, connection: Connection) -> None:
         self.connections.add(connection)
         self._empty.clear()

@@ -14,6 +14,7 @@ from noria.control.catalog.catalog import Catalog, Relations
 from noria.control.catalog.holding import reading
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
+from noria.core.identifiers import quote_identifier
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
 from noria.server.outcomes import ResultSet
@@ -23,7 +24,7 @@ from noria.sql.commands import Item, SelectItems, Show
 from noria.sql.statements.database import DATABASE
 from noria.sql.statements.show_conditions import holding
 from noria.sql.statements.text_views import TextView
-from noria.sql.whole.written import now_text, quoted, table_text
+from noria.sql.whole.written import now_text, table_text
 
 ENGINE = "NORIA"
 
@@ -223,7 +224,8 @@ def create_table(table: TableDef, next_number: int) -> ResultSet:
 def _create_database(command: Show, program: Catalog, about: About) -> ResultSet:
     """Answer SHOW CREATE DATABASE.  command.full: with IF NOT EXISTS, as dumps request it."""
     exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
-    return texts(["Database", "Create Database"], [(DATABASE, f"CREATE DATABASE {exists}{quoted(DATABASE)}")])
+    text = f"CREATE DATABASE {exists}{quote_identifier(DATABASE)}"
+    return texts(["Database", "Create Database"], [(DATABASE, text)])
 
 
 def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:

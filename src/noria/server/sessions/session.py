@@ -5,6 +5,8 @@
 
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
+
+More than 500 lines: one short method for each kind of statement.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ from noria.server.sessions.counting import counted
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
+from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
 from noria.sql.query.relations.readable import warnings_of
@@ -77,8 +80,8 @@ class Session:
     """Implements `outcomes.Session`."""
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
-                 guard: LoginGuard):
-        self._guard = guard
+                 guard: LoginGuard, transactions: TransactionService):
+        self._guard, self._transactions = guard, transactions
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         if client.database:
@@ -86,7 +89,7 @@ class Session:
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
         self.variables: dict[str, Any] = dict(VARIABLES)
-        self._transaction = Transaction(executor.transactions, self.variables)
+        self._transaction = Transaction(transactions, self.variables)
         self._said = ""  # the text of the last statement, for the program's history
         self.reset()
         processes.add(self)
@@ -100,7 +103,7 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = Transaction(self._executor.transactions, self.variables)
+        self._transaction = Transaction(self._transactions, self.variables)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
         self._executor.locks.unlock(self)

@@ -22,6 +22,7 @@ from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
+from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql.statements.database import DATABASE
 
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
@@ -36,9 +37,10 @@ class Sessions:
         self.processes = Processes()
         self.guard = LoginGuard()
         self.replies = executor.replies
+        self._transactions = TransactionService(executor)
 
     def connect(self, client: Client) -> Session:
-        return Session(self._executor, self.processes, self._explainer, client, self.guard)
+        return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions)
 
     async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
         """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the

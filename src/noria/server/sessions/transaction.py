@@ -24,8 +24,8 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Own, Wrote
 from noria.runtime.transactions.transaction_coordinator import OpenTransaction
 from noria.server.answering.statements import Compiled
-from noria.server.answering.transactions import TransactionService
 from noria.server.outcomes import ResultSet, Warning_
+from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
 SNAPSHOTS = ("REPEATABLE-READ", "SERIALIZABLE")

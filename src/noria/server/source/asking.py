@@ -6,6 +6,7 @@ from pathlib import Path
 
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import NOT_SUPPORTED_YET
+from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
@@ -54,8 +55,7 @@ class Asking:
         """Return the query for a table's, a view's or a query's rows, and True if it has a row for no input rows."""
         program = self._executor.program
         if program.table(text) is not None:
-            quoted = text.replace("`", "``")
-            return self._of_text(f"SELECT * FROM `{quoted}`"), False
+            return self._of_text(f"SELECT * FROM {quote_identifier(text)}"), False
         if program.view(text) is not None:
             view = program.view(text)
             return self._of_view(text), view is not None and view.empty_row is not None

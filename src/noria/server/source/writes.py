@@ -32,6 +32,7 @@ from noria.core.errors import SqlError, no_table
 from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURCES, UNKNOWN_ERROR
 from noria.core.expressions.expr import Col
 from noria.core.expressions.points import MAX_POINTS
+from noria.core.identifiers import quote_identifier
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
@@ -142,7 +143,7 @@ class Writes:
         files = [self._file(write, str(p)) for p in request["parts"]]
         self._executor.locks.check(None, table.name)
         if request.get("overwrite"):
-            await self._run(f"TRUNCATE TABLE {_quoted(table.name)}")
+            await self._run(f"TRUNCATE TABLE {quote_identifier(table.name)}")
         name = f"{ONCE}{scope}/{batch}"
         report = await self._applied(table, files, str(request.get("on", "error")), request.get("max_rejects"), name)
         await self._forget(done)
@@ -210,14 +211,14 @@ class Writes:
                                            "there")
         keys = list(zip(*(found[n.lower()] for n in names), strict=True))
         each = [_padded(list(dict.fromkeys(column))) for column in zip(*keys, strict=True)]
-        terms = [f"{_quoted(n)} IN ({', '.join('?' * len(v))})" for n, v in zip(names, each, strict=True)]
+        terms = [f"{quote_identifier(n)} IN ({', '.join('?' * len(v))})" for n, v in zip(names, each, strict=True)]
         values = [v for column in each for v in column]
         if len(names) > 1:  # the IN lists allow all combinations, of which only these keys are meant
-            one = " AND ".join(f"{_quoted(n)} = ?" for n in names)
+            one = " AND ".join(f"{quote_identifier(n)} = ?" for n in names)
             keys = _padded(keys)
             terms.append("(" + " OR ".join([f"({one})"] * len(keys)) + ")")
             values += [v for key in keys for v in key]
-        text = f"DELETE FROM {_quoted(table.name)} WHERE " + " AND ".join(terms)
+        text = f"DELETE FROM {quote_identifier(table.name)} WHERE " + " AND ".join(terms)
         command = self._executor.statements.prepare(text).bind(values)
         assert isinstance(command, Delete)
         return command
@@ -329,7 +330,3 @@ def _position(table: TableDef, name: str) -> int:
     except KeyError:
         raise SqlError(*BAD_FIELD, f"there is no column '{name}' in table {table.name}: it has "
                                    f"{', '.join(table.columns[c].name for c in table.shown)}") from None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from fcntl import LOCK_EX, LOCK_NB, flock
+from collections.abc import Callable
 from pathlib import Path
 
+from noria.kernels.place import locked
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
 
 TOLD_S = 2.0
@@ -83,7 +83,7 @@ def make(tell: Callable[[float], None] = lambda seconds: None) -> bool:
     """
     directory = place()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(directory / f"{_name()}.lock") as mine:
+    with locked(directory, f"{_name()}.lock", wait=False) as mine:
         if not mine or found():
             return False
         with tempfile.TemporaryDirectory(prefix="noria-archive-") as scratch:
@@ -117,17 +117,6 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait(TOLD_S)
     except subprocess.TimeoutExpired:
         return None
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[bool]:
-    with lock.open("w") as file:
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
 
 
 def _train(archive: str, scratch: str) -> None:

@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from noria.core.identifiers import quote_identifier
 from noria.spark.source.errors import Failed, OptionError, Unreachable, in_one_line
 from noria.spark.source.types import as_sent, check_written, sql_type
 from noria.spark.source.wire import Refused, Server
@@ -146,15 +147,11 @@ def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
         raise OptionError(f"the option \"primaryKey\" names '{missing[0]}', which is no column: "
                          f"{', '.join(schema.names)}")
     lower = {k.lower() for k in keys}
-    columns = [f"{_quoted(f.name)} {sql_type(f, f.name.lower() in lower)}"
+    columns = [f"{quote_identifier(f.name)} {sql_type(f, f.name.lower() in lower)}"
                + ("" if f.nullable and f.name.lower() not in lower else " NOT NULL") for f in schema.fields]
     if keys:
-        columns.append(f"PRIMARY KEY ({', '.join(map(_quoted, keys))})")
-    return f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({', '.join(columns)})"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+        columns.append(f"PRIMARY KEY ({', '.join(map(quote_identifier, keys))})")
+    return f"CREATE TABLE IF NOT EXISTS {quote_identifier(table)} ({', '.join(columns)})"
 
 
 class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]

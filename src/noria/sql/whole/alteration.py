@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from noria.core.identifiers import quote_identifier
 from noria.core.types import Column, IndexDef, TableDef
-from noria.sql.whole.written import column_text, default_text, index_text, quoted
+from noria.sql.whole.written import column_text, default_text, index_text
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
@@ -27,9 +28,9 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
     gone = [c for c in _there(was) if c.name.lower() not in _called(want)]
     if not drop:
         wrong += [f"table '{was.name}' has a column '{c.name}' that the new program has not: --drop drops it with its "
-                  f"values; if it is to be called otherwise, ALTER TABLE {quoted(was.name)} RENAME COLUMN "
-                  f"{quoted(c.name)} TO … first" for c in gone]
-    parts = [f"DROP COLUMN {quoted(c.name)}" for c in gone]
+                  f"values; if it is to be called otherwise, ALTER TABLE {quote_identifier(was.name)} RENAME COLUMN "
+                  f"{quote_identifier(c.name)} TO … first" for c in gone]
+    parts = [f"DROP COLUMN {quote_identifier(c.name)}" for c in gone]
     for c in _there(want):
         old = columns.get(c.name.lower())
         if old is None:
@@ -40,12 +41,12 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
         elif _bare(old) != _bare(replace(c, nullable=old.nullable) if c.name.lower() in key else c):
             parts.append(f"MODIFY COLUMN {column_text(c)}")
         elif _default(old) != _default(c):
-            parts.append(f"ALTER COLUMN {quoted(c.name)} " +
+            parts.append(f"ALTER COLUMN {quote_identifier(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
     dropped, added = _indexes(was, want)
     if key != key_of(was):
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
-        added = (*[f"ADD PRIMARY KEY ({', '.join(map(quoted, key))})"] * bool(key), *added)
+        added = (*[f"ADD PRIMARY KEY ({', '.join(map(quote_identifier, key))})"] * bool(key), *added)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -110,8 +111,9 @@ def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     for name, index in list(come.items()):
         renamed = next((n for n, i in gone.items() if _index(was, i) == _index(want, index)), None)
         if renamed is not None and name not in old:
-            before.append(f"RENAME INDEX {quoted(gone.pop(renamed).name)} TO {quoted(come.pop(name).name)}")
-    before += [f"DROP INDEX {quoted(i.name)}" for i in gone.values()]
+            here, wanted = gone.pop(renamed).name, come.pop(name).name
+            before.append(f"RENAME INDEX {quote_identifier(here)} TO {quote_identifier(wanted)}")
+    before += [f"DROP INDEX {quote_identifier(i.name)}" for i in gone.values()]
     behind = [f"ADD {index_text(want, i)}" for i in come.values()]
     return tuple(before), tuple(behind)
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.core.errors import not_supported
+from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.whole.alteration import alteration, lost
 from noria.sql.whole.difference import now
 from noria.sql.whole.meaning import Tables, planned
 from noria.sql.whole.restated import restated
-from noria.sql.whole.written import quoted, table_text
+from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str
                     raise not_supported(f"the text of a program with views that are older than changes of the table "
                                         f"{table.name}, and that mean something else since,",
                                         "say what they mean now: CREATE OR REPLACE VIEW")
-                said.extend([f"ALTER TABLE {quoted(table.name)} {', '.join(parts)}"] if parts else [])
+                said.extend([f"ALTER TABLE {quote_identifier(table.name)} {', '.join(parts)}"] if parts else [])
             made[table.name] = then
 
     until(stage)

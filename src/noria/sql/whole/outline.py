@@ -15,6 +15,7 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.commands import AlterTable, Command, CreateTable, CreateView, Nothing
 from noria.sql.parse import parse
+from noria.sql.query.relations.context import Recorder
 from noria.sql.text.comments import SHOWN
 from noria.sql.text.syntax import statements_of, tokenize
 
@@ -48,9 +49,9 @@ class Outline:
 
     def take(self, text: str) -> None:
         """Add the definitions of one statement."""
-        noting = Noting(self)
-        for command in parse(text, noting):
-            self._add(command, frozenset(noting.views))
+        recorder = Recorder(self)
+        for command in parse(text, recorder):
+            self._add(command, frozenset(recorder.views))
 
     def _add(self, command: Command, used: frozenset[str]) -> None:
         if isinstance(command, CreateTable):
@@ -80,22 +81,6 @@ class Outline:
         self.stage += bool(added)
         later = tuple(replace(c, added=self.stage) for c in added)
         return replace(command.table, columns=(*command.table.columns[:known], *later), order=())
-
-
-class Noting:
-    """A catalog that records the folded names of the views that are looked up."""
-
-    def __init__(self, catalog: Outline) -> None:
-        self._catalog, self.views = catalog, set[str]()
-
-    def table(self, name: str) -> TableDef | None:
-        return self._catalog.table(name)
-
-    def view(self, name: str) -> ViewDef | None:
-        found = self._catalog.view(name)
-        if found is not None:
-            self.views.add(name.lower())
-        return found
 
 
 @dataclass(frozen=True)

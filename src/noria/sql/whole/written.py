@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from noria.core.expressions.coerce import MICROSECOND
+from noria.core.identifiers import quote_identifier
 from noria.core.types import Column, IndexDef, TableDef
 
 
@@ -20,16 +21,16 @@ def table_text(table: TableDef, first_id: int = 1) -> str:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
-    return f"CREATE TABLE {quoted(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}"
+    return f"CREATE TABLE {quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}"
 
 
 def index_text(table: TableDef, index: IndexDef) -> str:
     unique = "UNIQUE " if index.unique else ""
-    return f"{unique}KEY {quoted(index.name)} ({_names(table, index.columns)})"
+    return f"{unique}KEY {quote_identifier(index.name)} ({_names(table, index.columns)})"
 
 
 def column_text(c: Column) -> str:
-    text = f"{quoted(c.name)} {c.type.sql()}" + ("" if c.nullable else " NOT NULL")
+    text = f"{quote_identifier(c.name)} {c.type.sql()}" + ("" if c.nullable else " NOT NULL")
     if c.auto_increment:
         return text + " AUTO_INCREMENT"
     update = f" ON UPDATE {now_text(c)}" if c.update_now else ""
@@ -62,9 +63,5 @@ def _time_text(value: timedelta) -> str:
     return f"{sign}{minutes // 60:02}:{minutes % 60:02}:{second:02}" + (f".{micros:06}" if micros else "")
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _names(table: TableDef, columns: Sequence[int]) -> str:
-    return ", ".join(quoted(table.columns[c].name) for c in columns)
+    return ", ".join(quote_identifier(table.columns[c].name) for c in columns)

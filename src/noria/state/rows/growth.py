@@ -5,7 +5,7 @@ each row that they may add.  Then they move the keys, 16 slots for each row.  So
 the smaller table exceeds 0.6.  A batch with too many rows for that moves the rest at once.
 
 Keeps true: a key is in the larger table if its first slot in the smaller one has been passed; otherwise it is in the
-smaller one (`prefetch.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
+smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
 that a lookup probes.
 """
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from noria.kernels import njit
 from noria.state.rows.bare import bare
+from noria.state.rows.hashing import slot_of
 from noria.state.rows.kernels import entry_hash, row_hash
 from noria.state.rows.layout import (
     BASE,
@@ -36,7 +37,7 @@ from noria.state.rows.layout import (
     WIDTH,
     K,
 )
-from noria.state.rows.prefetch import AHEAD, prefetch, slot_of
+from noria.state.rows.prefetch import AHEAD, prefetch
 
 CLEAR = 64  # slots cleared for each row
 MOVE = 16  # slots passed for each row

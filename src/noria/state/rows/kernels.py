@@ -15,6 +15,7 @@ import numpy as np
 
 from noria.kernels import njit
 from noria.state.rows.bare import bare, stack
+from noria.state.rows.hashing import SEED, home_of, mix, slot_of
 from noria.state.rows.layout import (
     COLS,
     DESCRIPTOR,
@@ -48,22 +49,17 @@ from noria.state.rows.prefetch import (
     AHEAD,
     BLOCK,
     WARM_FROM,
-    home_of,
-    mix,
     prefetch,
-    slot_of,
     warm_keys,
     warm_rows,
 )
-
-_SEED = np.uint64(0x2545F4914F6CDD1D)
 
 
 # ------------------------------------------------------------------ rows by identity
 @njit
 def row_hash(A, off):
     """Hash the identity words of the stored row at word `off`."""
-    h = _SEED
+    h = SEED
     for c in range(A[IDW]):
         h = mix(h, A[off + 1 + c])
     return h
@@ -72,7 +68,7 @@ def row_hash(A, off):
 @njit
 def find_row(A, cols, i):
     """Return the number of the stored row whose identity words equal column i of `cols`, or -1."""
-    h = _SEED
+    h = SEED
     w = A[IDW]
     for c in range(w):
         h = mix(h, cols[c, i])
@@ -153,7 +149,7 @@ def key_of_args(A, d, keys, i, fold, kb):
 def _place_of(A, d, kb):
     """Return the position of the key in kb in the entry hash, or of the free slot for it."""
     k, base = A[d + K], A[d + EOFF]
-    h = _SEED
+    h = SEED
     for j in range(k):
         h = mix(h, kb[j])
     hash_off, cap, s = home_of(A, d + EHOFF, h)
@@ -192,7 +188,7 @@ def find_entry(A, d, kb):
 def entry_hash(A, d, e):
     k = A[d + K]
     off = A[d + EOFF] + e * (ENTRY + k) + KEY
-    h = _SEED
+    h = SEED
     for j in range(k):
         h = mix(h, A[off + j])
     return h

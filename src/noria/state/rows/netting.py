@@ -6,9 +6,7 @@ import numpy as np
 
 from noria.core.batch import Batch
 from noria.kernels import njit
-from noria.state.rows.prefetch import mix, slot_of
-
-_SEED = np.uint64(0x2545F4914F6CDD1D)
+from noria.state.rows.hashing import SEED, mix, slot_of
 
 
 def netted(batch: Batch) -> Batch:
@@ -31,7 +29,7 @@ def _net(columns, weights):
     first, total = np.empty(n, np.int64), np.empty(n, np.int64)
     found = 0
     for i in range(n):
-        h = _SEED
+        h = SEED
         for j in range(width):
             h = mix(h, columns[j, i])
         s = slot_of(h, cap)

@@ -1,22 +1,21 @@
 """Prefetching: random access to a large arena is bound by cache misses, one after the other.
 
 A kernel warms a block of rows before it works on them: hash slots, then entries, then rows.  So their misses overlap.
-Prefetching is a hint; results do not depend on it.  Here is also `home_of`, which starts each lookup in a hash table.
+Prefetching is a hint; results do not depend on it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from noria.kernels import njit
+from noria.state.rows.hashing import SEED, home_of, mix
 from noria.state.rows.layout import (
-    BASE,
     COLS,
     EHOFF,
     ENTRY,
@@ -26,10 +25,7 @@ from noria.state.rows.layout import (
     HEAD,
     IDW,
     LOFF,
-    MOVED,
     ROWS,
-    SLOTS,
-    START,
     WIDTH,
     K,
 )
@@ -55,35 +51,6 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), codegen
 
 
-_MULT = np.uint64(0x9E3779B97F4A7C15)
-_SEED = np.uint64(0x2545F4914F6CDD1D)
-_S29 = np.uint64(29)
-_S32 = np.uint64(32)
-
-
-@njit(inline="always")
-def mix(h, v):
-    h = (h ^ np.uint64(v)) * _MULT
-    return h ^ (h >> _S29)
-
-
-@njit(inline="always")
-def slot_of(h, cap):
-    return np.int64((h ^ (h >> _S32)) & np.uint64(cap - 1))
-
-
-@njit(inline="always")
-def home_of(A, g, h):
-    """Return where a lookup of hash h begins in the hash table described at g: (table's first word, slots, slot).
-
-    While the table grows, that is the smaller or the larger one.
-    """
-    cap = A[g + SLOTS]
-    # written without a branch: this is part of each lookup, and the compiler does not inline longer code
-    larger = np.int64(((slot_of(h, cap) - A[g + START]) & (cap - 1)) < A[g + MOVED])
-    return A[g + BASE] + (cap & -larger), cap << larger, slot_of(h, cap << larger)
-
-
 @njit
 def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     """Warm the entries of the keys of rows lo to hi-1 in the index at d, the first row of each key, and its links.
@@ -94,7 +61,7 @@ def warm_keys(A, d, cols, as_args, fold, lo, hi, slots):
     k, stride = A[d + K], ENTRY + A[d + K]
     entries, rows, width, links = A[d + EOFF], A[ROWS], A[WIDTH] + 1, A[d + LOFF]
     for i in range(lo, hi):
-        h = _SEED
+        h = SEED
         for j in range(k):
             v = cols[j if as_args else A[d + COLS + j], i]
             if A[d + FOLDS + j] == 1 and v >= 0:
@@ -123,7 +90,7 @@ def warm_rows(A, cols, lo, hi, slots):
     """Warm the slots of rows lo to hi-1 of `cols` in the identity hash, and the stored rows in these slots."""
     rows, width = A[ROWS], A[WIDTH] + 1
     for i in range(lo, hi):
-        h = _SEED
+        h = SEED
         for c in range(A[IDW]):
             h = mix(h, cols[c, i])
         base, _, s = home_of(A, HASH, h)

@@ -7,14 +7,12 @@ import numpy as np
 from noria.core.limits import NULL_CODE
 from noria.kernels import njit
 from noria.state.rows.bare import bare
-from noria.state.rows.prefetch import mix, slot_of
-
-_SEED = np.uint64(0x2545F4914F6CDD1D)
+from noria.state.rows.hashing import SEED, mix, slot_of
 
 
 @njit
 def _hash(keys, i):
-    h = _SEED
+    h = SEED
     for j in range(keys.shape[0]):
         h = mix(h, keys[j, i])
     return h

@@ -13,10 +13,8 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.kernels import njit
+from noria.state.rows.hashing import SEED, mix, slot_of
 from noria.state.rows.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
-from noria.state.rows.prefetch import mix, slot_of
-
-_SEED = np.uint64(0x2545F4914F6CDD1D)  # the seed of the identity hash in `kernels`
 
 
 def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
@@ -42,7 +40,7 @@ def part_of(cols, parts):
     n = cols.shape[1]
     out = np.empty(n, np.int64)
     for i in range(n):
-        h = _SEED
+        h = SEED
         for c in range(cols.shape[0]):
             h = mix(h, cols[c, i])
         out[i] = _apart(slot_of(h, parts), parts)
@@ -69,7 +67,7 @@ def _rows_in(A, parts, low, high):
             s = home
             while A[hash_off + s] >= 0:
                 r = A[hash_off + s]
-                h = _SEED
+                h = SEED
                 for c in range(w):
                     h = mix(h, A[rows + r * width + 1 + c])
                 if slot_of(h, cap) == home and slot_of(h, parts) == p:

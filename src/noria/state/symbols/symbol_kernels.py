@@ -20,6 +20,7 @@ from noria.core.limits import NULL_CODE
 from noria.kernels import njit
 from noria.state.memory.atomics import load_acquire, load_word, prefetch, store_release, store_word
 from noria.state.rows.bare import bare
+from noria.state.rows.hashing import mix_shared
 
 COUNT, TOP, HEAP_ROOM, ID_ROOM, MASK, GENERATION, LIVE, FREE, SWEEPS = range(9)  # COUNT: ids ever used
 HEADER = 16
@@ -32,16 +33,9 @@ _AHEAD = 12  # how many strings ahead a string's memory is prefetched
 
 _ID_BITS = 40
 _ID_MASK = (1 << _ID_BITS) - 1
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0xD6E8FEB86659FD93)
-_S32, _S29, _S41 = np.uint64(32), np.uint64(29), np.uint64(41)
+_S29, _S41 = np.uint64(29), np.uint64(41)
 _UPPER_A, _UPPER_Z, _CASE = 65, 90, 32
-
-
-@njit(inline="always")
-def _mix(h, v):
-    h = (h ^ np.uint64(v)) * _MULTIPLIER
-    return h ^ (h >> _S32)
 
 
 @njit(inline="always")
@@ -61,18 +55,18 @@ def _span(at, n):
 
 @njit
 def hash_bytes(data, at, n):
-    h = _mix(_SEED, n)
+    h = mix_shared(_SEED, n)
     i = 0
     while n - i >= 8:
-        h = _mix(h, load_word(data, at + i))
+        h = mix_shared(h, load_word(data, at + i))
         i += 8
     if i < n:
         rest = np.int64(0)
         while i < n:
             rest = (rest << 8) | np.int64(data[at + i])
             i += 1
-        h = _mix(h, rest)
-    return _mix(h, h >> _S29)
+        h = mix_shared(h, rest)
+    return mix_shared(h, h >> _S29)
 
 
 @njit

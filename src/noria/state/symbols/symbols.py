@@ -290,10 +290,6 @@ class AttachedSymbols:
         self._follow()
         return _find(self._heap, self._starts, self._table, text)
 
-    def find_folded(self, text: str) -> int | None:
-        """Return the id of the text's folded form, or None if that was not interned."""
-        return self.find(fold(text))
-
     def find_many(self, texts: pa.Array) -> Codes:
         """Return the ids of exactly these texts: -1 for one that was not interned, NULL_CODE for null.
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from dataflow.engine_rig import Rig
+from dataflow.ops.played import over_one, plays
 from noria.core.types import INT, Column, TableDef
 from noria.dataflow.graph.story import told
 from noria.dataflow.inspect.validate import validate
+from noria.dataflow.ops.stateful.top import Top
 from noria.plan import mir
 from noria.plan.view import ViewDef
+from reference import random_plans
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT), Column("x", INT)), (0,), table_id=1)
 
@@ -62,3 +65,7 @@ def test_ties_at_the_end_are_broken_by_all_columns_and_offset_skips() -> None:
     assert shown(r, (1,)) == [(2, 1, 7), (3, 1, 7)]
     r.write([("t", (1, 1, 7), -1)])
     assert shown(r, (1,)) == [(3, 1, 7), (5, 1, 7)]
+
+
+def test_first_rows_are_those_of_the_reference() -> None:
+    plays(over_one(random_plans.top), Top)

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 
 from noria.core.batch import Codes
 from noria.core.codec import Codec
+from noria.core.columns_codec import to_stream
 from noria.core.integers import span
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
@@ -140,10 +141,7 @@ def _parcels(parts: list[int], kind: str, data: list[bytes]) -> pa.RecordBatch:
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
+    data: bytes = to_stream(batch).to_pybytes()
     return data
 
 

@@ -33,6 +33,23 @@ class Catalog(Protocol):
     def view(self, name: str) -> ViewDef | None: ...
 
 
+class Recorder:
+    """A catalog that records the folded names of the views that a text reads."""
+
+    def __init__(self, catalog: Catalog):
+        self._catalog = catalog
+        self.views: set[str] = set()
+
+    def table(self, name: str) -> TableDef | None:
+        return self._catalog.table(name)
+
+    def view(self, name: str) -> ViewDef | None:
+        found = self._catalog.view(name)
+        if found is not None:
+            self.views.add(found.name.lower())
+        return found
+
+
 @dataclass(frozen=True)
 class Context:
     """The context of one planning.

@@ -8,7 +8,6 @@ Keeps true: such a SELECT is exact, or an error that says why it cannot be answe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 from noria.core.errors import SqlError, not_supported
@@ -19,33 +18,26 @@ from noria.plan.view import ViewDef
 from noria.runtime.transactions.transaction_coordinator import (
     OpenTransaction,
     TransactionCoordinator,
-    Workers,
 )
+from noria.server.answering.executor import Executor
 from noria.server.answering.keys import looked_up
-from noria.server.answering.reads import Reads
 from noria.server.answering.shapes import Shape, no_rows
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
 
-AtItsTime = Callable[[Insert | Update | Delete, timedelta], Insert | Update | Delete]
-
 
 class TransactionService:
-    """See the module.  at_its_time: replaces clock functions by the time, as `Executor` does for all writes.
+    """See the module."""
 
-    lags: returns whether the view that answers a SELECT may show a commit later than the tables do.
-    """
-
-    def __init__(self, workers: Workers, reads: Reads, at_its_time: AtItsTime, lags: Callable[[ViewDef], bool],
-                 name: str):
-        self.coordinator = TransactionCoordinator(workers, name)
-        self._reads, self._at_its_time, self._lags = reads, at_its_time, lags
+    def __init__(self, executor: Executor):
+        self.coordinator = TransactionCoordinator(executor.staging, "t")
+        self._executor, self._reads = executor, executor.reads
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
                     wait_s: float) -> WriteResult:
         """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC."""
-        return await self.coordinator.stage(transaction, self._at_its_time(statement, offset), wait_s)
+        return await self.coordinator.stage(transaction, self._executor.at_its_time(statement, offset), wait_s)
 
     def tables(self, view: ViewDef) -> frozenset[str]:
         """The base tables below a view."""
@@ -59,7 +51,7 @@ class TransactionService:
     def reads_apart(self, transaction: OpenTransaction, view: ViewDef) -> bool:
         """True if the transaction must not read the views that have these rows."""
         return self.coordinator.reads_apart(transaction, self.tables(view)) or (
-            transaction.snapshot is not None and self._lags(view))
+            transaction.snapshot is not None and self._executor.lags(view))
 
     async def select(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet | None:
         """Answer a SELECT; None if the views have just the rows that the transaction must see."""
