@@ -182,7 +182,7 @@ class Session:
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     return answer
-                first = self._in_time(answer)
+                first = self._in_time(answer) if self._transaction.unchecked else self._within(answer, compiled, values)
             else:
                 command = compiled.bind(values)
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
@@ -196,6 +196,12 @@ class Session:
                 raise self._noted(e) from None
             first = self._again(compiled, values)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
+
+    async def _within(self, answer: Awaitable[ResultSet], compiled: Compiled, values: Sequence[Any]) -> Outcome:
+        """Answer a SELECT of a transaction that no view has at once."""
+        if asyncio.iscoroutine(answer):
+            answer.close()  # it has not begun
+        return await self._run(compiled.bind(values))
 
     async def _again(self, compiled: Compiled, values: Sequence[Any]) -> Outcome:
         return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
@@ -365,11 +371,17 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     async def _select_bound(self, command: sql.Select) -> ResultSet:
-        try:
-            found = await self._transaction.select(command)
-        finally:
-            self._set_status()
-        return await self._executor.select_bound(command, self._tell) if found is None else found
+        for _ in range(VIEW_BINDS):
+            try:
+                found = await self._transaction.select(command)
+            finally:
+                self._set_status()
+            if found is not None:
+                return found
+            found = await self._executor.select_bound(command, self._tell)
+            if not self._transaction.is_outdated(command):  # nobody wrote the tables while it was answered
+                return found
+        raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
 
     # ------------------------------------------------------------ writes
     async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:

@@ -179,6 +179,11 @@ class Transaction:
         view = compiled.view
         return view is None or self._service.reads_apart(self._parts, view)
 
+    def is_outdated(self, command: sql.Select) -> bool:
+        """True if the tables were written since the snapshot, so that an answer of views or Spark may be too new."""
+        return self._parts is not None and self._parts.snapshot is not None and self._service.is_apart(
+            self._parts, command)
+
     async def select(self, command: sql.Select) -> ResultSet | None:
         """Answer a SELECT within the transaction; None if it may read views as without a transaction."""
         if self.unchecked:

@@ -53,15 +53,22 @@ class TransactionService:
         return self.coordinator.reads_apart(transaction, self.tables(view)) or (
             transaction.snapshot is not None and self._executor.lags(view))
 
+    def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
+        """True if neither views nor Spark have just the rows that the transaction must see."""
+        if select.view is not None:
+            return self.reads_apart(transaction, select.view)
+        assert select.batch is not None, "a SELECT has a view or a plan for Spark"
+        return self.coordinator.reads_apart(transaction, tables_of(select.batch.plan))
+
     async def select(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet | None:
         """Answer a SELECT; None if the views have just the rows that the transaction must see."""
+        if not self.is_apart(transaction, select):
+            return None
         view = select.view
         if view is None:
-            raise not_supported("in a transaction, this SELECT", "a worker cannot answer it, and Spark sees neither "
-                                                                 "the transaction's rows nor its snapshot")
+            raise not_supported("in a transaction that has changed its tables, or whose snapshot is older than they "
+                                "are, this SELECT", "Spark answers it, and sees the last commits only")
         tables = self.tables(view)
-        if not self.reads_apart(transaction, view):
-            return None
         shape = Shape.of(view)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)
         if not keys and between is None:
