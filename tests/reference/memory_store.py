@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.dataflow.graph.protocols import TooManyRows
+from noria.dataflow.transactions.locks import LockTable
 from noria.state.rows.table import Table
 
 
@@ -78,11 +79,24 @@ class KeyedScan:
         return self._table in self._store.tables()
 
 
+class NoTransactions:
+    """A `Staging` in which nobody has a transaction."""
+
+    def __init__(self) -> None:
+        self.locks = LockTable()
+
+    def __len__(self) -> int:
+        return 0
+
+    def held(self) -> Iterator[Codes]:
+        return iter(())
+
+
 class MemoryStore:
     """`put` stores a delta (before the tick that carries it)."""
 
     def __init__(self, symbols: Symbols):
-        self.symbols = symbols
+        self.symbols, self.transactions = symbols, NoTransactions()
         self._defs: dict[str, TableDef] = {}
         self._rows: dict[str, Table] = {}
 
