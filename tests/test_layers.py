@@ -68,10 +68,10 @@ def test_pure_packages_do_no_io(path: Path) -> None:
 # ---------------------------------------------------------------- rooms and circles
 ROOMS = {
     "state": (("memory",), ("rows",), ("grouping", "symbols")),
-    "dataflow": (("messages",), ("graph",), ("backfill",), ("engine",), ("ops",), ("oneshot",), ("cluster",),
-                 ("inspect",), ("worker",)),
-    "storage": (("format",), ("rocks",), ("tables",), ("statements",), ("commits",), ("online",), ("store",),
-                ("offline",)),
+    "dataflow": (("messages",), ("transactions",), ("graph",), ("backfill",), ("engine",), ("ops",), ("oneshot",),
+                 ("cluster",), ("inspect",), ("worker",)),
+    "storage": (("format",), ("rocks",), ("tables",), ("statements",), ("transactions",), ("commits",), ("online",),
+                ("store",), ("offline",)),
     "runtime": (("transport",), ("worker",), ("routing",), ("link",), ("transactions",), ("cluster",)),
     "control": (("processes",), ("catalog",), ("changes",), ("views",), ("ddl",), ("apply",)),
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
