@@ -104,6 +104,7 @@ class LocalServer:
         else:
             self._mysql = self._embedded._run(
                 listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
+            self._embedded._sessions.processes.hang_up = self._mysql.hang_up
 
     def far(self) -> LocalFar:
         """Another front end, on another host."""

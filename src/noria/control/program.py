@@ -69,6 +69,7 @@ class Program:
         self.settled, self.history = sender.settled, sender.history
         self.define = definitions.define
         self.may_rewrite, self.rewrite = rewriting.may_rewrite, rewriting.rewrite
+        self.is_large = rewriting.is_large
         self.preview, self.apply, self.exported = applying.preview, applying.apply, applying.exported
         self.next_number = applying.next_number
         self.welcome = recovery.welcome

@@ -101,10 +101,15 @@ class Rewriting:
         returned.
         """
         planned = self._swap.known(statement.table)
-        about = await self._sender.ask(packets.Ask(0, "table", statement.table))
-        if about["rows"] < limits.REWRITTEN_ROWS or await self._is_of_few(statement, planned):
+        if not await self.is_large(statement):
             return None
         return await self._sender.given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
+
+    async def is_large(self, statement: Rewritable) -> bool:
+        """True if the statement would scan more rows than a worker may read at once."""
+        planned = self._swap.known(statement.table)
+        about = await self._sender.ask(packets.Ask(0, "table", statement.table))
+        return about["rows"] >= limits.REWRITTEN_ROWS and not await self._is_of_few(statement, planned)
 
     async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
         """True if few rows are in a range of a key or an index to which the condition is limited."""

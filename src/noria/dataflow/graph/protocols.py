@@ -140,12 +140,6 @@ class Staging(Protocol):
     def deltas(self, transaction: str, done: int, snapshot: bool, tables: Sequence[str]) -> dict[str, Batch]:
         """By table, the rows that exist or lack for this transaction only, with their signs."""
 
-    def lock_rows(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> None:
-        """Lock rows of a table for the transaction. Raises Blocked."""
-
-    def is_locked(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> npt.NDArray[np.bool_]:
-        """The mask of rows that others have locked."""
-
     def held(self) -> Iterator[Codes]:
         """The codes whose texts must not be freed."""
 

@@ -18,15 +18,13 @@ class Stage:
     """Run statements within a transaction, all or none. Answer: their results; or, once it is known, error 1213
     if the transaction is rolled back to end a deadlock.
 
-    The answer waits while another transaction has a lock; `nowait`: then error 3572 instead.
+    The answer waits while another transaction has a lock.
     """
 
     request: int
     transaction: str
     done: int
     statements: tuple[Statement, ...]
-    nowait: bool = False
-    limit_ms: int = 0
 
 
 @dataclass(frozen=True)

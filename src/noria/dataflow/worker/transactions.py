@@ -25,7 +25,7 @@ from noria.dataflow.graph.work import Work
 from noria.dataflow.messages import transaction_packets as messages
 from noria.dataflow.messages.envelopes import refused
 from noria.dataflow.messages.packets import Done, Envelope, Packet
-from noria.dataflow.transactions.locks import Blocked, deadlock, locked
+from noria.dataflow.transactions.locks import Blocked, deadlock
 
 Run = Callable[[], Packet | None]
 
@@ -83,17 +83,14 @@ class Transactions:
         def run(work: Work | None) -> Packet:
             return Done(body.request, tuple(self._staging.stage(body.transaction, body.done, body.statements, work)))
 
-        return self.locking(body.transaction, e, partial(run, work), body.nowait, lambda: self._stage(body, e))
+        return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
 
-    def locking(self, transaction: str, e: Envelope, run: Callable[[], Packet | None], nowait: bool, again: Run
-                ) -> Packet | None:
+    def _locking(self, transaction: str, e: Envelope, run: Run, again: Run) -> Packet | None:
         """Run a request that takes locks. If it is blocked, queue it to run `again`, or end a deadlock."""
         while True:
             try:
                 return run()
             except Blocked as blocked:
-                if nowait:
-                    return refused(e, locked())
                 cycle = self._staging.locks.wait(transaction, blocked.resource, blocked.exclusive)
             if not cycle:
                 self._waiting[transaction] = _Request(e, again)

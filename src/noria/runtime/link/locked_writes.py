@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.errors.codes import LOCK_NOWAIT, LOCK_WAIT_TIMEOUT
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import Staged, WriteResult, tables_written
 from noria.dataflow.messages.packets import Done, Packet, Write, Wrote
 from noria.dataflow.messages.transaction_packets import EndTransaction, EndWait, Stage
 
 Ask = Callable[[Packet], Awaitable[Any]]
-Submit = Callable[[Write], Awaitable[Any]]
+Submit = Callable[[Write], Awaitable[Wrote]]
 
 
 def met_lock(reply: Wrote) -> bool:
@@ -76,7 +76,11 @@ class LockedWrites:
             timer.cancel()
 
     async def _outcome(self, name: str, body: Write) -> Wrote:
-        staged: Done = await self._ask(Stage(0, name, 0, body.statements))
+        """Stage and commit. If the worker is lost before the commit, so are the locks: the write is submitted anew."""
+        try:
+            staged: Done = await self._ask(Stage(0, name, 0, body.statements))
+        except ConnectionError:
+            return await self._submit(body)
         results = staged.value if staged.error is None else tuple(WriteResult(error=staged.error)
                                                                   for _ in body.statements)
         if any(r.error is not None for r in results):
@@ -84,7 +88,9 @@ class LockedWrites:
             return Wrote(0, tuple(results))
         tables = tuple(dict.fromkeys(t for s in body.statements for t in tables_written(s)))
         wrote: Wrote = await self._submit(Write((Staged(name, 1, tables),), once=body.once))
-        if (error := wrote.results[0].error) is not None:
-            await self._told(EndTransaction(0, name))
-            return Wrote(0, tuple(WriteResult(error=error) for _ in results))
-        return Wrote(wrote.seq, tuple(results), wrote.told)
+        if (error := wrote.results[0].error) is None:
+            return Wrote(wrote.seq, tuple(results), wrote.told)
+        if error.code == LOCK_DEADLOCK.number:  # what was staged is lost
+            return await self._submit(body)
+        await self._told(EndTransaction(0, name))
+        return Wrote(0, tuple(WriteResult(error=error) for _ in results))

@@ -1,7 +1,9 @@
 """Which tables were written since a moment, as the front end knows it.
 
-A reader of an older snapshot may use a view only if no table below the view was written since. Keeps true: a write
-counts from its submission on.
+A reader of an older snapshot may use a view only if no table below the view was written since.
+
+Keeps true: a write counts from its submission on. Of MOST_TABLES tables and more, all count as written at the moment at
+which their number was reached.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from noria.dataflow.messages.packets import (
 )
 
 _NOTHING: tuple[str, ...] = ()
+MOST_TABLES = 10_000  # tables that are remembered, dropped ones among them
 
 
 def tables_of_change(body: Packet) -> Iterable[str]:
@@ -41,14 +44,18 @@ class WrittenTables:
     def __init__(self) -> None:
         self.moment = 0
         self._last: dict[str, int] = {}
+        self._others = 0  # the moment at which all other tables count as written
 
     def note(self, body: Packet) -> None:
         """Record a change that is submitted."""
         self.moment += 1
         for table in tables_of_change(body):
             self._last[table] = self.moment
+        if len(self._last) > MOST_TABLES:
+            self._others = self.moment
+            self._last.clear()
 
     def since(self, moment: int, tables: Iterable[str]) -> bool:
         """Whether one of the tables was written after the moment."""
         last = self._last
-        return any(last.get(table, 0) > moment for table in tables)
+        return any(last.get(table, self._others) > moment for table in tables)

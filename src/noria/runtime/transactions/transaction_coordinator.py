@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import Staged, Statement, WriteResult, tables_written
-from noria.dataflow.messages.packets import Done, Packet, Query, Rows, Wrote
+from noria.dataflow.messages.packets import Done, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
@@ -81,7 +81,6 @@ class OpenTransaction:
     lost: SqlError | None = None
     snapshot: int | None = None
     unsure: set[str] = field(default_factory=set)
-    locks: bool = False
 
     @property
     def changed(self) -> set[str]:
@@ -112,45 +111,33 @@ class TransactionCoordinator:
         self._open.add(transaction)
         return transaction
 
-    def users_of(self, tables: Iterable[str], but: OpenTransaction | None = None) -> bool:
-        """Whether a transaction has changed one of the tables."""
-        names = set(tables)
-        return any(not names.isdisjoint(t.changed) for t in self._open if t is not but)
-
     # ------------------------------------------------------------ statements
-    async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, nowait: bool = False
-                    ) -> WriteResult:
+    async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float) -> WriteResult:
         """Run a statement within the transaction. Raises its SqlError: 1205 after `wait_s`, 1213 if the transaction
-        is rolled back or lost, 3572 for `nowait`."""
+        is rolled back or lost."""
         self._refuse_lost(transaction)
         routed = self._workers.routed(statement)
 
-        def part(worker: int) -> Stage:
-            return Stage(0, transaction.name, transaction.done.get(worker, 0), (routed.parts[worker],), nowait)
+        for w in routed.parts:
+            transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
+        results = await self._each(transaction, routed.parts, wait_s)
+        for w, result in results.items():
+            transaction.done[w] += 1
+            if result.affected:
+                transaction.tables.setdefault(w, set()).update(tables_written(statement))
+        return routed.result(list(results.values()))
 
-        replies = await self._each(transaction, routed.parts, part, wait_s)
-        results = [r.value[0] for r in replies.values()]
-        failed = next((r.error for r in results if r.error is not None), None)
-        for worker, reply in replies.items():
-            if reply.value[0].error is None:
-                transaction.done[worker] = transaction.done.get(worker, 0) + 1
-                if reply.value[0].affected:
-                    transaction.tables.setdefault(worker, set()).update(tables_written(statement))
-        if failed is not None:
-            for worker, reply in replies.items():
-                if reply.value[0].error is None:
-                    await self._undo(transaction, worker, transaction.done[worker] - 1)
-            raise failed
-        return routed.result(results)
-
-    async def _each(self, transaction: OpenTransaction, workers: Iterable[int], part: Callable[[int], Packet],
-                    wait_s: float) -> dict[int, Any]:
-        """Send a request to each of the workers and return the replies. If one fails, none has done it."""
-        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(part(w))) for w in workers}
+    async def _each(self, transaction: OpenTransaction, parts: Mapping[int, Statement], wait_s: float
+                    ) -> dict[int, WriteResult]:
+        """Stage each part at its worker and return the results. If one fails, none is staged, and its error is
+        raised."""
+        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(
+            Stage(0, transaction.name, transaction.done[w], (part,)))) for w, part in parts.items()}
         why = await self._awaited(transaction, asked, wait_s)
         failures = [f.exception() for f in asked.values() if f.exception() is not None]
-        replies = {w: f.result() for w, f in asked.items() if f.exception() is None}
-        errors = [r.error for r in replies.values() if r.error is not None]
+        replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
+        results = {w: WriteResult(error=r.error) if r.error is not None else r.value[0] for w, r in replies.items()}
+        errors = [r.error for r in results.values() if r.error is not None]
         if failures:
             self._lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
                                              f"transaction: it is rolled back; try restarting transaction "
@@ -159,11 +146,11 @@ class TransactionCoordinator:
             self._lose(transaction, deadlock)
         self._refuse_lost(transaction)
         if errors or why is not None:
-            for w, reply in replies.items():
-                if reply.error is None and not isinstance(reply, Rows) and reply.value[0].error is None:
-                    await self._undo(transaction, w, transaction.done.get(w, 0), 1)
+            for w, result in results.items():
+                if result.error is None:
+                    await self._undo(transaction, w, transaction.done[w], 1)
             raise errors[0] if errors else why or interrupted()
-        return replies
+        return results
 
     async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
@@ -216,7 +203,11 @@ class TransactionCoordinator:
         workers = range(len(self._workers.staging_workers))
         for w in workers:
             transaction.done.setdefault(w, 0)
-        await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
+        try:
+            await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
+        finally:
+            if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
+                self._forget(transaction)
         transaction.snapshot, transaction.unsure = moment, self._workers.unanswered()
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
@@ -228,21 +219,11 @@ class TransactionCoordinator:
             return False
         return not names.isdisjoint(transaction.unsure) or self._workers.written.since(transaction.snapshot, names)
 
-    def within(self, transaction: OpenTransaction, tables: Iterable[str], latest: bool = False) -> Within:
-        """How a query of these tables reads within the transaction. `latest`: the last commits, not the snapshot."""
+    def within(self, transaction: OpenTransaction, tables: Iterable[str]) -> Within:
+        """How a query of these tables reads within the transaction."""
         self._refuse_lost(transaction)
         done = tuple(transaction.done.get(w, 0) for w in range(len(self._workers.staging_workers)))
-        return Within(transaction.name, done, tuple(sorted(tables)),
-                      transaction.snapshot is not None and not latest)
-
-    async def query(self, transaction: OpenTransaction, ask: Callable[[Query], Awaitable[Any]], query: Query) -> Any:
-        """Ask a query within the transaction, which is lost if the worker has lost its part."""
-        try:
-            return await ask(query)
-        except SqlError as e:
-            if e.code == LOCK_DEADLOCK.number:
-                self._lose(transaction, e)
-            raise
+        return Within(transaction.name, done, tuple(sorted(tables)), transaction.snapshot is not None)
 
     # ------------------------------------------------------------ ends
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:

@@ -111,7 +111,7 @@ class Session:
 
     def _set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
-            IN_TRANSACTION if self._transaction.open or self._transaction.has_parts else 0)
+            IN_TRANSACTION if self.in_transaction else 0)
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -122,6 +122,11 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction needs no others."""
         return not self.offset and self._transaction.unchecked
+
+    @property
+    def in_transaction(self) -> bool:
+        """True within BEGIN … COMMIT, or if autocommit=0 and something is to be committed."""
+        return self._transaction.open or self._transaction.has_parts
 
     def close(self) -> None:
         """Roll the transaction back, release the locks and stop the statement, because the client is gone.  A write
@@ -301,9 +306,12 @@ class Session:
             return await self._limited(self._explainer.explain(command, self._tell))
         if isinstance(command, sql.Transaction):
             return Ok(warnings=await self._transact(command))
-        if isinstance(command, sql.LockTables | sql.SetVariable) and self._commits(command):
+        if isinstance(command, sql.LockTables) and command.tables:
             await self._commit()
-        return Ok(warnings=self._session_command(command))
+        warnings = self._session_command(command)
+        if self._transaction.has_parts and not self._transaction.active:  # SET autocommit = 1
+            await self._commit()
+        return Ok(warnings=warnings)
 
     def _now(self, command: sql.Timed) -> sql.Command:
         """Return the SELECT with the current time in place of its clock functions."""
@@ -397,6 +405,10 @@ class Session:
         """Run a write within the transaction."""
         self._check_write(command.table)
         self._refuse_zero(command)
+        program = self._executor.program
+        if program.may_rewrite(command) and await program.is_large(command):
+            raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table",
+                                "run it without a transaction, or give a condition on an index")
         self._tell("waiting for the worker")
         try:
             return self._applied(command, await self._transaction.write(command, self.offset))
@@ -463,14 +475,6 @@ class Session:
         if command.release:
             self._processes.hang_up(self.connection_id)
         return warnings
-
-    def _commits(self, command: sql.LockTables | sql.SetVariable) -> bool:
-        """True if the statement commits the transaction: LOCK TABLES, and SET autocommit=1 within autocommit=0."""
-        if isinstance(command, sql.LockTables):
-            return bool(command.tables)
-        return not self.variables["autocommit"] and any(
-            a.name == "autocommit" and str(a.value).upper() in ("1", "ON", "TRUE", "DEFAULT")
-            for a in command.assignments)
 
     async def _commit(self) -> None:
         """Commit before a statement that no transaction can undo."""

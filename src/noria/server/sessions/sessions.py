@@ -13,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
@@ -48,6 +48,9 @@ class Sessions:
         session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
+            if session.in_transaction:
+                raise not_supported("a transaction over several requests", "each request is a session of its own, so "
+                                    "this one was rolled back: send BEGIN … COMMIT as one text")
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:

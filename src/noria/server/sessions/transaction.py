@@ -28,8 +28,6 @@ from noria.server.outcomes import ResultSet, Warning_
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
-SNAPSHOTS = ("REPEATABLE-READ", "SERIALIZABLE")
-
 
 class Transaction:
     """See the module.  variables: the session's.  next_read_only, next_isolation: of SET TRANSACTION, for the next one.
@@ -59,8 +57,10 @@ class Transaction:
         return self.open or not self._variables["autocommit"]
 
     @property
-    def isolation(self) -> str:
-        return self._isolation or str(self._variables["transaction_isolation"])
+    def reads_snapshot(self) -> bool:
+        """True if the transaction's SELECTs read the snapshot of the first one."""
+        level = self._isolation or self.next_isolation or self._variables["transaction_isolation"]
+        return bool(level == "REPEATABLE-READ")
 
     @property
     def has_parts(self) -> bool:
@@ -69,18 +69,20 @@ class Transaction:
 
     def renew(self) -> None:
         """Decide anew whether SELECTs must be checked, after a change of the session's variables."""
-        self.unchecked = not self.active or (self._parts is None and self.isolation not in SNAPSHOTS)
+        self.unchecked = not self.active or (self._parts is None and not self.reads_snapshot)
 
     def check_write(self) -> None:
         """Raise SqlError 1792 in a read-only transaction."""
-        read_only = bool(self._variables["transaction_read_only"]) if self._read_only is None else self._read_only
-        if read_only:
+        read_only = self._read_only
+        if read_only is None:
+            read_only = self.next_read_only if self.active else None
+        if self._variables["transaction_read_only"] if read_only is None else read_only:
             raise SqlError(*CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
                            "Cannot execute statement in a READ ONLY transaction.")
 
     def set_next(self, kept: Mapping[str, Any]) -> None:
         """SET TRANSACTION, for the next transaction.  Raises SqlError 1568 within one."""
-        if self.open:
+        if self.open or self.has_parts:
             raise SqlError(*CANT_CHANGE_TX_CHARACTERISTICS, "Transaction characteristics can't be changed while a "
                                                             "transaction is in progress")
         self.next_read_only = kept.get("transaction_read_only", self.next_read_only)
@@ -96,7 +98,10 @@ class Transaction:
                 await self._service.coordinator.open_snapshot(self._its_parts())
         elif command.what in ("commit", "rollback"):
             level, read_only = self._isolation, self._read_only
-            await (self.commit() if command.what == "commit" else self.rollback())
+            if command.what == "commit":
+                await self.commit()
+            else:
+                self.abandon()
             if command.chain:
                 self._start(read_only)
                 self._isolation = level
@@ -111,9 +116,16 @@ class Transaction:
 
     def _start(self, read_only: bool | None) -> None:
         self.open = True
-        self._read_only, self.next_read_only = (read_only if read_only is not None else self.next_read_only), None
-        self._isolation, self.next_isolation = self.next_isolation, None
+        self._take_next(read_only)
         self.renew()
+
+    def _take_next(self, read_only: bool | None) -> None:
+        """Fix the transaction's characteristics: those of SET TRANSACTION, or else the session's."""
+        self._isolation = self.next_isolation or str(self._variables["transaction_isolation"])
+        if read_only is None:
+            read_only = self.next_read_only
+        self._read_only = bool(self._variables["transaction_read_only"]) if read_only is None else read_only
+        self.next_isolation = self.next_read_only = None
 
     async def _to_savepoint(self, command: sql.Transaction) -> None:
         if command.name not in self._savepoints:
@@ -135,12 +147,8 @@ class Transaction:
             wrote: Wrote = await self._service.coordinator.commit(parts)
             self.written = wrote.own
 
-    async def rollback(self) -> None:
-        """Forget what the transaction has done, and leave it."""
-        self.abandon()
-
     def abandon(self) -> None:
-        """`rollback` without waiting, for a client that is gone."""
+        """Roll back: forget what the transaction has done, and leave it.  Nothing waits for the workers."""
         parts = self._parts
         self._leave()
         if parts is not None:
@@ -153,6 +161,8 @@ class Transaction:
 
     def _its_parts(self) -> OpenTransaction:
         if self._parts is None:
+            if not self.open:  # autocommit=0: the transaction begins here
+                self._take_next(None)
             self._parts = self._service.coordinator.begin()
             self.unchecked = False
         return self._parts
@@ -174,7 +184,7 @@ class Transaction:
 
     def reads_apart(self, compiled: Compiled) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
-        if self._parts is None or (self._parts.snapshot is None and self.isolation in SNAPSHOTS):
+        if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
             return not self.unchecked
         view = compiled.view
         return view is None or self._service.reads_apart(self._parts, view)
@@ -189,7 +199,7 @@ class Transaction:
         if self.unchecked:
             return None
         try:
-            if self.isolation in SNAPSHOTS:
+            if self.reads_snapshot:
                 await self._service.coordinator.open_snapshot(self._its_parts())
             if self._parts is None:
                 return None

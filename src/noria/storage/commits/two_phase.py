@@ -65,6 +65,7 @@ class Participant:
                 self._engine.make_ready(nbytes)
             self._commits.commit(fill, Done(epoch, seq, tuple(results)), failed is None)
         except SqlError as full:
+            self._transactions.locks.release(group)  # nobody can wait for them yet
             return [WriteResult(error=bare(full)) for _ in statements]
         if failed is None:
             self._groups.prepared[group] = tried

@@ -24,7 +24,6 @@ from noria.storage.tables.table import Changed
 
 class _Commit(NamedTuple):
     position: int
-    table: str
     changed: Changed
 
     @property
@@ -38,7 +37,8 @@ class History:
     def __init__(self) -> None:
         self.position = 0
         self._snapshots: dict[str, int] = {}  # by transaction
-        self._commits: deque[_Commit] = deque()
+        self._commits: dict[str, deque[_Commit]] = {}  # by table, in order
+        self._order: deque[tuple[int, str]] = deque()  # positions and tables of all commits
         self._rows = 0
         self._forgotten = 0  # the position of the last commit that was forgotten for want of memory
         self._replaced: dict[str, int] = {}  # tables that changed in another way, and the position at that time
@@ -60,22 +60,32 @@ class History:
             return
         if not self._snapshots:
             self._commits.clear()
+            self._order.clear()
             self._replaced.clear()
             self._rows = self._forgotten = 0
             return
         oldest = min(self._snapshots.values())
-        while self._commits and self._commits[0].position <= oldest:
-            self._rows -= self._commits.popleft().rows
+        while self._order and self._order[0][0] <= oldest:
+            self._forget()
 
     def record(self, changed: Mapping[str, Changed]) -> None:
         """Record the rows of one commit, by table."""
         self.position += 1
         for table, rows in changed.items():
-            self._commits.append(_Commit(self.position, table, rows))
-            self._rows += self._commits[-1].rows
+            commit = _Commit(self.position, rows)
+            self._commits.setdefault(table, deque()).append(commit)
+            self._order.append((self.position, table))
+            self._rows += commit.rows
         while self._rows > HISTORY_ROWS:
-            gone = self._commits.popleft()
-            self._rows, self._forgotten = self._rows - gone.rows, gone.position
+            self._forgotten = self._forget()
+
+    def _forget(self) -> int:
+        """Forget the oldest commit to a table; return its position."""
+        position, table = self._order.popleft()
+        self._rows -= self._commits[table].popleft().rows
+        if not self._commits[table]:
+            del self._commits[table]
+        return position
 
     def replaced(self, table: str) -> None:
         """Record that the table's rows changed in bulk, or its definition: no open snapshot can read it any more."""
@@ -83,8 +93,8 @@ class History:
             self.position += 1
             self._replaced[table] = self.position
 
-    def since(self, transaction: str) -> dict[str, list[Changed]]:
-        """By table, what was committed after the transaction's snapshot.
+    def since(self, transaction: str, table: str) -> list[Changed]:
+        """What was committed to the table after the transaction's snapshot.
 
         Raises SqlError 1412 if that is not known any more.
         """
@@ -92,11 +102,7 @@ class History:
         if snapshot < self._forgotten:
             raise SqlError(*TABLE_DEF_CHANGED, f"The snapshot is too old: more than {HISTORY_ROWS} rows were written "
                                                "since, please retry transaction")
-        found: dict[str, list[Changed]] = {}
-        for commit in self._commits:
-            if commit.position > snapshot:
-                found.setdefault(commit.table, []).append(commit.changed)
-        return found
+        return [c.changed for c in self._commits.get(table, ()) if c.position > snapshot]
 
     def check(self, transaction: str, table: str) -> None:
         """Raise SqlError 1412 if the table was replaced after the transaction's snapshot."""
@@ -105,9 +111,10 @@ class History:
 
     def held(self) -> Iterator[Codes]:
         """The codes of all recorded rows, whose texts must not be freed."""
-        for commit in self._commits:
-            yield from commit.changed[1]
-            yield from commit.changed[3]
+        for commits in self._commits.values():
+            for commit in commits:
+                yield from commit.changed[1]
+                yield from commit.changed[3]
 
 
 def undone(changes: list[Changed], kept: frozenset[bytes], width: int) -> list[Batch]:

@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
@@ -38,8 +35,7 @@ Marks = dict[str, tuple[int, Counters]]
 
 @dataclass
 class _Open:
-    """One transaction.  marks: the stages before each of its requests.  read: what it has read, if that is checked
-    at its commit."""
+    """One transaction.  marks: the stages before each of its requests.  nbytes: of its effects, about."""
 
     stages: dict[str, Stage] = field(default_factory=dict)
     marks: list[Marks] = field(default_factory=list)
@@ -65,11 +61,8 @@ class StagedTransactions:
         self._engine, self._symbols, self._tables, self._readable = engine, symbols, tables, readable
         self._shard = shard
         self._open: dict[str, _Open] = {}
+        self._nbytes = 0  # of all open transactions
         self.locks, self.history = LockTable(), History()
-
-    def __bool__(self) -> bool:
-        """Whether any transaction has staged, locked or seen something."""
-        return bool(self._open or self.locks or self.history)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -111,6 +104,7 @@ class StagedTransactions:
         guard = stage.guard = Guard(self.locks, transaction, stage.table)
         stage.work = work
         stage.counters = stage.table.counters
+        before = len(stage.effects)
         result = run(stage, statement, self._symbols)
         stage.guard = stage.work = None
         if guard.blocked is not None:
@@ -118,8 +112,11 @@ class StagedTransactions:
             raise Blocked(guard.blocked)
         if result.error is not None:
             return result
-        if (excess := self._too_large(found)) is not None:
-            return WriteResult(error=excess)
+        self._grow(found, sum(map(_size, stage.effects[before:])))
+        if self._nbytes > TRANSACTION_BYTES:
+            return WriteResult(error=SqlError(
+                *TRANS_CACHE_FULL, f"Open transactions have more than {TRANSACTION_BYTES} bytes of changes: commit "
+                                   "more often, or write so many rows by `noria load`"))
         guard.take()
         stage.table.counters = stage.table.counters._replace(
             auto_increment=max(stage.table.counters.auto_increment, stage.counters.auto_increment),
@@ -136,26 +133,25 @@ class StagedTransactions:
         elif found.shapes[name][0] is not table.definition:
             raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
         elif found.shapes[name] != _shape(table):
+            before = sum(map(_size, stage.effects))
             stage.adopt([adapted(e, table) for e in stage.effects])
+            self._grow(found, sum(map(_size, stage.effects)) - before)
             found.shapes[name] = _shape(table)
         return stage
 
-    def _too_large(self, found: _Open) -> SqlError | None:
-        found.nbytes = sum(s.nbytes + 8 * s.table.width * sum(e.old.shape[1] + e.new.shape[1] for e in s.effects)
-                           for s in found.stages.values())
-        if sum(o.nbytes for o in (*self._open.values(), found)) <= TRANSACTION_BYTES:
-            return None
-        return SqlError(*TRANS_CACHE_FULL, f"Open transactions have more than {TRANSACTION_BYTES} bytes of changes: "
-                                           "commit more often, or write so many rows by `noria load`")
+    def _grow(self, found: _Open, nbytes: int) -> None:
+        found.nbytes += nbytes
+        self._nbytes += nbytes
 
     def _undo(self, found: _Open, mark: Marks) -> None:
         for name, stage in list(found.stages.items()):
+            kept = mark[name][0] if name in mark else 0
+            self._grow(found, -sum(map(_size, stage.effects[kept:])))
             if name in mark:
                 stage.undo(mark[name])
             else:
                 del found.stages[name], found.shapes[name]
         found.deltas.clear()
-        found.nbytes = 0
 
     # ---------------------------------------------------------------- savepoints and ends
     def undo(self, transaction: str, done: int, keep: int) -> None:
@@ -167,7 +163,8 @@ class StagedTransactions:
 
     def end(self, transaction: str) -> list[str]:
         """Forget a transaction, after its commit or instead of it.  Returns those whose requests get a lock now."""
-        self._open.pop(transaction, None)
+        if (found := self._open.pop(transaction, None)) is not None:
+            self._grow(found, -found.nbytes)
         self.history.close(transaction)
         return [str(owner) for owner in self.locks.release(transaction)]
 
@@ -215,27 +212,22 @@ class StagedTransactions:
         return {name: stage for name, stage in found.stages.items() if stage.effects}
 
     # ---------------------------------------------------------------- reads
-    def tables(self, transaction: str) -> frozenset[str]:
-        """The tables that the transaction has changed."""
-        found = self._open.get(transaction)
-        return frozenset() if found is None else frozenset(n for n, s in found.stages.items() if s.effects)
-
     def deltas(self, transaction: str, done: int, snapshot: bool, tables: Sequence[str]) -> dict[str, Batch]:
         """By table, the rows that exist or lack for the transaction only, with their signs.
 
         snapshot: as of its snapshot.  tables: those to be read.  Raises SqlError 1213 and 1412.
         """
         found = self._of(transaction, done)
-        later = self.history.since(transaction) if snapshot and self.history.has(transaction) else {}
+        snapshot = snapshot and self.history.has(transaction)
         deltas = {}
         for name in tables:
             if snapshot:
                 self.history.check(transaction, name)
             own = found.stages.get(name)
             parts = [] if own is None or not own.effects else [self._delta(found, own)]
-            if name in later:
+            if snapshot and (later := self.history.since(transaction, name)):
                 kept = frozenset() if own is None else frozenset(own.overlay(own.table.family))
-                parts += undone(later[name], kept, self._tables[name].width)
+                parts += undone(later, kept, self._tables[name].width)
             if parts:
                 deltas[name] = netted(concat(parts, parts[0].width)) if len(parts) > 1 else parts[0]
         return {name: delta for name, delta in deltas.items() if len(delta)}
@@ -247,20 +239,6 @@ class StagedTransactions:
         if known is None or known[0] != version:
             known = found.deltas[name] = version, stage.delta()
         return known[1]
-
-    def lock_rows(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> None:
-        """Lock rows of a table with a primary key for the transaction.  Raises Blocked."""
-        found = self._readable(table)
-        resources = [(found.family, key) for key in dict.fromkeys(found.keys(rows))]
-        if (wrong := self.locks.take(transaction, resources, exclusive)) is not None:
-            raise Blocked(wrong, exclusive)
-        self._open.setdefault(transaction, _Open())
-
-    def is_locked(self, transaction: str, table: str, rows: Codes, exclusive: bool) -> npt.NDArray[np.bool_]:
-        """The mask of rows that another transaction has locked."""
-        found = self._readable(table)
-        return np.array([self.locks.conflict(transaction, [(found.family, key)], exclusive) is not None
-                         for key in found.keys(rows)], np.bool_)
 
     def held(self) -> Iterator[Codes]:
         """The codes whose texts must not be freed."""
@@ -277,6 +255,13 @@ class StagedTransactions:
 def _shape(table: Table) -> tuple[object, ...]:
     """What the effects on a table depend on."""
     return (table.definition, *(i.family for i in table.maintained))
+
+
+def _size(effect: Effect) -> int:
+    """The bytes of an effect, about."""
+    keys = sum(len(k) for change in effect.changes for some in (change.removed, change.keys, change.values)
+               for k in some)
+    return int(effect.old.nbytes + effect.new.nbytes) + keys
 
 
 def adapted(effect: Effect, table: Table) -> Effect:
