@@ -13,6 +13,7 @@ import pytest
 from rocksdict import WriteBatch
 
 from noria.core.errors import SqlError
+from noria.core.errors.codes import DISK_FULL
 from noria.core.expressions.expr import col, const
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Load, Statement, WriteResult
@@ -64,6 +65,20 @@ def test_meanwhile_every_other_change_is_refused(shard: Shard) -> None:
         with pytest.raises(SqlError, match="the group g is prepared"):
             change()
     assert shard.rows() == set() and shard.store.recipe() == ("t",) and shard.store.groups()[0] == (("g", 0),)
+
+
+def test_a_group_that_a_full_disk_keeps_from_being_prepared_locks_nothing(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(nbytes: int) -> None:
+        raise SqlError(*DISK_FULL, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard.store._engine, "make_ready", full)
+        (result,) = shard.send(Prepare((insert(1),), "g", 0))
+    assert result.error is not None and result.error.code == DISK_FULL.number
+    assert not shard.store.transactions.locks
+    assert shard.send(Write((insert(1),)))[0].error is None
 
 
 def test_what_an_earlier_version_prepared_is_done(shard: Shard) -> None:
