@@ -75,7 +75,7 @@ class RocksStore:
         self._as_stood = resumed is None  # are the rows the same as when the store was opened?
 
         self.transactions = staged = StagedTransactions(engine, symbols, tables.by_name, tables.readable, shard)
-        staged.refuse = lambda name: groups.refuse_unlocked(tables, name, staged.locks)
+        staged.refuse = lambda name: groups.refuse_unlocked(tables, name)
         commits = StoreCommits(engine, self.deltas, done)
         engine.reopened = commits.settle
         self._loads = loads = LoadCommits(engine, tables, commits, groups, staged.history)

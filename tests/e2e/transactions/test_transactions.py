@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -312,4 +313,72 @@ def test_an_index_that_is_made_meanwhile_has_what_is_committed(server: LocalServ
     assert run(b, "SELECT id FROM t WHERE s = 'two'") == []
     server.evict()
     assert run(b, "SELECT id FROM t WHERE s = 'new' ORDER BY id") == [(1,), (4,)]
+    server.validate()
+
+
+def test_deadlocks_across_workers_end_too(tmp_path: Path) -> None:
+    """With three workers some pair of rows is at two of them, whatever the hash: all pairs are tried."""
+    server = LocalServer(tmp_path / "three", workers=3)
+    try:
+        a, b = server.connect(), server.connect()
+        run(a, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", *(f"INSERT INTO t VALUES ({n}, 0)" for n in range(5)))
+        for other in range(1, 5):
+            run(a, "BEGIN", "UPDATE t SET a = a + 1 WHERE id = 0")
+            run(b, "BEGIN", f"UPDATE t SET a = a + 1 WHERE id = {other}")
+            waiting = Waiting(a, f"UPDATE t SET a = a + 1 WHERE id = {other}")
+            until(lambda: server.locks_waited_for() == 1)
+            late = Waiting(b, "UPDATE t SET a = a + 1 WHERE id = 0")
+            assert sorted((waiting.end() or 0, late.end() or 0)) == [0, 1213]
+            run(a, "COMMIT")
+            run(b, "COMMIT")
+        assert run(a, "SELECT SUM(a) FROM t") == [(8,)]
+        assert server.ask("stats")["open_transactions"] == 0
+        server.validate()
+    finally:
+        server.close()
+
+
+def test_transfers_keep_the_sum(server: LocalServer) -> None:
+    """Each transfer is two updates; a snapshot read in two SELECTs never sees half of one."""
+    setup, accounts = server.connect(), range(6)
+    run(setup, "CREATE TABLE acc (id INT PRIMARY KEY, bal INT)",
+        "INSERT INTO acc VALUES " + ", ".join(f"({n}, 100)" for n in accounts))
+    wrong: list[object] = []
+
+    def transfer(seed: int) -> None:
+        chance, connection = random.Random(seed), server.connect()
+        for _ in range(60):
+            x, y = chance.sample(accounts, 2)
+            try:
+                run(connection, "BEGIN", f"UPDATE acc SET bal = bal - 1 WHERE id = {x}",
+                    f"UPDATE acc SET bal = bal + 1 WHERE id = {y}", "ROLLBACK" if chance.random() < 0.2 else "COMMIT")
+            except pymysql.MySQLError as e:
+                if e.args[0] != 1213:
+                    wrong.append(e)
+                    return
+
+    def look() -> None:
+        connection = server.connect()
+        while writing.is_set():
+            run(connection, "BEGIN")
+            low = run(connection, "SELECT bal FROM acc WHERE id < 3")
+            high = run(connection, "SELECT bal FROM acc WHERE id >= 3")
+            single = [run(connection, f"SELECT bal FROM acc WHERE id = {n}")[0] for n in accounts]
+            run(connection, "COMMIT")
+            if sum(b for (b,) in low + high) != 600 or sorted(single) != sorted(low + high):
+                wrong.append((low, high, single))
+
+    writing = threading.Event()
+    writing.set()
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    writers = [threading.Thread(target=transfer, args=(seed,)) for seed in range(4)]
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    writing.clear()
+    for thread in readers:
+        thread.join()
+    assert wrong == []
+    assert run(setup, "SELECT SUM(bal) FROM acc") == [(600,)]
     server.validate()

@@ -476,6 +476,7 @@ class Ask:
     * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
     * foresee: how the Query `read` would be answered (`Foreseen`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows there.
+    * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
     * once (prefix): the remembered names of groups and writes that begin so.
     """
 

@@ -11,7 +11,7 @@ A wait that would close a cycle of waits is never queued: `cycle` finds the cycl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,6 +35,22 @@ class _Lock:
 
     holders: dict[Owner, bool] = field(default_factory=dict)
     queue: deque[Wait] = field(default_factory=deque)
+
+
+def cycle_of(owner: Owner, blockers: Callable[[Owner], Iterable[Owner]]) -> tuple[Owner, ...]:
+    """A cycle of waits through the owner, which is its first member; empty if there is none. `blockers`: the owners
+    for whom an owner waits."""
+    path, seen = [(owner, iter(blockers(owner)))], {owner}
+    while path:
+        following = next(path[-1][1], None)
+        if following is None:
+            path.pop()
+        elif following == owner:
+            return tuple(o for o, _ in path)
+        elif following not in seen:
+            seen.add(following)
+            path.append((following, iter(blockers(following))))
+    return ()
 
 
 class LockTable:
@@ -119,17 +135,7 @@ class LockTable:
     # ---------------------------------------------------------------- who waits for whom
     def cycle(self, owner: Owner) -> tuple[Owner, ...]:
         """A cycle of waits through the owner; empty if there is none."""
-        path, seen = [(owner, iter(self._blockers(owner)))], {owner}
-        while path:
-            following = next(path[-1][1], None)
-            if following is None:
-                path.pop()
-            elif following == owner:
-                return tuple(o for o, _ in path)
-            elif following not in seen:
-                seen.add(following)
-                path.append((following, iter(self._blockers(following))))
-        return ()
+        return cycle_of(owner, self._blockers)
 
     def _blockers(self, owner: Owner) -> list[Owner]:
         """The owners for whom this one waits: incompatible holders, and incompatible requests in front of it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import Staged, Statement, WriteResult, tables_written
-from noria.dataflow.messages.packets import Done, Wrote
+from noria.dataflow.messages.packets import Ask, Done, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
@@ -31,9 +32,12 @@ from noria.dataflow.messages.transaction_packets import (
     Undo,
     Within,
 )
+from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import Lost, WorkerGone
 from noria.runtime.link.member import StagingWorker
 from noria.runtime.link.written import WrittenTables
+
+ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
 
 
 class RoutedStatement(Protocol):
@@ -100,6 +104,8 @@ class TransactionCoordinator:
         self._numbers = itertools.count(1)
         self._open: set[OpenTransaction] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._looked: asyncio.Task[dict[Owner, list[Owner]]] | None = None
+        self._look_again = 0.0
         self.commits = self.rollbacks = 0
 
     def __len__(self) -> int:
@@ -157,22 +163,57 @@ class TransactionCoordinator:
         """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
         are ended: then the result is the reason."""
         why: SqlError | None = None
-        left: float | None = wait_s
+        late = asyncio.get_running_loop().time() + wait_s
+        before: tuple[Owner, ...] = ()
         while True:
+            left = late - asyncio.get_running_loop().time()
             try:
-                _, waiting = await asyncio.wait(asked.values(), timeout=left)
+                _, waiting = await asyncio.wait(asked.values(), timeout=None if why else min(left, self._look_s))
                 if not waiting:
                     return why
-                why = why or SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction")
+                if left > 0:
+                    cycle = await self._cycle(transaction)
+                    if not cycle or cycle != before or not self._is_victim(transaction, cycle):
+                        before = cycle  # twice, since the workers were asked at different moments
+                        continue
+                    why = deadlock()
+                else:
+                    why = SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction")
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
                 why = interrupted()
-            left = None
             for w, one in asked.items():
                 if not one.done():
                     self._tell(w, EndWait(0, transaction.name, why))
+
+    @property
+    def _look_s(self) -> float:
+        """How often a waiting request looks for a deadlock across workers; one worker finds its own."""
+        return ACROSS_S if len(self._workers.staging_workers) > 1 else math.inf
+
+    async def _cycle(self, transaction: OpenTransaction) -> tuple[Owner, ...]:
+        """A cycle of waits across workers that includes the transaction, or nothing."""
+        if self._looked is None or (self._looked.done() and asyncio.get_running_loop().time() > self._look_again):
+            self._look_again = asyncio.get_running_loop().time() + ACROSS_S / 2
+            self._looked = asyncio.ensure_future(self._waits())
+        waits = await asyncio.shield(self._looked)  # all that wait look together
+        return cycle_of(transaction.name, lambda owner: waits.get(owner, ()))
+
+    async def _waits(self) -> dict[Owner, list[Owner]]:
+        """Who waits for whom at all workers."""
+        waits: dict[Owner, list[Owner]] = {}
+        with suppress(WorkerGone):
+            for reply in await asyncio.gather(*(w.ask(Ask(0, "lock waits")) for w in self._workers.staging_workers)):
+                for owner, *others in reply.value or ():
+                    waits.setdefault(owner, []).extend(others)
+        return waits
+
+    def _is_victim(self, transaction: OpenTransaction, cycle: Sequence[Owner]) -> bool:
+        """Whether this is the transaction with the fewest requests in the cycle. Every member finds the same one."""
+        known = [t for t in self._open if t.name in cycle]
+        return transaction is min(known, key=lambda t: (sum(t.done.values()), t.name), default=transaction)
 
     async def _undo(self, transaction: OpenTransaction, worker: int, keep: int, more: int = 0) -> None:
         """Undo requests at one worker. `more`: requests there that `done` does not count."""
@@ -199,7 +240,7 @@ class TransactionCoordinator:
         if transaction.snapshot is not None:
             return
         self._refuse_lost(transaction)
-        moment = self._workers.written.moment
+        moment, unsure = self._workers.written.moment, self._workers.unanswered()  # these may commit before it or after
         workers = range(len(self._workers.staging_workers))
         for w in workers:
             transaction.done.setdefault(w, 0)
@@ -208,7 +249,7 @@ class TransactionCoordinator:
         finally:
             if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
                 self._forget(transaction)
-        transaction.snapshot, transaction.unsure = moment, self._workers.unanswered()
+        transaction.snapshot, transaction.unsure = moment, unsure
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
         """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""

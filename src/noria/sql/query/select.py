@@ -92,7 +92,7 @@ def _check_clauses(tree: exp.Select) -> None:
         if tree.args.get(name) is not None:
             only(tree.args[name], frozenset(known), name.upper())
     if tree.args.get("locks"):
-        raise refuse("FOR UPDATE and FOR SHARE", tree, "there are no locks; leave the clause out")
+        raise refuse("FOR UPDATE and FOR SHARE", tree, "an UPDATE locks the rows that it changes")
 
 
 # ------------------------------------------------------------------ the clauses

@@ -21,7 +21,6 @@ from noria.core.codec import Codec
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Statement, WriteResult
-from noria.dataflow.transactions.locks import LockTable
 from noria.storage.format import older_groups
 from noria.storage.rocks.engine import META, Engine
 from noria.storage.rocks.errors import StoreError
@@ -46,15 +45,20 @@ GROUPS = Codec(Group)
 
 @dataclass
 class PreparedGroups:
-    """The prepared and the decided groups of one store, by name."""
+    """The prepared and the decided groups of one store, by name.
+
+    earlier: those that an earlier life prepared.  Nobody holds locks for them.
+    """
 
     prepared: dict[str, Group] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
+    earlier: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, engine: Engine) -> PreparedGroups:
         prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
-        return cls(prepared, {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)})
+        decided = {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)}
+        return cls(prepared, decided, frozenset(prepared))
 
     def refuse_undecided(self, tables: OpenTables, names: Collection[str] | None = None) -> None:
         """Raise an error if a prepared group concerns these tables.
@@ -68,9 +72,9 @@ class PreparedGroups:
             if all(tables.there(s.table) is not None and tables.damage_of(s.table) is None for s in group.statements):
                 raise undecided(name)
 
-    def refuse_unlocked(self, tables: OpenTables, name: str, locks: LockTable) -> None:
+    def refuse_unlocked(self, tables: OpenTables, name: str) -> None:
         """Raise an error if a group of an earlier life, which holds no locks here, concerns the table."""
-        if self.prepared and not locks.held(next(iter(self.prepared))):
+        if self.earlier and not self.earlier.isdisjoint(self.prepared):
             self.refuse_undecided(tables, {name})
 
     def put_dropped(self, engine: Engine, batch: WriteBatch, tables: Collection[str]) -> list[str]:
