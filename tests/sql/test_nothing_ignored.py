@@ -39,7 +39,6 @@ HARMLESS = {
     "ANALYZE TABLE t": "there are no statistics",
     "OPTIMIZE TABLE t": "RocksDB compacts by itself",
     "ALTER TABLE t DISABLE KEYS": "rows and indexes are written together",
-    "START TRANSACTION WITH CONSISTENT SNAPSHOT": "BEGIN warns that there is no snapshot",
     "DROP TABLE t RESTRICT": "MySQL ignores the word too, and a table that views read is not dropped",
 }
 

@@ -382,3 +382,12 @@ def test_transfers_keep_the_sum(server: LocalServer) -> None:
     assert wrong == []
     assert run(setup, "SELECT SUM(bal) FROM acc") == [(600,)]
     server.validate()
+
+
+def test_a_consistent_snapshot_is_of_the_begin(server: LocalServer) -> None:
+    a, b = server.connect(), server.connect()
+    run(a, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    run(b, "UPDATE t SET a = 11 WHERE id = 1")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(10,)]
+    run(a, "COMMIT")
+    assert run(a, "SELECT a FROM t WHERE id = 1") == [(11,)]
