@@ -391,3 +391,30 @@ def test_a_consistent_snapshot_is_of_the_begin(server: LocalServer) -> None:
     assert run(a, "SELECT a FROM t WHERE id = 1") == [(10,)]
     run(a, "COMMIT")
     assert run(a, "SELECT a FROM t WHERE id = 1") == [(11,)]
+
+
+@pytest.mark.parametrize(("statement", "error", "after"), [
+    ("UPDATE k SET id = id + 100", None, [(101, "a"), (102, "b"), (103, "c")]),
+    ("UPDATE k SET u = CONCAT(u, u)", None, [(1, "aa"), (2, "bb"), (3, "cc")]),
+    ("DELETE FROM k WHERE id < 3", None, [(3, "c")]),
+    ("INSERT INTO k VALUES (9, 'x'), (1, 'y')", 1062, [(1, "a"), (2, "b"), (3, "c")]),
+    ("REPLACE INTO k VALUES (1, 'z'), (9, 'y')", None, [(1, "z"), (2, "b"), (3, "c"), (9, "y")])])
+def test_statements_of_several_workers_wait_too(
+    tmp_path: Path, statement: str, error: int | None, after: list[tuple[int, str]]
+) -> None:
+    """Also those that no transaction of several workers can have: they move rows, or write a UNIQUE key."""
+    server = LocalServer(tmp_path / "three", workers=3)
+    try:
+        a, b = server.connect(), server.connect()
+        run(a, "CREATE TABLE k (id INT PRIMARY KEY, u VARCHAR(9) UNIQUE)",
+            "INSERT INTO k VALUES (1, 'a'), (2, 'b'), (3, 'c')", "BEGIN", "DELETE FROM k WHERE id = 1")
+        waiting = Waiting(b, statement)
+        run(b := server.connect(), "SELECT 1")
+        assert waiting.waits()
+        run(a, "ROLLBACK")
+        assert waiting.end() == error
+        assert run(b, "SELECT id, u FROM k ORDER BY id") == after
+        assert server.ask("stats")["open_transactions"] == 0
+        server.validate()
+    finally:
+        server.close()

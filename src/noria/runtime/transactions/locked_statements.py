@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Protocol
 
-from noria.core.errors import SqlError, interrupted, took_too_long
-from noria.core.errors.codes import NOT_SUPPORTED_YET
+from noria.core.errors import SqlError, interrupted
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, NOT_SUPPORTED_YET
 from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
@@ -26,7 +26,8 @@ class Resubmitting(Workers, Protocol):
     def submit_unlocked(self, body: Write) -> asyncio.Future[Any]: ...
 
 
-AGAIN_S = 0.02  # a statement that no transaction can have is tried again so often
+AGAIN_S = 0.02  # a statement that is tried by itself is tried so often
+_AGAIN = (NOT_SUPPORTED_YET.number, LOCK_DEADLOCK.number)  # no transaction can have it, or its transaction was lost
 
 
 class LockedStatements:
@@ -50,9 +51,7 @@ class LockedStatements:
 
     async def _run(self, body: Write, future: asyncio.Future[Any]) -> None:
         try:
-            reply = await self._within(body)
-        except SqlError as e:
-            reply = await self._again(body) if e.code == NOT_SUPPORTED_YET.number else _failed(body, e)
+            reply = await self._outcome(body)
         except asyncio.CancelledError:
             reply = _failed(body, interrupted())
         except Exception as e:
@@ -62,6 +61,12 @@ class LockedStatements:
             return
         if not future.done():
             future.set_result(reply)
+
+    async def _outcome(self, body: Write) -> Wrote:
+        try:
+            return await self._within(body)
+        except SqlError as e:
+            return await self._again(body) if e.code in _AGAIN else _failed(body, e)
 
     async def _within(self, body: Write) -> Wrote:
         transaction = self._coordinator.begin()
@@ -74,14 +79,14 @@ class LockedStatements:
         return replace(wrote, results=tuple(results))
 
     async def _again(self, body: Write) -> Wrote:
-        """Try a statement that no transaction can have until it meets no lock."""
+        """Try the statement by itself until it meets no lock."""
         end = asyncio.get_running_loop().time() + LOCK_WAIT_S
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(AGAIN_S)
             wrote: Wrote = await self._workers.submit_unlocked(body)
             if not met_lock(wrote):
                 return wrote
-        return _failed(body, took_too_long(LOCK_WAIT_S * 1000))
+        return _failed(body, SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction"))
 
 
 def _failed(body: Write, error: SqlError) -> Wrote:
