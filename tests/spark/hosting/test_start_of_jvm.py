@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from noria.control.processes.supervisor import Supervisor
+from noria.kernels.place import locked
 from noria.spark.hosting import archive, daemon, early
 from noria.spark.hosting.session import SparkSettings, java_version, told_version
 
@@ -71,7 +72,7 @@ def test_the_archive_is_named_after_java_and_the_jars(tmp_path: Path, monkeypatc
 def test_one_process_makes_it_and_no_start_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(archive, "_run", lambda command, tell: Path(command[4]).write_text("made"))
-    with archive._alone(tmp_path / f"{archive._name()}.lock") as mine:
+    with locked(tmp_path, f"{archive._name()}.lock", wait=False) as mine:
         assert mine and not archive.make() and archive.options() == ""
     assert archive.make() and not archive.make()
     assert {p.name for p in tmp_path.iterdir()} == {f"{archive._name()}.lock", f"{archive._name()}-4.jsa"}
