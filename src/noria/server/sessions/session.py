@@ -88,17 +88,19 @@ class Session:
             check_database(client.database)
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
-        self.variables: dict[str, Any] = dict(VARIABLES)
-        self._transaction = Transaction(transactions, self.variables)
         self._said = ""  # the text of the last statement, for the program's history
-        self.reset()
+        self._begin_anew()
         processes.add(self)
 
     # ------------------------------------------------------------ state
     def reset(self) -> None:
-        self.database = self._client.database
+        """Roll the transaction back, and forget everything that the session has set."""
         self._transaction.abandon()
-        self.variables = dict(VARIABLES)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.database = self._client.database
+        self.variables: dict[str, Any] = dict(VARIABLES)
         self.user_variables: dict[str, Any] = {}
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
