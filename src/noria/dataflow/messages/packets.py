@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Load, Statement, WriteResult
+from noria.core.statements import Insert, Load, Part, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.peer_messages import Message
 from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
@@ -88,12 +88,17 @@ class WorkOut:
     `rows`: packed rows of other workers, treated as rows of this one. `unique`: the columns of the table's
     `spread_unique` when the statement was routed; error 1412 if they have changed. Answer: `Done` with
     `statements.WorkedOut`.
+
+    `within`: the statement belongs to a transaction. It reads what that has staged, and locks the rows that it
+    would write. The answer waits while another transaction has a lock. So do `Meet` and `CheckUnique`, which also
+    lock the keys and entries that they look up.
     """
 
     request: int
     statement: Statement
     unique: Unique
     rows: tuple[bytes, ...] = ()
+    within: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class Meet:
 
     request: int
     statements: tuple[tuple[Insert, Unique], ...]
+    within: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ class CheckUnique:
     table: str
     gone: tuple[bytes, ...]
     came: tuple[bytes, ...]
+    within: Part | None = None
 
 
 @dataclass(frozen=True)
