@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
+from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import Insert, Load, Part, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.peer_messages import Message
@@ -51,12 +52,14 @@ class Write:
     `group`: the statements are this worker's part of a group over several shards, and take effect together or not
     at all. Their commit decides for all shards; the store remembers this name until a later write lists it in
     `forget`. `once`: a name that is remembered likewise, for a single write (`Ask` "once").
+    `wait_s`: how long the write may wait for locks; SENDER_WAITS: error 3572 goes to its sender.
     """
 
     statements: tuple[Statement, ...]
     group: str = ""
     forget: tuple[str, ...] = ()
     once: str = ""
+    wait_s: float = LOCK_WAIT_S
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class WriteRouter:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin(parts, body.once)
+        inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
         self._writing.add(statement.table, inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
                                 partial(self.on_blocked, body) if waits else None)

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
-from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.link.locked_writes import met_lock
@@ -70,7 +69,7 @@ class LockedStatements:
     async def _within(self, body: Write) -> Wrote:
         transaction = self._coordinator.begin()
         try:
-            results = [await self._coordinator.stage(transaction, s, LOCK_WAIT_S) for s in body.statements]
+            results = [await self._coordinator.stage(transaction, s, body.wait_s) for s in body.statements]
         except BaseException:
             self._coordinator.end(transaction)
             raise
@@ -79,7 +78,7 @@ class LockedStatements:
 
     async def _again(self, body: Write) -> Wrote:
         """Its transaction was lost: try the statement by itself until it meets no lock."""
-        end = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        end = asyncio.get_running_loop().time() + body.wait_s
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(AGAIN_S)
             wrote: Wrote = await self._workers.submit_unlocked(body)

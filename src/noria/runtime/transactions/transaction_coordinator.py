@@ -167,8 +167,8 @@ class TransactionCoordinator:
 
     async def _replies(self, transaction: OpenTransaction, requests: Mapping[int, Packet], wait_s: float
                        ) -> tuple[dict[int, Done], SqlError | None]:
-        """The replies of the workers, by worker, and why those that waited for a lock were ended. Raises SqlError
-        1213 if the transaction is lost."""
+        """The replies of the workers, by worker, and the error if the statement was stopped. Raises SqlError 1213 if
+        the transaction is lost."""
         for w in requests:
             transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
         asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
@@ -188,8 +188,9 @@ class TransactionCoordinator:
     async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
         """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
-        are ended: then the result is the reason."""
+        are ended. The result is the error if it was stopped."""
         why: SqlError | None = None
+        stopped = False
         late = asyncio.get_running_loop().time() + wait_s
         before: tuple[Owner, ...] = ()
         while True:
@@ -197,7 +198,7 @@ class TransactionCoordinator:
             try:
                 _, waiting = await asyncio.wait(asked.values(), timeout=None if why else min(left, self._look_s))
                 if not waiting:
-                    return why
+                    return why if stopped else None
                 if left > 0:
                     cycle = await self._cycle(transaction)
                     if not cycle or cycle != before or not self._is_victim(transaction, cycle):
@@ -210,7 +211,7 @@ class TransactionCoordinator:
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
-                why = interrupted()
+                why, stopped = interrupted(), True
             for w, one in asked.items():
                 if not one.done():
                     self._tell(w, EndWait(0, transaction.name, why))

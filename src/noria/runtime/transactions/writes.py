@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
+from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
 from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
 from noria.runtime.link.changes import Change, Lost
@@ -60,7 +60,8 @@ class Writes:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: RoutedWrite, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+    def begin(self, placed: RoutedWrite, once: str = "", wait_s: float = LOCK_WAIT_S
+              ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
@@ -69,7 +70,7 @@ class Writes:
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            one = self._links[worker].submit(Write((part,), once=once))
+            one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
         if GroupCommits.takes(placed) and not once:
             batched = self._begin_in_batch(placed)
@@ -286,7 +287,7 @@ class Writes:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once))
+            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
             return wrote.results
         self._does[task] = self._groups.begin(parts, name, once=once)
         return (await self._does[task]).all()

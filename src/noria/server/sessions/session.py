@@ -424,7 +424,8 @@ class Session:
     def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
         self._check_write(command.table)
         self._refuse_zero(command)
-        return Later(self._executor.submit(command, self.offset), partial(self._written, command))
+        wait_s = float(self.variables["innodb_lock_wait_timeout"])
+        return Later(self._executor.submit(command, self.offset, wait_s=wait_s), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
         try:
