@@ -22,7 +22,6 @@ from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
-from noria.sql.statements.database import DATABASE
 
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
 
@@ -40,10 +39,12 @@ class Sessions:
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard)
 
-    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
+    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False, database: str = ""
+                  ) -> list[Outcome]:
         """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the
-        first statement that fails.  found_rows: as in `Client`."""
-        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
+        first statement that fails.  found_rows: as in `Client`.  database: "" for the server's default one."""
+        database = database or self._executor.program.catalog.default_database
+        session = self.connect(Client("root", database, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
             await session.see_own()  # the client's next request has another session, which would not wait
