@@ -53,9 +53,9 @@ class Program:
         alter = CopyingAlter(catalog, sender, tables, swap)
         definitions = Definitions(catalog, sender, tables, views, TextViews(catalog, sender, views), alter,
                                   Truncate(catalog, sender, swap),
-                                  DatabaseChanges(catalog, sender, readers, beside, views))
+                                  databases := DatabaseChanges(catalog, sender, readers, beside, views))
         self.rewriting = rewriting = Rewriting(catalog, sender, states, swap)
-        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter)
+        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases)
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
 

@@ -118,6 +118,15 @@ class Catalog(Relations):
         found.databases = self.databases
         return found
 
+    def resolved(self, name: str) -> str:
+        """The catalog's name for a client's name of a table or view (`Databases.resolved`)."""
+        return self.databases.resolved(name, self.default_database)
+
+    def to_make(self, name: str) -> str:
+        """The name of a new table for `created` of Spark's source: with its database, if that is not everybody's."""
+        home = self.default_database == HOME and self.databases.split(name)[1] == name
+        return name if home else self.databases.full(name)
+
     def database_names(self) -> tuple[str, ...]:
         """The folded names of the databases.  The first is that of clients that name none, whether it exists or not."""
         return (fold(self.default_database), *self.databases.known)

@@ -38,7 +38,8 @@ class DatabaseChanges:
                     raise error
                 return Change((("Note", error.code, error.message),), 1)
             known = self._catalog.databases.having(database)
-            if some := [n for n in self._names() if known.split(n) != self._catalog.databases.split(n)]:
+            before, own = f"{database.name.lower()}.", self._catalog.databases.bare
+            if some := [n for n in self._names() if own(n).lower().startswith(before)]:
                 raise SqlError(*WRONG_DB_NAME, f"Incorrect database name '{database.name}': names in other databases "
                                                f"begin with it and a dot: {quoted(some)}; rename these first")
             await self._changed(known)

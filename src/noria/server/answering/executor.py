@@ -306,6 +306,7 @@ class Executor:
         raise view_changed(name)
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
+        name = self._catalog.resolved(name)
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
@@ -426,6 +427,7 @@ class Executor:
         on_duplicate: "error", "replace" or "ignore"."""
         if on_duplicate not in ("error", "replace", "ignore"):
             raise SqlError(*UNKNOWN_ERROR, f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
+        name = self._catalog.resolved(name)
         table = self.program.table(name)
         if table is None:
             raise no_table(name, self.program.view(name) is not None)

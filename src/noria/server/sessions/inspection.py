@@ -23,6 +23,7 @@ from noria.sql.commands import Item, SelectItems, Show
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
 from noria.sql.statements.text_views import TextView
+from noria.sql.text.databases import Databases
 from noria.sql.whole.written import now_text, quoted, table_text
 
 ENGINE = "NORIA"
@@ -225,8 +226,8 @@ def key_of(at: int, table: TableDef | None) -> str:
 
 
 def create_table(table: TableDef, next_number: int, program: Relations) -> ResultSet:
-    name = program.databases.bare(table.name)
-    return texts(["Table", "Create Table"], [(name, table_text(table, next_number, quoted(name)))])
+    name, options = program.databases.bare(table.name), program.databases.table_options(table.name)
+    return texts(["Table", "Create Table"], [(name, table_text(table, next_number, quoted(name), options))])
 
 
 def _create_database(command: Show, program: Catalog, about: About) -> ResultSet:
@@ -366,9 +367,10 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
             "definition": (reader or view).definition}
 
 
-def about_table(table: TableDef) -> dict[str, Any]:
+def about_table(table: TableDef, databases: Databases) -> dict[str, Any]:
     """Describe a table for a client that writes to it."""
     columns = [table.columns[i] for i in table.shown]
-    return {"name": table.name, "columns": [c.name for c in columns],
+    database, name = databases.split(table.name)
+    return {"name": name, "database": database, "columns": [c.name for c in columns],
             "types": [c.type.sql() for c in columns],
             "primary_key": [table.columns[i].name for i in table.primary_key]}

@@ -13,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
@@ -47,6 +47,9 @@ class Sessions:
         session = self.connect(Client("root", database, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
+            if len(outcomes) == 1 and session.database and session.database.lower() != database.lower():
+                raise not_supported("USE in a request of its own, which is the whole session",
+                                    "name the database with each request (HTTP: \"database\"; Python: db.use)")
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:

@@ -80,7 +80,7 @@ def qualify(statement: Statement, names: Names) -> None:
         _call(places)
     for column in [n for n in statement.nodes if isinstance(n, exp.Column) and n.table]:
         if column.args.get("db"):
-            _requalify(column, blocks, names)
+            _requalify(column, blocks)
         else:
             _refuse_if_ambiguous(column, blocks)
 
@@ -152,10 +152,10 @@ def _call(places: Sequence[_Place]) -> None:
             place.node.set("alias", exp.TableAlias(this=exp.to_identifier(place.shown, quoted=True)))
 
 
-def _requalify(column: exp.Column, blocks: dict[int, list[_Place]], names: Names) -> None:
+def _requalify(column: exp.Column, blocks: dict[int, list[_Place]]) -> None:
     """Let a column refer to its table without the database."""
     database, table = column.args["db"].name, column.table
-    of = names.checked(database).lower()
+    of = database.lower()
     block = _block(column)
     while block is not None:
         for place in blocks.get(id(block), ()):

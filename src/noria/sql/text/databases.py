@@ -6,13 +6,14 @@
 So plans, workers and files know one namespace of names.  A statement's names become such names when it is parsed, with
 the database of its session (`Names`).
 
-Keeps true: no name of a database contains a dot, and no table of `noria` has a name that begins with `db.` of another
-database.  So a name belongs to one database.
+Keeps true: no name of a database contains a dot, and no table has a name of its own that begins with a database's name
+and a dot.  So a name belongs to one database.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ SYSTEM = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's
 CHARSET, COLLATION = "utf8mb4", "utf8mb4_0900_ai_ci"
 NOWHERE = "\0"  # the namespace of a session whose database was dropped
 _STORED = "DATABASE "
+_NAMED_IN = re.compile(r"`((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Database:
     @property
     def is_plain(self) -> bool:
         return (self.charset, self.collation) == (CHARSET, COLLATION)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether texts of its new tables are compared exactly."""
+        return self.collation.endswith("_bin") or self.collation == "binary"
 
     @property
     def options(self) -> str:
@@ -99,6 +106,34 @@ class Databases:
 
     def bare(self, name: str) -> str:
         return self.split(name)[1]
+
+    def written(self, name: str) -> str:
+        """The catalog's name of a table or view as stored texts have it."""
+        database, bare = self.split(name)
+        return quoted(bare) if database.lower() == HOME else f"{quoted(database)}.{quoted(bare)}"
+
+    def full(self, name: str) -> str:
+        """The catalog's name of a table or view as statements in any database have it."""
+        return ".".join(map(quoted, self.split(name)))
+
+    def resolved(self, text: str, default: str) -> str:
+        """The catalog's name for what a client of another interface than SQL names: `t`, `db.t` or `named_in`'s text.
+
+        default: the database of a name without one.
+        """
+        if default.lower() == HOME and "." not in text and not text.startswith("`"):
+            return text
+        if found := _NAMED_IN.fullmatch(text):
+            default, text = (part.replace("``", "`") for part in found.groups())
+        before, dot, after = text.partition(".")
+        if dot and self.get(before) is not None:
+            default, text = before, after
+        return Names("", self).internal(default, text)
+
+    def table_options(self, name: str) -> str:
+        """The option by which a printed CREATE TABLE has the same collations in a database whose texts are exact."""
+        exact = (found := self.get(self.split(name)[0])) is not None and found.is_exact
+        return f" COLLATE={COLLATION}" if exact else ""
 
     # ------------------------------------------------------------ in the catalog's recipe
     def stored(self) -> list[str]:
@@ -157,11 +192,10 @@ class Names:
         if database.lower() in SYSTEM:
             raise SqlError(*NO_SUCH_TABLE, f"Table '{database}.{name}' doesn't exist")
         found = self.checked(database) if database else self.current
-        if found.lower() != HOME:
-            return f"{found}.{name}"
-        if self.databases is not None and self.databases.split(name)[1] != name:
+        before, dot, _ = name.partition(".")
+        if dot and self.databases is not None and self.databases.get(before) is not None:
             raise SqlError(*WRONG_TABLE_NAME, f"Incorrect table name '{name}': it begins with the name of a database")
-        return name
+        return name if found.lower() == HOME else f"{found}.{name}"
 
     def collation_of(self, name: str) -> str:
         """The collation of the columns of a new table of this name."""
@@ -181,6 +215,15 @@ def namespace_of(database: str) -> str:
 def in_namespace(namespace: str, text: str) -> str:
     """The key under which caches know a text of sessions in this namespace."""
     return text if not namespace else f"{namespace}\0{text}"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def named_in(database: str, name: str) -> str:
+    """The name of a table or view in this database, for interfaces that take one name.  "": the name itself."""
+    return f"{quoted(database)}.{quoted(name)}" if database else name
 
 
 # ------------------------------------------------------------------ errors
