@@ -10,40 +10,7 @@ import pytest
 
 import noria
 from noria.core.errors import SqlError
-from noria.server.outcomes import Client
-from noria.server.sessions.sessions import complete
-
-
-class Connection:
-    """A session that remembers its database from statement to statement."""
-
-    def __init__(self, db: Any, database: str = ""):
-        self._run = db._transport._run
-        self.session = db._transport._sessions.connect(Client("root", database, 0, "localhost", False))
-
-    def sql(self, text: str, *values: Any) -> Any:
-        async def run() -> Any:
-            outcomes = await complete(self.session, text, list(values))
-            await self.session.see_own()
-            return outcomes[-1]
-
-        return self._run(run())
-
-    def rows(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
-        return [tuple(r) for r in self.sql(text, *values).rows]
-
-    def code(self, text: str) -> int:
-        """The number of the statement's error; 0 if it has none."""
-        try:
-            self.sql(text)
-        except SqlError as e:
-            return e.code
-        return 0
-
-    def error(self, text: str) -> str:
-        with pytest.raises(SqlError) as caught:
-            self.sql(text)
-        return f"{caught.value.code} {caught.value.message}"
+from server.sessions.connection import Connection
 
 
 @pytest.fixture
@@ -203,6 +170,18 @@ def test_renames_across(db: Any) -> None:
     c.sql("USE shop")
     assert c.rows("SELECT n FROM `odd.name`") == c.rows("SELECT `odd.name`.n FROM shop.`odd.name`") == [(10,)]
     assert c.rows("SHOW TABLES") == [("odd.name",)]
+
+
+def test_views_follow_changes_of_tables_elsewhere(db: Any) -> None:
+    c = _filled(db)
+    c.sql("CREATE VIEW v AS SELECT shop.t.id, u.n FROM shop.t JOIN t AS u ON u.id = shop.t.id")
+    c.sql("ALTER TABLE shop.t RENAME COLUMN id TO number")
+    c.sql("RENAME TABLE shop.t TO shop.other")
+    assert c.rows("SELECT * FROM v") == [(1, 10)]
+    text = c.rows("SHOW CREATE VIEW v")[0][1]
+    assert "`shop`.`other`" in text and "number" in text
+    c.sql("USE shop")
+    assert "FROM `other`" in c.rows("SHOW CREATE VIEW noria.v")[0][1]
 
 
 def test_a_name_with_a_dot(db: Any) -> None:

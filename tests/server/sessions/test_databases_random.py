@@ -18,7 +18,7 @@ import noria
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.core.errors import SqlError
 from seeds import seed as drawn
-from server.sessions.test_databases import Connection
+from server.sessions.connection import Connection
 
 DATABASES, TABLES = ("d0", "d1", "D2"), ("t", "u")
 MISSING = {1049, 1051, 1146}

@@ -129,6 +129,6 @@ def test_a_directory_of_before_databases_opens_with_its_tables_in_noria(tmp_path
         assert db.sql("SELECT n FROM noria.v WHERE id = 1").rows == [(10,)]
         assert db.sql("SELECT table_schema, table_name FROM information_schema.tables ORDER BY 2").rows == [
             ("noria", "odd.name"), ("noria", "t"), ("noria", "v")]
-        with pytest.raises(SqlError, match="names in other databases begin with it and a dot: 'odd.name'"):
+        with pytest.raises(SqlError, match=r"begin with it and a dot: 'odd\.name'"):
             db.sql("CREATE DATABASE odd")
     assert stored_format(base) == b"5"
