@@ -13,6 +13,7 @@ from noria.plan.mir import Base
 from noria.plan.view import ViewDef
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Ok, Outcome, ResultSet
+from noria.sql.text.databases import Databases
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)
 VIEW = ViewDef("ById", Base(TABLE), (0,), 2, text="SELECT id, word FROM Words WHERE id = ?")
@@ -35,6 +36,8 @@ class FakeServices:
     async def ask(self, what: str, argument: str = "") -> Any:
         return [{"id": 0, "does": "table t", "parents": [], "state": "disk", "rows": 3}]
 
+    databases = Databases()
+
     def catalog_table(self, name: str) -> TableDef | None:
         return TABLE if name.lower() == "words" else None
 
@@ -50,8 +53,8 @@ class FakeServices:
     def attachment(self) -> dict[str, Any]:
         return {"path": "/nowhere", "host": "elsewhere"}
 
-    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
-        self.statements.append((sql, parameters))
+    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
+        self.statements.append((sql, values))
         if sql == "boom":
             raise RuntimeError("a bug")
         if sql.startswith("SELECT"):

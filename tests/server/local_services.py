@@ -21,6 +21,7 @@ from noria.server.http.server import Bounds, HttpServer
 from noria.server.listening import listening
 from noria.server.outcomes import Outcome
 from noria.server.settings import SettingsError, parse_size
+from noria.sql.text.databases import Databases
 
 
 class LocalServices:
@@ -61,11 +62,15 @@ class LocalServices:
     async def ask(self, what: str, argument: str = "") -> Any:
         return await self._executor.ask(Ask(0, what, argument))
 
+    @property
+    def databases(self) -> Databases:
+        return self._program.catalog.databases
+
     def catalog_table(self, name: str) -> TableDef | None:
-        return self._program.table(name)
+        return self._program.table(self._program.catalog.resolved(name))
 
     def catalog_view(self, name: str) -> ViewDef | None:
-        return self._program.view(name)
+        return self._program.view(self._program.catalog.resolved(name))
 
     def catalog_reader(self, view: ViewDef) -> ViewDef | None:
         return self._program.reader_now(view)
@@ -76,8 +81,8 @@ class LocalServices:
     def attachment(self) -> dict[str, Any]:
         return self._embedded.attachment()
 
-    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
-        return await self._embedded._sessions.run(sql, parameters, found_rows)
+    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
+        return await self._embedded._sessions.run(sql, values, found_rows, database)
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self._executor.insert(table, rows, on_duplicate)

@@ -33,6 +33,7 @@ from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
 from noria.server.source.follows import records
+from noria.sql.text.databases import named_in
 from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach
 
@@ -43,7 +44,9 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which are not used here
 class EmbeddedTransport:
     """The transport to a database in this process.  memory_limit: in bytes, for all workers together."""
 
-    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
+    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1, *,
+                 database: str = ""):
+        self.database = database
         self._claim = Claim(Path(path).absolute())
         self.place = str(self._claim.data_dir)
         try:
@@ -95,23 +98,24 @@ class EmbeddedTransport:
 
     # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
-        last = self._run(self._sessions.run(text, parameters, found_rows))[-1]
+        last = self._run(self._sessions.run(text, parameters, found_rows, self.database))[-1]
         if isinstance(last, ResultSet):
             return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(last.warnings))
         assert isinstance(last, Ok)
         return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings))
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
-        return self._run(self._executor.insert(table, rows, on_duplicate))
+        return self._run(self._executor.insert(named_in(self.database, table), rows, on_duplicate))
 
     def lookup(self, view: str, keys: pa.Table) -> pa.Table:
-        return self._run(self._executor.lookup(view, keys))
+        return self._run(self._executor.lookup(named_in(self.database, view), keys))
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
-        return self._run(self._described(kind, name))
+        return self._run(self._described(kind, named_in(self.database, name)))
 
     async def _described(self, kind: str, name: str) -> dict[str, Any]:
         """Describe a table or view.  This runs on the loop, which never sees a half-changed program."""
+        name = self._program.catalog.resolved(name)
         if kind == "views":
             view = self._program.view(name)
             if view is not None:
@@ -119,11 +123,11 @@ class EmbeddedTransport:
         else:
             table = self._program.table(name)
             if table is not None:
-                return about_table(table)
+                return about_table(table, self._program.catalog.databases)
         raise no_table(name, kind == "tables" and self._program.view(name) is not None)
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
-        feed = self._run(self._feeds.named(name))
+        feed = self._run(self._feeds.named(named_in(self.database, name)))
         told = told_of(feed, self._run(feed.at(since)), since == "start")
         return self._told(told, self._run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
 

@@ -22,6 +22,7 @@ from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
+from noria.sql.text.databases import Database
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,15 @@ class Use:
 
 @dataclass(frozen=True)
 class CreateDatabase:
-    name: str
+    database: Database
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class AlterDatabase:
+    """ALTER DATABASE: the database with its new options."""
+
+    database: Database
 
 
 @dataclass(frozen=True)
@@ -302,7 +310,8 @@ class LockTables:
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
            | Select | Timed | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase
-           | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update | Delete)
+           | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update
+           | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:

@@ -308,6 +308,7 @@ class Executor:
         raise view_changed(name)
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
+        name = self._catalog.resolved(name)
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
@@ -434,6 +435,7 @@ class Executor:
         on_duplicate: "error", "replace" or "ignore"."""
         if on_duplicate not in ("error", "replace", "ignore"):
             raise SqlError(*UNKNOWN_ERROR, f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
+        name = self._catalog.resolved(name)
         table = self.program.table(name)
         if table is None:
             raise no_table(name, self.program.view(name) is not None)

@@ -6,8 +6,8 @@
     GET  /waits                       the waiting requests of each worker and their reasons, in words
     GET  /views, /views/NAME          views: key, columns, text, and how each is kept
     GET  /tables/NAME                 columns and primary key
-    POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false}, answered as JSON or as an
-                                      Arrow stream; parameters.py encodes values without a JSON literal
+    POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false, "database": ...}, answered
+                                      as JSON or as an Arrow stream; parameters.py encodes values without a JSON literal
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
@@ -26,6 +26,8 @@
                         /follows/NAME/tell, /follows/NAME/release
                                       the requests of followers (`following.py`)
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
+
+NAME is `table` or `database.table`; `?database=` names the database of a NAME without one.
 
 A body is sent with its Content-Type: application/json, or the Arrow stream's.  `gate.py` decides which requests are
 answered.
@@ -80,6 +82,7 @@ from noria.server.http.source import Source, SourceApi
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.inspection import about_table, about_view
+from noria.sql.text.databases import Databases
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -100,6 +103,9 @@ class Services(Protocol):
 
     async def ask(self, what: str, argument: str = "") -> Any: ...
 
+    @property
+    def databases(self) -> Databases: ...
+
     def catalog_table(self, name: str) -> TableDef | None: ...
 
     def catalog_view(self, name: str) -> ViewDef | None: ...
@@ -110,7 +116,8 @@ class Services(Protocol):
 
     def attachment(self) -> dict[str, Any]: ...
 
-    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]: ...
+    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = ""
+                      ) -> list[Outcome]: ...
 
     async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
 
@@ -241,29 +248,30 @@ class Api:
         return JSONResponse(self._s.view_list())
 
     async def view(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = bodies.name_of(request)
         view = self._s.catalog_view(name)
         if view is None:
-            raise unknown_table(name)
+            raise unknown_table(name.replace("`", ""))
         return JSONResponse(about_view(view, self._s.catalog_reader(view)))
 
     async def table(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = bodies.name_of(request)
         table = self._s.catalog_table(name)
         if table is None:
-            raise no_table(name, self._s.catalog_view(name) is not None)
-        return JSONResponse(about_table(table))
+            raise no_table(name.replace("`", ""), self._s.catalog_view(name) is not None)
+        return JSONResponse(about_table(table, self._s.databases))
 
     async def sql(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), {"sql": "a text", "parameters": "a list of values",
-                                                               "found_rows": "are rows that stay as they are counted?"})
+                                                               "found_rows": "are rows that stay as they are counted?",
+                                                               "database": "a name"})
         sql, found_rows = body.get("sql"), body.get("found_rows", False)
         if not isinstance(sql, str):
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
         if type(found_rows) is not bool:
             raise bodies.wrong('"found_rows" is true or false')
-        parameters = bodies.parameters(body.get("parameters", []))
-        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters, found_rows))
+        parameters, database = bodies.parameters(body.get("parameters", [])), bodies.database_of(body)
+        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters, found_rows, database))
         if ARROW in request.headers.get("accept", ""):
             return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1])),
                             media_type=ARROW)
@@ -272,13 +280,13 @@ class Api:
 
     async def insert(self, request: Request) -> Response:
         rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
-        affected = await self._s.insert(request.path_params["name"], rows,
+        affected = await self._s.insert(bodies.name_of(request), rows,
                                         request.query_params.get("on_duplicate", "error"))
         return JSONResponse({"affected": affected})
 
     async def lookup(self, request: Request) -> Response:
         keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
-        return Response(to_stream(await self._s.lookup(request.path_params["name"], keys)).to_pybytes(),
+        return Response(to_stream(await self._s.lookup(bodies.name_of(request), keys)).to_pybytes(),
                         media_type=ARROW)
 
     async def attach(self, request: Request) -> Response:
@@ -299,7 +307,7 @@ class Api:
         raw = await bodies.read(request, JSON)
         asked = await asyncio.to_thread(self._s.permitted, bodies.parse(raw, LOAD_KEYS), raw,
                                         request.headers.get(PROOF_HEADER))
-        return _lines(self._s.load(asked))
+        return _lines(self._s.load(bodies.in_database(asked, "table")))
 
     async def export_rows(self, request: Request) -> Response:
         raw = await bodies.read(request, JSON)

@@ -23,7 +23,6 @@ from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
 from noria.server.sessions.transaction_reads import TransactionService
-from noria.sql.statements.database import DATABASE
 
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
 
@@ -42,15 +41,20 @@ class Sessions:
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions)
 
-    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
+    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False, database: str = ""
+                  ) -> list[Outcome]:
         """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the
-        first statement that fails.  found_rows: as in `Client`."""
-        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
+        first statement that fails.  found_rows: as in `Client`.  database: "" for the server's default one."""
+        database = database or self._executor.program.catalog.default_database
+        session = self.connect(Client("root", database, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 raise not_supported("a transaction over several requests", "each request is a session of its own, so "
                                     "this one was rolled back: send BEGIN … COMMIT as one text")
+            if len(outcomes) == 1 and session.database and session.database.lower() != database.lower():
+                raise not_supported("USE in a request of its own, which is the whole session",
+                                    "name the database with each request (HTTP: \"database\"; Python: db.use)")
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:
