@@ -209,6 +209,15 @@ class IndexDef:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A CHECK constraint.  text: its condition over the table's columns, as SQL (`sql/expressions/of_columns.py`)."""
+
+    name: str
+    text: str
+    enforced: bool = True
+
+
+@dataclass(frozen=True)
 class Past:
     """The name of a table before a change, and its columns then: (position, name) in their order.
 
@@ -241,6 +250,7 @@ class TableDef:
     made: int = 0  # the number of changes of columns before the table was created
     keyed: int = 0  # how often its primary key was changed
     scattered: bool = False  # True if columns that are not among these determine a row's worker
+    checks: tuple[Check, ...] = ()  # in the order of their names
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -298,6 +308,10 @@ class TableDef:
         """True if columns were added or dropped since the table was created."""
         return any(c.added or c.dropped for c in self.columns)
 
+    @cached_property
+    def enforced(self) -> tuple[Check, ...]:
+        return tuple(c for c in self.checks if c.enforced)
+
     @property
     def shape(self) -> tuple[tuple[int, str], ...]:
         """(position, name) of the existing columns, in the order for clients."""
@@ -325,7 +339,8 @@ class TableDef:
         names = dict(shown)
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
-        return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=()).keyed_as(self)
+        return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=(),
+                       checks=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""

@@ -133,6 +133,17 @@ def _constraints(program: Relations) -> Iterator[tuple[Values, TableDef, str, tu
 def _table_constraints(program: Relations) -> Iterator[Values]:
     for named, _, name, _ in _constraints(program):
         yield {**named, "constraint_type": "PRIMARY KEY" if name == "PRIMARY" else "UNIQUE", "enforced": "YES"}
+    for table in program.tables():
+        for check in table.checks:
+            yield {**_constrained(table), "constraint_name": check.name, "constraint_type": "CHECK",
+                   "enforced": "YES" if check.enforced else "NO"}
+
+
+def _check_constraints(program: Relations) -> Iterator[Values]:
+    for table in program.tables():
+        for check in table.checks:
+            yield {"constraint_catalog": "def", "constraint_schema": DATABASE, "constraint_name": check.name,
+                   "check_clause": check.text}
 
 
 def _key_column_usage(program: Relations) -> Iterator[Values]:
@@ -155,13 +166,13 @@ def _engines(program: Relations) -> Iterator[Values]:
 
 
 def _none(program: Relations) -> Iterator[Values]:
-    """Yield no rows: Noria has no foreign keys, CHECK constraints, triggers, routines or events."""
+    """Yield no rows: Noria has no foreign keys, triggers, routines or events."""
     return iter(())
 
 
 _ROWS: dict[str, Callable[[Relations], Iterator[Values]]] = {
     "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
     "table_constraints": _table_constraints, "key_column_usage": _key_column_usage, "referential_constraints": _none,
-    "check_constraints": _none, "views": _views, "engines": _engines,
+    "check_constraints": _check_constraints, "views": _views, "engines": _engines,
     **dict.fromkeys(("triggers", "routines", "parameters", "events"), _none),
 }

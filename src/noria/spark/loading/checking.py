@@ -21,11 +21,14 @@ import pyarrow.compute as pc
 from noria.core import values
 from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
+from noria.core.expressions.expr import columns_of
 from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.fields import Reasons, prepared
 from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
 from noria.spark.loading.reading import Reading
+from noria.storage.tables.rules import broken, error_of, rules_of
 
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
 
@@ -87,6 +90,8 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         arrays.append(array)
         for row, reason in reasons.items():
             bad.setdefault(row, (c.name, reason))
+    for row, reason in _broken(table, arrays).items():
+        bad.setdefault(row, ("", reason))
     batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
     rejects = list(chunk.rejects)
     if bad:
@@ -95,6 +100,19 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         batch = batch.filter(pa.array(keep))
         rejects += _rejects(chunk, bad, path)
     return batch, rejects
+
+
+def _broken(table: TableDef, arrays: Sequence[pa.Array]) -> Reasons:
+    """The rows that break a CHECK, with the error's message."""
+    rules = rules_of(table)
+    if not rules or not len(arrays[0]):
+        return {}
+    symbols, read = PlainSymbols(), {c for rule in rules for c in columns_of(rule.condition)}
+    rows = np.zeros((len(arrays), len(arrays[0])), np.int64)
+    for at in read:
+        rows[at] = values.from_arrow(arrays[at], table.columns[at].type, symbols)
+    found = np.flatnonzero(broken(rules, rows, symbols)).tolist()
+    return {row: error_of(rules, rows[:, row], symbols).message for row in found}
 
 
 def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> list[Reject]:
@@ -112,7 +130,7 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
         text = json.dumps(named, default=str, ensure_ascii=False)
         number = None if chunk.first_row is None else chunk.first_row + r
         name, reason = bad[r]
-        out.append(Reject(path, number, text, reason, None if lines is None else lines[r], name))
+        out.append(Reject(path, number, text, reason, None if lines is None else lines[r], name or None))
     return out
 
 

@@ -31,6 +31,15 @@ from noria.core.types import NOW, Collation, Column, IndexDef, Kind, SqlType, Ta
 from noria.sql.commands import AlterTable, Command
 from noria.sql.expressions.types import collation
 from noria.sql.query.context import Catalog
+from noria.sql.statements.checks import (
+    alter_check,
+    checked_conditions,
+    declared,
+    names_check,
+    renamed,
+    with_checks,
+    without_check,
+)
 from noria.sql.statements.definitions import (
     NOT_ENFORCED,
     charset,
@@ -47,6 +56,7 @@ from noria.sql.statements.definitions import (
     named_indexes,
     unique_of,
 )
+from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
@@ -126,7 +136,7 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     for at in new:
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
-    return checked_table(table)
+    return checked_table(checked_conditions(was, table))
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
@@ -201,6 +211,8 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
             table = _with_index(table, *unique_of(node), True)
         elif isinstance(node, exp.IndexColumnConstraint):
             table = _with_index(table, *index_of(node))
+        elif checks := declared([node]):
+            table = with_checks(table, checks)
         else:
             (inner,) = node.expressions if isinstance(node, exp.Constraint) and len(node.expressions) == 1 else (node,)
             what, instead = NOT_ENFORCED.get(type(inner), ("this in ALTER TABLE … ADD", COPY))
@@ -244,7 +256,8 @@ def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
     _check_unknown(table, column.name)
     column = replace(column, nullable=column.nullable and not primary)
     at = len(table.columns)
-    return _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
+    table = _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
+    return with_checks(table, declared([part]))
 
 
 def _keyed(table: TableDef, at: int, primary: bool, unique: bool) -> TableDef:
@@ -352,7 +365,7 @@ def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
     column, primary, unique = column_of(_bare(node))
     _check_unknown(table, column.name, at)
     table, at = _changed(table, at, column)
-    return _keyed(_placed(table, at, node), at, primary, unique)
+    return with_checks(_keyed(_placed(table, at, node), at, primary, unique), declared([node]))
 
 
 def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
@@ -433,7 +446,7 @@ def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _rename(table: TableDef, part: exp.Expr) -> TableDef:
-    return replace(table, name=check_name(part.this.name))
+    return renamed(table, check_name(part.this.name))
 
 
 def _how(table: TableDef, part: exp.Expr) -> TableDef:
@@ -443,18 +456,22 @@ def _how(table: TableDef, part: exp.Expr) -> TableDef:
     return table
 
 
-def _without_constraint(table: TableDef, name: str) -> TableDef:
-    """DROP FOREIGN KEY and DROP CHECK: raise error 1091, because no table has one."""
+def _without_foreign_key(table: TableDef, name: str) -> TableDef:
+    """DROP FOREIGN KEY: raise error 1091, because no table has one."""
     raise _no_key(name)
 
 
-_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index,
-          "FOREIGN KEY": _without_constraint, "CHECK": _without_constraint}
+def _without_constraint(table: TableDef, name: str) -> TableDef:
+    return without_check(table, name) if names_check(table, name) else _without_index(table, name)
+
+
+_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_constraint,
+          "FOREIGN KEY": _without_foreign_key, "CHECK": without_check}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,
     exp.AlterRename: _rename, exp.AutoIncrementProperty: _first_id, exp.AlgorithmProperty: _how, exp.LockProperty: _how,
     exp.DropPrimaryKey: _without_primary_key, exp.CharacterSet: _text, exp.CharacterSetProperty: _default_text,
     exp.CollateProperty: _default_text, exp.EngineProperty: _as_is, exp.SchemaCommentProperty: _as_is,
-    exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is,
+    exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is, AlterCheck: alter_check,
 }

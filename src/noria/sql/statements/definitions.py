@@ -1,6 +1,6 @@
 """Translates CREATE TABLE, CREATE VIEW, CREATE DATABASE and DROP to commands.  Call `create` and `drop`.
 
-Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY, CHECK), and so are generated columns and
+Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY), and so are generated columns and
 FULLTEXT.
 """
 
@@ -45,6 +45,7 @@ from noria.sql.expressions.scalars import literal_value
 from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.context import Catalog
 from noria.sql.query.purposes import view_of
+from noria.sql.statements.checks import declared, says_json, with_checks
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet
@@ -173,7 +174,8 @@ def _create_table(statement: Statement, tree: exp.Create) -> Command:
         if handler is None:
             raise refuse("this in CREATE TABLE", part)
         handler(draft, part)
-    return CreateTable(_finished(draft), bool(tree.args.get("exists")), statement.text)
+    table = with_checks(_finished(draft), declared(tree.this.expressions))
+    return CreateTable(table, bool(tree.args.get("exists")), statement.text)
 
 
 def _options(draft: _Draft, properties: exp.Expr | None) -> None:
@@ -326,14 +328,9 @@ def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    """Read MariaDB's JSON, a LONGTEXT with CHECK (json_valid(c)), as JSON.  Refuse other CHECKs, which Noria would not
-    enforce."""
-    asked = node.this
-    json = isinstance(asked, exp.Anonymous) and asked.name.lower() == "json_valid" and len(asked.expressions) == 1 and (
-        isinstance(asked.expressions[0], exp.Column) and asked.expressions[0].name.lower() == c.name.lower())
-    if not json or c.type.declared != "longtext":
-        what, instead = NOT_ENFORCED[exp.CheckColumnConstraint]
-        raise refuse(what, node, instead)
+    """Read MariaDB's JSON, a LONGTEXT with CHECK (json_valid(c)), as JSON.  `checks.with_checks` adds other CHECKs."""
+    if not says_json(node, c.name) or c.type.declared != "longtext":
+        return c
     column = replace(c, type=JSON)
     return replace(column, default=coerce(c.default, column, 1)) if c.default is not None else column
 
@@ -412,7 +409,6 @@ def key_column(node: exp.Expr, unique: bool) -> str:
 
 NOT_ENFORCED: dict[type, tuple[str, str]] = {
     exp.ForeignKey: ("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
-    exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
 }
 
 
@@ -421,10 +417,14 @@ def _not_enforced(draft: _Draft, node: exp.Expr) -> None:
     raise refuse(what, node, instead)
 
 
+def _table_check(draft: _Draft, node: exp.Expr) -> None:
+    """Do nothing: `checks.with_checks` adds it to the finished table."""
+
+
 _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
     exp.ColumnDef: _column, exp.PrimaryKey: _primary_key, exp.UniqueColumnConstraint: _unique,
     exp.IndexColumnConstraint: _index, exp.Constraint: _constraint,
-    **dict.fromkeys(NOT_ENFORCED, _not_enforced),
+    **dict.fromkeys(NOT_ENFORCED, _not_enforced), exp.CheckColumnConstraint: _table_check,
 }
 
 

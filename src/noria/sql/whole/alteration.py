@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from noria.core.types import Column, IndexDef, TableDef
-from noria.sql.whole.written import column_text, default_text, index_text, quoted
+from noria.sql.whole.written import check_text, column_text, default_text, index_text, quoted
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
@@ -46,6 +46,8 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
     if key != key_of(was):
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
         added = (*[f"ADD PRIMARY KEY ({', '.join(map(quoted, key))})"] * bool(key), *added)
+    gone_checks, new_checks = _checks(was, want)
+    dropped, added = (*gone_checks, *dropped), (*added, *new_checks)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -114,6 +116,16 @@ def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     before += [f"DROP INDEX {quoted(i.name)}" for i in gone.values()]
     behind = [f"ADD {index_text(want, i)}" for i in come.values()]
     return tuple(before), tuple(behind)
+
+
+def _checks(was: TableDef, want: TableDef) -> tuple[Names, Names]:
+    """The parts about CHECKs: those before new columns (drops) and those after (new ones, [NOT] ENFORCED)."""
+    old, new = ({c.name.lower(): c for c in table.checks} for table in (was, want))
+    same = {n for n, c in new.items() if n in old and old[n].text == c.text}
+    switched = [new[n] for n in new if n in same and old[n].enforced != new[n].enforced]
+    return (tuple(f"DROP CHECK {quoted(c.name)}" for n, c in old.items() if n not in same),
+            (*(f"ADD {check_text(c)}" for n, c in new.items() if n not in same),
+             *(f"ALTER CHECK {quoted(c.name)} {'' if c.enforced else 'NOT '}ENFORCED" for c in switched)))
 
 
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from noria.core.expressions.coerce import MICROSECOND
-from noria.core.types import Column, IndexDef, TableDef
+from noria.core.types import Check, Column, IndexDef, TableDef
 
 
 # ------------------------------------------------------------------ one table
@@ -19,6 +19,7 @@ def table_text(table: TableDef, first_id: int = 1) -> str:
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
+    lines += [f"  {check_text(c)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
     return f"CREATE TABLE {quoted(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}"
 
@@ -26,6 +27,11 @@ def table_text(table: TableDef, first_id: int = 1) -> str:
 def index_text(table: TableDef, index: IndexDef) -> str:
     unique = "UNIQUE " if index.unique else ""
     return f"{unique}KEY {quoted(index.name)} ({_names(table, index.columns)})"
+
+
+def check_text(check: Check) -> str:
+    off = "" if check.enforced else " /*!80016 NOT ENFORCED */"
+    return f"CONSTRAINT {quoted(check.name)} CHECK ({check.text}){off}"
 
 
 def column_text(c: Column) -> str:

@@ -16,9 +16,9 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
-from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
+from noria.core.types import Check, Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 4
+FORMAT = 5  # 5: CHECK constraints, which an older version would not enforce
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
@@ -44,6 +44,7 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         **({"past": [[p.before, p.name, p.shown] for p in table.past]} if table.past else {}),
         **({"made": table.made} if table.made else {}),
         **({"keyed": table.keyed} if table.keyed else {}),
+        **({"checks": [[c.name, c.text, c.enforced] for c in table.checks]} if table.checks else {}),
     }
 
 
@@ -59,6 +60,7 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
                    for before, name, shown in data.get("past", ())),
         made=data.get("made", 0),
         keyed=data.get("keyed", 0),
+        checks=tuple(Check(*c) for c in data.get("checks", ())),
     )
 
 

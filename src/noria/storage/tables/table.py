@@ -26,6 +26,7 @@ from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, encode, recode_all
 from noria.storage.format.catalog import family_of, index_family_of
 from noria.storage.format.encoding import keys_of, rows_of, unpack_rows
+from noria.storage.tables.rules import Rule, rules_of
 from noria.storage.tables.shards import Shard
 
 Changed = tuple[list[bytes], Codes, list[bytes], Codes]  # net: keys and rows removed, keys and rows added
@@ -130,6 +131,7 @@ class Table:
         self.key = definition.primary_key
         self.key_types = tuple(self.types[c] for c in self.key)
         self.dropped = frozenset(at for at, c in enumerate(definition.columns) if c.dropped)
+        self._rules: tuple[Rule, ...] | None = None if definition.enforced else ()
         self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
 
     def redefine(self, definition: TableDef) -> None:
@@ -145,6 +147,13 @@ class Table:
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
             auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The CHECKs that rows must fulfil."""
+        if self._rules is None:
+            self._rules = rules_of(self.definition)
+        return self._rules
 
     def declared(self, columns: tuple[int, ...]) -> str:
         """The name under which an index of these columns is declared, or ""."""
