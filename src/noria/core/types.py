@@ -193,6 +193,12 @@ class Column:
     added: int = 0  # the number of the change that added it; 0: it is as old as the table
     dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
     source: int | None = None  # a column, dropped since, whose converted value is that of older rows
+    computed: str = ""  # how `expression` makes its value: "virtual", "stored" (generated columns), or ""
+    expression: str = ""  # over the table's columns, as SQL (`sql/expressions/of_columns.py`)
+
+    @property
+    def generated(self) -> bool:
+        return self.computed in ("virtual", "stored")
 
     @property
     def field(self) -> Field:
@@ -307,6 +313,16 @@ class TableDef:
     def altered(self) -> bool:
         """True if columns were added or dropped since the table was created."""
         return any(c.added or c.dropped for c in self.columns)
+
+    @cached_property
+    def generated(self) -> tuple[int, ...]:
+        """The positions of the generated columns, each behind those that it reads."""
+        return tuple(i for i in self.shown if self.columns[i].generated)
+
+    @cached_property
+    def writable(self) -> tuple[int, ...]:
+        """The existing columns that take values, in the order for clients."""
+        return tuple(i for i in self.shown if not self.columns[i].generated) if self.generated else self.shown
 
     @cached_property
     def enforced(self) -> tuple[Check, ...]:

@@ -15,7 +15,7 @@ def refits(command: commands.AlterTable) -> bool:
     return any((a.type, a.nullable) != (b.type, b.nullable) and not b.dropped for a, b in known) \
         or any(c.source is not None for c in table.columns[len(was.columns):]) \
         or not {c.text for c in table.enforced} <= {c.text for c in was.enforced} \
-        or (bool(table.enforced) and len(table.columns) > len(was.columns)) \
+        or (bool(table.enforced or table.generated) and len(table.columns) > len(was.columns)) \
         or loses_unique(table, was) or was.keyed != table.keyed or was.auto_increment != table.auto_increment
 
 

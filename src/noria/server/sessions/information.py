@@ -63,7 +63,8 @@ def _columns(program: Relations) -> Iterator[Values]:
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
                    "column_key": inspection.key_of(at, table), "privileges": "select,insert,update",
-                   "column_comment": "", "generation_expression": ""}
+                   "column_comment": "",
+                   "generation_expression": column.expression if column is not None and column.generated else ""}
 
 
 def _of_column(column: Column | None) -> Values:

@@ -193,6 +193,8 @@ def _columns(command: Show, program: Catalog, about: About) -> ResultSet:
 
 
 def extra_of(column: Column) -> str:
+    if column.generated:
+        return f"{column.computed.upper()} GENERATED"
     said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
     return " ".join(said + [f"on update {now_text(column)}"] * column.update_now)
 
@@ -356,7 +358,7 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
 
 def about_table(table: TableDef) -> dict[str, Any]:
     """Describe a table for a client that writes to it."""
-    columns = [table.columns[i] for i in table.shown]
+    columns = [table.columns[i] for i in table.writable]
     return {"name": table.name, "columns": [c.name for c in columns],
             "types": [c.type.sql() for c in columns],
             "primary_key": [table.columns[i].name for i in table.primary_key]}

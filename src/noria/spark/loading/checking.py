@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,7 @@ from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.fields import Reasons, prepared
 from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
 from noria.spark.loading.reading import Reading
+from noria.storage.tables.computed import computed_of
 from noria.storage.tables.rules import broken, error_of, rules_of
 
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
@@ -55,6 +56,8 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
         if n.strip().lower() in by_name:
             raise BadFile(f"{path}: names column {n} twice")
         by_name[n.strip().lower()] = n
+    if given := [c.name for c in table.columns if c.generated and c.name.lower() in by_name]:
+        raise BadFile(f"{path}: has values for the generated column {given[0]}; drop it in the file")
     missing = [c.name for c in table.columns if c.name.lower() not in by_name and not _has_value(c)]
     if missing:
         raise BadFile(f"{path}: no column {', '.join(missing)}, which table {table.name} needs; add it to the file "
@@ -63,7 +66,7 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
 
 
 def _has_value(c: Column) -> bool:
-    return c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
+    return c.generated or c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
 
 
 def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
@@ -90,6 +93,10 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         arrays.append(array)
         for row, reason in reasons.items():
             bad.setdefault(row, (c.name, reason))
+    for at in table.generated:
+        arrays[at], reasons = _computed(table, at, arrays, bad)
+        for row, reason in reasons.items():
+            bad.setdefault(row, (table.columns[at].name, reason))
     for row, reason in _broken(table, arrays).items():
         bad.setdefault(row, ("", reason))
     batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
@@ -100,6 +107,26 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         batch = batch.filter(pa.array(keep))
         rejects += _rejects(chunk, bad, path)
     return batch, rejects
+
+
+def _computed(table: TableDef, at: int, arrays: Sequence[pa.Array], bad: Collection[int]
+              ) -> tuple[pa.Array, Reasons]:
+    """A generated column of good rows, and the reasons of rows for which it has no value."""
+    symbols, made = PlainSymbols(), next(c for c in computed_of(table) if c.at == at)
+    rows = np.zeros((len(arrays), len(arrays[0])), np.int64)
+    for c in made.reads:
+        rows[c] = values.from_arrow(arrays[c], table.columns[c].type, symbols)
+    codes, reasons = np.full(rows.shape[1], NULL_CODE), Reasons()
+    good = np.setdiff1d(np.arange(rows.shape[1]), np.array(list(bad), np.int64))
+    try:
+        codes[good] = made.codes(rows[:, good], symbols)
+    except SqlError:
+        for row in good.tolist():
+            try:
+                codes[row] = made.codes(rows[:, [row]], symbols)[0]
+            except SqlError as e:
+                reasons[row] = _AT_ROW.sub("", e.message)
+    return values.to_arrow(codes, table.columns[at].type, symbols), reasons
 
 
 def _broken(table: TableDef, arrays: Sequence[pa.Array]) -> Reasons:

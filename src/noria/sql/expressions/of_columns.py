@@ -27,7 +27,7 @@ _KEPT = re.compile(r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*"|`(?:[^`]|``)*`
 class Place(NamedTuple):
     """Where an expression stands, with MySQL's errors for what it must not contain there.
 
-    what: the beginning of the messages.
+    what: the beginning of the messages.  article: before "disallowed function".
     """
 
     what: str
@@ -35,6 +35,7 @@ class Place(NamedTuple):
     function: Code
     variables: Code
     row_value: Code
+    article: str = ""
 
 
 # ------------------------------------------------------------------ reading
@@ -76,11 +77,11 @@ def refuse_unfit(node: exp.Expr, place: Place) -> None:
         raise SqlError(*place.row_value, f"{place.what} cannot refer to a row value.")
     for inner in node.walk():
         if is_subquery(inner) or isinstance(inner, exp.Select | exp.Exists):
-            raise SqlError(*place.function, f"{place.what} contains disallowed function.")
+            raise SqlError(*place.function, f"{place.what} contains {place.article}disallowed function.")
         if isinstance(inner, exp.Parameter | exp.SessionParameter):
             raise SqlError(*place.variables, f"{place.what} cannot refer to a user or system variable.")
         if (name := volatile(inner)) is not None:
-            raise SqlError(*place.named_function, f"{place.what} contains disallowed function: {name}.")
+            raise SqlError(*place.named_function, f"{place.what} contains {place.article}disallowed function: {name}.")
 
 
 def names_in(node: exp.Expr) -> Iterator[str]:

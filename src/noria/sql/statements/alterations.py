@@ -56,6 +56,7 @@ from noria.sql.statements.definitions import (
     named_indexes,
     unique_of,
 )
+from noria.sql.statements.generated import refuse_other_status, regenerated
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
@@ -133,7 +134,8 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
         raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
     if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
-    for at in new:
+    table = regenerated(was, table, _anew)
+    for at in range(len(was.columns), len(table.columns)):
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
     return checked_table(checked_conditions(was, table))
@@ -312,7 +314,7 @@ def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
 def _initial(c: Column) -> object:
     """The value of a new column in existing rows: its default, or MySQL's implicit value for NOT NULL.  None for
     AUTO_INCREMENT, which numbers the rows.  Raises error 1364 for a type without an implicit value."""
-    if c.auto_increment:
+    if c.auto_increment or c.generated:
         return None
     if c.has_default or c.default_now or c.nullable:
         return c.default if c.has_default else None  # the time is set when the command runs
@@ -373,6 +375,10 @@ def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
     was = table.columns[at]
     if at in table.primary_key:
         column = replace(column, nullable=False)
+    refuse_other_status(was, column)
+    if column.generated and (was.computed, was.type, was.expression) != (
+            column.computed, column.type, column.expression):
+        return _anew(table, at, column), len(table.columns)
     column = replace(checked(column), initial=was.initial, added=was.added, source=was.source)
     keyed = any(at in columns for columns in (table.primary_key, *(i.columns for i in table.indexes)))
     if coded_alike(was.type, column.type) and not (keyed and was.type.collation is not column.type.collation):
@@ -392,6 +398,12 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
     if was.kind is Kind.DOUBLE:
         return type.bits >= was.bits
     return was.scale == type.scale or was.kind in (Kind.INT, Kind.TEXT)
+
+
+def _anew(table: TableDef, at: int, column: Column | None = None) -> TableDef:
+    """Replace a column by a new generated one, whose values are computed anew."""
+    made = _converted(table, at, table.columns[at] if column is None else column)
+    return _with(made, len(table.columns), replace(made.columns[-1], source=None))
 
 
 def _converted(table: TableDef, at: int, column: Column) -> TableDef:

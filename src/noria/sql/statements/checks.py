@@ -158,7 +158,8 @@ def _stays(was: TableDef, table: TableDef, name: str) -> bool:
     """Whether a column's name is still that of the same column, perhaps with converted values."""
     before = was.position(name)
     after = next((at for at, called in table.shape if called.lower() == name), None)
-    return after is not None and before in (after, table.columns[after].source)
+    return after is not None and (before in (after, table.columns[after].source) or (
+        was.columns[before].generated and table.columns[after].generated))
 
 
 def _takes_the_time(was: TableDef, table: TableDef, name: str) -> bool:

@@ -1,7 +1,6 @@
 """Translates CREATE TABLE, CREATE VIEW, CREATE DATABASE and DROP to commands.  Call `create` and `drop`.
 
-Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY), and so are generated columns and
-FULLTEXT.
+Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY), and so is FULLTEXT.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.context import Catalog
 from noria.sql.query.purposes import view_of
 from noria.sql.statements.checks import declared, says_json, with_checks
+from noria.sql.statements.generated import generated, with_expressions
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet
@@ -174,7 +174,7 @@ def _create_table(statement: Statement, tree: exp.Create) -> Command:
         if handler is None:
             raise refuse("this in CREATE TABLE", part)
         handler(draft, part)
-    table = with_checks(_finished(draft), declared(tree.this.expressions))
+    table = with_checks(with_expressions(_finished(draft)), declared(tree.this.expressions))
     return CreateTable(table, bool(tree.args.get("exists")), statement.text)
 
 
@@ -335,6 +335,10 @@ def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return replace(column, default=coerce(c.default, column, 1)) if c.default is not None else column
 
 
+def _generated(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return generated(c, node)
+
+
 def _ignored(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return c
 
@@ -344,11 +348,11 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
+    exp.ComputedColumnConstraint: _generated,
     exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
 }
 _REFUSED: dict[type, tuple[str, str]] = {
     exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
-    exp.ComputedColumnConstraint: ("generated columns", "compute the value in a view"),
     exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
 }
 

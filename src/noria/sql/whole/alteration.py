@@ -83,7 +83,7 @@ def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
 
 def _bare(c: Column) -> tuple[object, ...]:
     """The properties that ALTER COLUMN cannot change."""
-    return c.type, c.nullable, c.auto_increment, c.update_now
+    return c.type, c.nullable, c.auto_increment, c.update_now, c.computed, c.expression
 
 
 def _default(c: Column) -> tuple[object, ...]:

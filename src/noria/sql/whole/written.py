@@ -35,7 +35,10 @@ def check_text(check: Check) -> str:
 
 
 def column_text(c: Column) -> str:
-    text = f"{quoted(c.name)} {c.type.sql()}" + ("" if c.nullable else " NOT NULL")
+    text = f"{quoted(c.name)} {c.type.sql()}"
+    if c.generated:
+        text += f" GENERATED ALWAYS AS ({c.expression}) {c.computed.upper()}"
+    text += "" if c.nullable else " NOT NULL"
     if c.auto_increment:
         return text + " AUTO_INCREMENT"
     update = f" ON UPDATE {now_text(c)}" if c.update_now else ""

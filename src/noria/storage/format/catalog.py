@@ -18,7 +18,7 @@ from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
 from noria.core.types import Check, Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 5  # 5: CHECK constraints, which an older version would not enforce
+FORMAT = 5  # 5: CHECKs and generated columns, which an older version would not maintain
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
@@ -78,6 +78,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         **({"initial": _value_to_json(column.initial), "added": column.added} if column.added else {}),
         **({"dropped": column.dropped} if column.dropped else {}),
         **({} if column.source is None else {"source": column.source}),
+        **({"computed": [column.computed, column.expression]} if column.computed else {}),
     }
 
 
@@ -91,7 +92,7 @@ def _column_from_json(data: dict[str, Any]) -> Column:
         data["name"], type, data["nullable"], default is not None,
         None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
         data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0),
-        data.get("dropped", 0), data.get("source"))
+        data.get("dropped", 0), data.get("source"), *data.get("computed", ()))
 
 
 def _value_to_json(value: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from noria.core.types import TableDef
 from noria.core.values import recode
 from noria.storage.statements.find import FoundRows
 from noria.storage.statements.stage import MANY_ROWS, Change, Effect, Stage, key_order
+from noria.storage.tables.computed import fill
 from noria.storage.tables.rules import refuse_broken
 from noria.storage.tables.table import Index
 
@@ -121,7 +122,7 @@ def raise_mark(stage: Stage, rows: Codes) -> None:
 
 
 def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
-    """The old rows after the assignments, whose expressions read `inputs`."""
+    """The old rows after the assignments, whose expressions read `inputs`, with their generated columns."""
     new = old.copy()
     batch = Batch.of(inputs)
     for column, expr in assignments:
@@ -129,4 +130,6 @@ def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes,
             raise division_by_zero()
         codes = evaluate.compile(expr)(batch, symbols)
         new[column] = recode(codes, expr.type, table.columns[column], 1, symbols)
+    if table.generated:
+        fill(table, new, symbols)
     return new

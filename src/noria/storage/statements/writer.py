@@ -23,6 +23,7 @@ from noria.core.batch import Codes
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
+    generated_value,
     took_too_much,
     used_up,
     view_changed,
@@ -61,6 +62,7 @@ from noria.storage.statements.effects import (
 )
 from noria.storage.statements.find import FoundRows, find
 from noria.storage.statements.stage import Stage
+from noria.storage.tables.computed import fill
 from noria.storage.tables.rules import broken, error_of
 from noria.storage.tables.table import Index, Table
 
@@ -292,13 +294,17 @@ class _Insert:
         if not rows:
             return codes
         for position, column in enumerate(definition.columns):
-            if position not in given:
+            if position not in given and not column.generated:
                 codes[position] = default_code(column, self.symbols)
         for position, values in zip(given, columns, strict=True):
+            if definition.columns[position].generated:
+                raise generated_value(definition.columns[position].name, definition.name)
             codes[position] = convert(values, definition.columns[position], 1, self.symbols)
         if definition.auto_increment is not None:
             self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
             self.ids = codes[definition.auto_increment].copy()
+        if definition.generated:
+            fill(definition, codes, self.symbols)
         return codes
 
     def _values(self) -> tuple[int, Sequence[Any]]:
