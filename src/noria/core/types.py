@@ -193,12 +193,19 @@ class Column:
     added: int = 0  # the number of the change that added it; 0: it is as old as the table
     dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
     source: int | None = None  # a column, dropped since, whose converted value is that of older rows
-    computed: str = ""  # how `expression` makes its value: "virtual", "stored" (generated columns), or ""
+    # How `expression` makes its value: "virtual" and "stored" for generated columns; "constant", "time" and "default"
+    # for DEFAULT (expression), see `sql/statements/defaults.py`; "" for none.
+    computed: str = ""
     expression: str = ""  # over the table's columns, as SQL (`sql/expressions/of_columns.py`)
 
     @property
     def generated(self) -> bool:
         return self.computed in ("virtual", "stored")
+
+    @property
+    def takes_time(self) -> bool:
+        """True if the front end adds a default that depends on the time."""
+        return self.default_now or self.computed == "time"
 
     @property
     def field(self) -> Field:
@@ -318,6 +325,11 @@ class TableDef:
     def generated(self) -> tuple[int, ...]:
         """The positions of the generated columns, each behind those that it reads."""
         return tuple(i for i in self.shown if self.columns[i].generated)
+
+    @cached_property
+    def defaulted(self) -> tuple[int, ...]:
+        """The positions of the columns whose default reads other columns, each behind those that it reads."""
+        return tuple(i for i in self.shown if self.columns[i].computed == "default")
 
     @cached_property
     def writable(self) -> tuple[int, ...]:

@@ -248,6 +248,8 @@ def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymb
     column, rows = table.columns[position], statement.rows
     if column.generated:
         return _generated(statement, table, position, symbols)
+    if column.computed == "default":
+        column = replace(column, nullable=True)  # its worker knows the value
     if position not in statement.columns:
         return np.full(len(rows), default_code(column, symbols), np.int64)
     place = statement.columns.index(position)

@@ -195,13 +195,16 @@ def _columns(command: Show, program: Catalog, about: About) -> ResultSet:
 def extra_of(column: Column) -> str:
     if column.generated:
         return f"{column.computed.upper()} GENERATED"
-    said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
+    said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * (
+        column.default_now or bool(column.computed))
     return " ".join(said + [f"on update {now_text(column)}"] * column.update_now)
 
 
 def default_of(column: Column) -> str | None:
     if column.default_now:
         return now_text(column)
+    if column.computed:
+        return None if column.generated else column.expression
     return None if not column.has_default or column.default is None else str(column.default)
 
 

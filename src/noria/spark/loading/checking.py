@@ -11,24 +11,27 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core import values
 from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
+from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import columns_of
+from noria.core.expressions.functions import at_time
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.fields import Reasons, prepared
 from noria.spark.loading.files import MISSING, BadFile, Chunk, Loose, Reject
 from noria.spark.loading.reading import Reading
-from noria.storage.tables.computed import computed_of
+from noria.storage.tables.computed import Computed, computed_of, defaults_of, time_default
 from noria.storage.tables.rules import broken, error_of, rules_of
 
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
@@ -66,7 +69,7 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
 
 
 def _has_value(c: Column) -> bool:
-    return c.generated or c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
+    return bool(c.computed) or c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
 
 
 def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
@@ -74,6 +77,8 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
     out = []
     for c in table.columns:
         value: Any = now if c.default_now else c.default if c.has_default else None
+        if c.computed == "time":
+            value = constant(at_time(time_default(c), now, timedelta()))
         fitted = None if value is None else coerce(value, c, 1)
         out.append(pa.scalar(fitted, values.arrow_type(c.type)))
     return out
@@ -93,8 +98,13 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         arrays.append(array)
         for row, reason in reasons.items():
             bad.setdefault(row, (c.name, reason))
+    for at in table.defaulted:
+        if (rows := _without(chunk, mapping.names[at])) is not None:
+            made, reasons = _computed(table, defaults_of(table), at, arrays, bad)
+            arrays[at] = pc.if_else(pa.array(rows), made, arrays[at])
+            bad.update({row: (table.columns[at].name, reason) for row, reason in reasons.items() if rows[row]})
     for at in table.generated:
-        arrays[at], reasons = _computed(table, at, arrays, bad)
+        arrays[at], reasons = _computed(table, computed_of(table), at, arrays, bad)
         for row, reason in reasons.items():
             bad.setdefault(row, (table.columns[at].name, reason))
     for row, reason in _broken(table, arrays).items():
@@ -109,10 +119,19 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
     return batch, rejects
 
 
-def _computed(table: TableDef, at: int, arrays: Sequence[pa.Array], bad: Collection[int]
+def _without(chunk: Chunk, name: str | None) -> npt.NDArray[np.bool_] | None:
+    """The mask of rows without a value for a column; None if all have one."""
+    if name is None:
+        return np.ones(chunk.rows, np.bool_)
+    source = chunk.columns[name]
+    mask = np.array([v is MISSING for v in source.values], np.bool_) if isinstance(source, Loose) else None
+    return mask if mask is not None and mask.any() else None
+
+
+def _computed(table: TableDef, every: Sequence[Computed], at: int, arrays: Sequence[pa.Array], bad: Collection[int]
               ) -> tuple[pa.Array, Reasons]:
-    """A generated column of good rows, and the reasons of rows for which it has no value."""
-    symbols, made = PlainSymbols(), next(c for c in computed_of(table) if c.at == at)
+    """A column of good rows from its expression, and the reasons of rows for which it has no value."""
+    symbols, made = PlainSymbols(), next(c for c in every if c.at == at)
     rows = np.zeros((len(arrays), len(arrays[0])), np.int64)
     for c in made.reads:
         rows[c] = values.from_arrow(arrays[c], table.columns[c].type, symbols)

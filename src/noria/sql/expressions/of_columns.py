@@ -28,6 +28,7 @@ class Place(NamedTuple):
     """Where an expression stands, with MySQL's errors for what it must not contain there.
 
     what: the beginning of the messages.  article: before "disallowed function".
+    volatile: functions whose value changes by itself are allowed.
     """
 
     what: str
@@ -36,6 +37,7 @@ class Place(NamedTuple):
     variables: Code
     row_value: Code
     article: str = ""
+    volatile: bool = False
 
 
 # ------------------------------------------------------------------ reading
@@ -63,7 +65,7 @@ def resolved(table: TableDef, node: exp.Expr, column: Callable[[str], None] | No
     def parameter(p: exp.Placeholder) -> Expr:
         raise parse_error(f"a parameter (?) in a table's definition, near '{snippet(node)}'")
 
-    return Resolver(found, parameter, "field list")(node)
+    return Resolver(found, parameter, "field list", clock=True)(node)
 
 
 def of_text(table: TableDef, text: str) -> Expr:
@@ -80,7 +82,7 @@ def refuse_unfit(node: exp.Expr, place: Place) -> None:
             raise SqlError(*place.function, f"{place.what} contains {place.article}disallowed function.")
         if isinstance(inner, exp.Parameter | exp.SessionParameter):
             raise SqlError(*place.variables, f"{place.what} cannot refer to a user or system variable.")
-        if (name := volatile(inner)) is not None:
+        if not place.volatile and (name := volatile(inner)) is not None:
             raise SqlError(*place.named_function, f"{place.what} contains {place.article}disallowed function: {name}.")
 
 

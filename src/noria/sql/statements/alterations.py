@@ -40,6 +40,7 @@ from noria.sql.statements.checks import (
     with_checks,
     without_check,
 )
+from noria.sql.statements.defaults import with_defaults, without_default
 from noria.sql.statements.definitions import (
     NOT_ENFORCED,
     charset,
@@ -129,12 +130,12 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     """Complete and check the definition.  Raises SqlError if a table cannot have it or its rows cannot be converted."""
     keys = [k for k in (table.primary_key, *(i.columns for i in table.indexes if i.unique)) if k]
     new = range(len(was.columns), len(table.columns))
-    timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].default_now]
+    timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].takes_time]
     if timed:
         raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
     if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
-    table = regenerated(was, table, _anew)
+    table = regenerated(was, with_defaults(table, was), _anew)
     for at in range(len(was.columns), len(table.columns)):
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
@@ -316,7 +317,7 @@ def _initial(c: Column) -> object:
     AUTO_INCREMENT, which numbers the rows.  Raises error 1364 for a type without an implicit value."""
     if c.auto_increment or c.generated:
         return None
-    if c.has_default or c.default_now or c.nullable:
+    if c.has_default or c.takes_time or c.nullable:
         return c.default if c.has_default else None  # the time is set when the command runs
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
         raise SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{c.name}' doesn't have a default value for the rows of before")
@@ -422,7 +423,7 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
     at = _position(table, part.name)
-    bare = replace(table.columns[at], has_default=False, default=None, default_now=False)
+    bare = without_default(table.columns[at])
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
     return _with(table, at, checked(changed))
 

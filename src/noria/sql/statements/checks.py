@@ -165,7 +165,7 @@ def _stays(was: TableDef, table: TableDef, name: str) -> bool:
 def _takes_the_time(was: TableDef, table: TableDef, name: str) -> bool:
     """Whether the column is new, and has the time of the change in the rows that exist."""
     at = table.position(name)
-    return at >= len(was.columns) and table.columns[at].default_now and table.columns[at].source is None
+    return at >= len(was.columns) and table.columns[at].takes_time and table.columns[at].source is None
 
 
 def _dropped(was: TableDef, table: TableDef, name: str) -> bool:

@@ -45,6 +45,7 @@ from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.context import Catalog
 from noria.sql.query.purposes import view_of
 from noria.sql.statements.checks import declared, says_json, with_checks
+from noria.sql.statements.defaults import by_expression, with_defaults
 from noria.sql.statements.generated import generated, with_expressions
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
@@ -53,6 +54,7 @@ from noria.sql.text.syntax import Statement, only, rendered, snippet
 _CREATE = frozenset({"this", "kind", "exists", "properties", "replace", "expression"})
 _TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollateProperty, exp.SchemaCommentProperty,
                   exp.RowFormatProperty, exp.AutoIncrementProperty)
+_LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString)
 _CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"}
 
 
@@ -174,7 +176,7 @@ def _create_table(statement: Statement, tree: exp.Create) -> Command:
         if handler is None:
             raise refuse("this in CREATE TABLE", part)
         handler(draft, part)
-    table = with_checks(with_expressions(_finished(draft)), declared(tree.this.expressions))
+    table = with_checks(with_defaults(with_expressions(_finished(draft))), declared(tree.this.expressions))
     return CreateTable(table, bool(tree.args.get("exists")), statement.text)
 
 
@@ -246,7 +248,11 @@ def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 def default_of(c: Column, value: exp.Expr) -> Column:
     """The column with this DEFAULT, which may be in parentheses.  Raises SqlError for an invalid one."""
-    value = value.unnest()
+    written, value = value, value.unnest()
+    plain = isinstance(value.this if isinstance(value, exp.Neg) else value, _LITERALS)
+    if isinstance(written, exp.Paren | exp.Subquery) and not plain and not (
+            _is_now(value) and c.type.kind is Kind.DATETIME):
+        return by_expression(c, written)
     if _is_now(value):
         _check_now(value, c, INVALID_DEFAULT, "Invalid default value")
         return replace(c, default_now=True)
@@ -276,8 +282,8 @@ def _on_update(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 def _default_value(node: exp.Expr, c: Column) -> Any:
     negative = isinstance(node, exp.Neg)
     inner = node.this if negative else node
-    if not isinstance(inner, (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString)):
-        raise refuse("a DEFAULT that is neither a literal nor CURRENT_TIMESTAMP", node)
+    if not isinstance(inner, _LITERALS):
+        raise refuse("a DEFAULT that is neither a literal nor CURRENT_TIMESTAMP", node, "write it in brackets")
     value = literal_value(inner)
     if value is None:
         return None

@@ -84,9 +84,10 @@ def _expression(table: TableDef, at: int, node: exp.Expr) -> Expr:
 # ------------------------------------------------------------------ ALTER TABLE
 def refuse_other_status(was: Column, column: Column) -> None:
     """Raise SqlError if a column cannot be redefined so: only a plain column can become a stored one."""
-    if was.computed == column.computed or (not was.computed and column.computed == "stored"):
+    before, after = (c.computed if c.generated else "" for c in (was, column))
+    if before == after or (not before and after == "stored"):
         return
-    if was.computed == "stored" and not column.computed:
+    if before == "stored" and not after:
         raise refuse("MODIFY of a generated column to one with values of its own", exp.to_identifier(was.name),
                      "add a column, set it with an UPDATE, and drop the generated one")
     raise _unsupported("Changing the STORED status")

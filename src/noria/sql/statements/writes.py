@@ -40,6 +40,7 @@ from noria.core.expressions.functions import (
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
+from noria.sql.expressions.of_columns import of_text
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.context import Catalog
 from noria.sql.statements.generated import without_generated
@@ -233,7 +234,7 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
             if not default:
                 raise generated_value(table.columns[target.index].name, table.name)
         elif default:
-            out.append((target.index, _default(table, target.index)))
+            out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
             out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
     return tuple(out)
@@ -255,6 +256,8 @@ def _stored(e: Expr, column: Column) -> Expr:
 
 def _default(table: TableDef, at: int) -> Expr:
     c = table.columns[at]
+    if c.computed in ("default", "time"):
+        return of_text(table, c.expression)
     if c.default_now:
         return now(c.type.scale, c.type.timestamp)
     if not c.has_default and not c.nullable:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from noria.core.types import Column, IndexDef, TableDef
+from noria.sql.statements.defaults import KINDS
 from noria.sql.whole.written import check_text, column_text, default_text, index_text, quoted
 
 Names = tuple[str, ...]
@@ -83,13 +84,15 @@ def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
 
 def _bare(c: Column) -> tuple[object, ...]:
     """The properties that ALTER COLUMN cannot change."""
-    return c.type, c.nullable, c.auto_increment, c.update_now, c.computed, c.expression
+    return c.type, c.nullable, c.auto_increment, c.update_now, *((c.computed, c.expression) if c.generated else ())
 
 
 def _default(c: Column) -> tuple[object, ...]:
     """The column's default; () for none or NULL."""
     if c.default_now:
         return ("now",)
+    if c.computed in KINDS:
+        return c.computed, c.expression
     return (c.default,) if c.has_default and c.default is not None else ()
 
 

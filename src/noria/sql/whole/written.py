@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.types import Check, Column, IndexDef, TableDef
+from noria.sql.statements.defaults import KINDS
 
 
 # ------------------------------------------------------------------ one table
@@ -44,13 +45,15 @@ def column_text(c: Column) -> str:
     update = f" ON UPDATE {now_text(c)}" if c.update_now else ""
     if c.default_now:
         return f"{text} DEFAULT {now_text(c)}{update}"
-    return text + update + (f" DEFAULT {default_text(c)}" if c.has_default else "")
+    return text + update + (f" DEFAULT {default_text(c)}" if c.has_default or c.computed in KINDS else "")
 
 
 def default_text(c: Column) -> str:
-    """The default of a column that has one: a literal, or CURRENT_TIMESTAMP."""
+    """The default of a column that has one: a literal, CURRENT_TIMESTAMP, or an expression in brackets."""
     if c.default_now:
         return now_text(c)
+    if c.computed in KINDS:
+        return f"({c.expression})"
     value = c.default
     if value is None:
         return "NULL"

@@ -11,6 +11,7 @@ statement, not within one: UPDATE t SET id = id + 1 works.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -35,6 +36,7 @@ from noria.core.expressions.expr import Col, Expr, substitute
 from noria.core.integers import codes_of, span
 from noria.core.limits import NULL_CODE
 from noria.core.statements import (
+    DEFAULT,
     NEW,
     Clear,
     Delete,
@@ -62,7 +64,7 @@ from noria.storage.statements.effects import (
 )
 from noria.storage.statements.find import FoundRows, find
 from noria.storage.statements.stage import Stage
-from noria.storage.tables.computed import fill
+from noria.storage.tables.computed import Computed, defaults_of, fill
 from noria.storage.tables.rules import broken, error_of
 from noria.storage.tables.table import Index, Table
 
@@ -199,6 +201,7 @@ class _Insert:
         self.table = stage.table
         self.ids: Codes | None = None  # after the run: the AUTO_INCREMENT value of each row
         self.generated: Sequence[int] = ()  # rows whose value was generated here
+        self.pending: list[tuple[Computed, Codes]] = []  # defaults that read other columns, and the rows that need them
         self.met_rows: set[int] = set()  # rows that were not added because they conflict with others
 
     def run(self) -> WriteResult:
@@ -294,18 +297,41 @@ class _Insert:
         if not rows:
             return codes
         for position, column in enumerate(definition.columns):
-            if position not in given and not column.generated:
+            if position not in given and not column.generated and column.computed != "default":
                 codes[position] = default_code(column, self.symbols)
+        if definition.defaulted:
+            columns = self._defaulted(codes, columns)
         for position, values in zip(given, columns, strict=True):
             if definition.columns[position].generated:
                 raise generated_value(definition.columns[position].name, definition.name)
-            codes[position] = convert(values, definition.columns[position], 1, self.symbols)
+            column = definition.columns[position]
+            if column.computed == "default":  # NULL stands for DEFAULT
+                column = replace(column, nullable=True)
+            codes[position] = convert(values, column, 1, self.symbols)
+        for default, rows_of in self.pending:
+            codes[default.at, rows_of] = default.codes(codes[:, rows_of], self.symbols)
         if definition.auto_increment is not None:
             self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
             self.ids = codes[definition.auto_increment].copy()
         if definition.generated:
             fill(definition, codes, self.symbols)
         return codes
+
+    def _defaulted(self, codes: Codes, columns: Sequence[Any]) -> Sequence[Any]:
+        """Find the rows that need a default which reads other columns.  Returns the values without the word DEFAULT."""
+        given, columns = self.statement.columns, list(columns)
+        every = np.arange(codes.shape[1])
+        for default in defaults_of(self.table.definition):
+            wanted = every
+            if default.at in given:
+                values = columns[given.index(default.at)]
+                wanted = every[:0] if isinstance(values, pa.Array | pa.ChunkedArray) else np.array(
+                    [row for row, value in enumerate(values) if value is DEFAULT], np.int64)
+                if len(wanted):
+                    columns[given.index(default.at)] = [None if v is DEFAULT else v for v in values]
+            if len(wanted):
+                self.pending.append((default, wanted))
+        return columns
 
     def _values(self) -> tuple[int, Sequence[Any]]:
         """The number of rows, and the values of each named column."""

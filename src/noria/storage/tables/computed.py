@@ -1,7 +1,7 @@
-"""The values of generated columns, computed for batches of codes.
+"""The values of generated columns and of defaults that read other columns, computed for batches of codes.
 
 Keeps true: they are computed in an order in which each column comes behind those that it reads.  A text is parsed once
-for each definition in a process.  A table without generated columns costs nothing.
+for each definition in a process.  A table without such columns costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.expressions.functions import zero_divisors
 from noria.core.symbols import Symbols
-from noria.core.types import Column, TableDef
+from noria.core.types import BIGINT, Column, TableDef
 from noria.core.values import recode
 
 KEPT = 256  # definitions whose expressions stay compiled
@@ -58,6 +58,23 @@ def _computed(columns: tuple[Column, ...], generated: Sequence[int], name: str) 
         made.append(Computed(at, columns[at], expr, frozenset(columns_of(expr)), evaluate.compile(expr),
                              tuple(evaluate.predicate(z) for z in zero_divisors(expr))))
     return tuple(made)
+
+
+def defaults_of(table: TableDef) -> tuple[Computed, ...]:
+    """The defaults that read other columns."""
+    return _computed(table.columns, table.defaulted, table.name) if table.defaulted else ()
+
+
+def time_default(column: Column) -> Expr:
+    """The default of a column that depends on the time."""
+    return _time_default(column.expression)
+
+
+@lru_cache(KEPT)
+def _time_default(text: str) -> Expr:
+    from noria.sql.expressions.of_columns import of_text
+
+    return of_text(TableDef("", (Column("", BIGINT),)), text)
 
 
 def fill(table: TableDef, rows: Codes, symbols: Symbols) -> None:
