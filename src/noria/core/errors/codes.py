@@ -43,6 +43,7 @@ KEY_COLUMN_DOES_NOT_EXIST = Code(1072, "42000")  # a key names an unknown column
 TOO_BIG_FIELDLENGTH = Code(1074, "42000")  # a column is too long
 WRONG_AUTO_KEY = Code(1075, "42000")  # AUTO_INCREMENT without a key
 FILE_EXISTS = Code(1086, "HY000")  # a file or directory exists
+WRONG_SUB_KEY = Code(1089, "HY000")  # a prefix of a key that the column cannot have
 CANT_REMOVE_ALL_FIELDS = Code(1090, "42000")  # a table needs a column
 CANT_DROP_FIELD_OR_KEY = Code(1091, "42000")  # there is no such column or key to drop
 NO_SUCH_THREAD = Code(1094, "HY000")  # unknown connection

@@ -115,6 +115,7 @@ def _statistics(program: Relations) -> Iterator[Values]:
                 yield {**_constrained(table), "index_schema": DATABASE, "index_name": name,
                        "non_unique": int(not unique), "seq_in_index": n + 1,
                        "column_name": table.columns[c].name, "collation": "A",
+                       "sub_part": inspection.sub_part(table, name, n),
                        "nullable": "YES" if table.columns[c].nullable else "", "index_type": "BTREE", "comment": "",
                        "index_comment": "", "is_visible": "YES"}
 

@@ -11,7 +11,7 @@ only for another primary key or a new AUTO_INCREMENT column (`TableDef.keyed`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -52,12 +52,10 @@ from noria.sql.statements.definitions import (
     first_id,
     has_collation,
     index_of,
-    key_column,
-    key_positions,
-    named_indexes,
     unique_of,
 )
 from noria.sql.statements.generated import refuse_other_status, regenerated
+from noria.sql.statements.keys import key_column, key_positions, with_indexes, with_prefixes, without_column
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
@@ -135,7 +133,7 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
         raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
     if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
-    table = regenerated(was, with_defaults(table, was), _anew)
+    table = regenerated(was, with_defaults(with_prefixes(table, _dropped), was), _anew)
     for at in range(len(was.columns), len(table.columns)):
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
@@ -149,7 +147,7 @@ def create_index(tree: exp.Create, catalog: Catalog) -> Command:
         raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
     only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
-    columns = [key_column(c, unique) for c in index.args["params"].args.get("columns") or []]
+    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
     return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
 
 
@@ -169,15 +167,13 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 
 
 # ------------------------------------------------------------------ indexes
-def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = False) -> TableDef:
+def _with_index(table: TableDef, name: str, columns: Sequence[str], unique: bool = False) -> TableDef:
     if name:
         _check_free(table.indexes, check_name(name))
-    known = [(i.name, i.columns, i.unique) for i in table.indexes]
-    places = key_positions(table.columns, columns)
-    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, unique)]))
+    return with_indexes(table, [(name or columns[0], columns, unique)])
 
 
-def _with_primary_key(table: TableDef, columns: list[str]) -> TableDef:
+def _with_primary_key(table: TableDef, columns: Sequence[str]) -> TableDef:
     if table.primary_key:
         raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
     key = key_positions(table.columns, columns)
@@ -342,7 +338,7 @@ def _dropped(table: TableDef, at: int) -> TableDef:
     was = table.columns[at]
     place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
                    source=was.source)
-    left = [replace(i, columns=tuple(c for c in i.columns if c != at)) for i in table.indexes]
+    left = [without_column(i, at) for i in table.indexes]
     return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
                    order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns),
                    primary_key=tuple(c for c in table.primary_key if c != at))
@@ -403,8 +399,15 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
 
 def _anew(table: TableDef, at: int, column: Column | None = None) -> TableDef:
     """Replace a column by a new generated one, whose values are computed anew."""
-    made = _converted(table, at, table.columns[at] if column is None else column)
-    return _with(made, len(table.columns), replace(made.columns[-1], source=None))
+    column = table.columns[at] if column is None else column
+    made, new = table, len(table.columns)
+    if column.computed != "prefix":
+        made = _converted(table, at, column)
+    else:  # it has no place for clients
+        columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in table.indexes]
+        made = _dropped(replace(table, columns=(*table.columns, replace(column, name=gone(new))),
+                                indexes=tuple(columns)), at)
+    return _with(made, new, replace(made.columns[new], name=column.name, source=None))
 
 
 def _converted(table: TableDef, at: int, column: Column) -> TableDef:

@@ -16,7 +16,6 @@ from noria.core.errors.codes import (
     DUP_FIELDNAME,
     INVALID_DEFAULT,
     INVALID_ON_UPDATE,
-    KEY_COLUMN_DOES_NOT_EXIST,
     MULTIPLE_PRI_KEY,
     NONUNIQ_TABLE,
     TABLE_MUST_HAVE_COLUMNS,
@@ -29,7 +28,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
-from noria.core.types import JSON, Collation, Column, IndexDef, Kind, SqlType, TableDef
+from noria.core.types import JSON, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
     CreateDatabase,
@@ -47,6 +46,7 @@ from noria.sql.query.purposes import view_of
 from noria.sql.statements.checks import declared, says_json, with_checks
 from noria.sql.statements.defaults import by_expression, with_defaults
 from noria.sql.statements.generated import generated, with_expressions
+from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeated, with_indexes
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet
@@ -154,12 +154,12 @@ class _Draft:
 
     name: str
     columns: list[Column] = field(default_factory=list)
-    primary_key: list[str] | None = None
-    indexes: list[tuple[str, list[str], bool]] = field(default_factory=list)
+    primary_key: Sequence[str] | None = None
+    indexes: list[tuple[str, Sequence[str], bool]] = field(default_factory=list)
     collation: Collation = Collation.CI
     first_id: int = 1
 
-    def set_primary_key(self, columns: list[str]) -> None:
+    def set_primary_key(self, columns: Sequence[str]) -> None:
         if self.primary_key is not None:
             raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
         self.primary_key = columns
@@ -373,10 +373,10 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
     draft.indexes.append((name or columns[0], columns, True))
 
 
-def unique_of(node: exp.Expr, name: str = "") -> tuple[str, list[str]]:
+def unique_of(node: exp.Expr, name: str = "") -> tuple[str, Sequence[KeyPart]]:
     """The name of a UNIQUE index (`name` if it has none), and its columns."""
     schema = node.this
-    return schema.this.name if schema.this is not None else name, [key_column(c, True) for c in schema.expressions]
+    return schema.this.name if schema.this is not None else name, [key_column(c, False) for c in schema.expressions]
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:
@@ -384,7 +384,7 @@ def _index(draft: _Draft, node: exp.Expr) -> None:
     draft.indexes.append((name or columns[0], columns, False))
 
 
-def index_of(node: exp.Expr) -> tuple[str, list[str]]:
+def index_of(node: exp.Expr) -> tuple[str, Sequence[KeyPart]]:
     """The name of an index ("" if it has none), and its columns."""
     if node.args.get("kind"):
         raise refuse(f"{node.args['kind']} indexes", node)
@@ -401,20 +401,6 @@ def _constraint(draft: _Draft, node: exp.Expr) -> None:
         if handler is None:
             raise refuse("this constraint", node)
         handler(draft, inner)
-
-
-def key_column(node: exp.Expr, unique: bool) -> str:
-    """The column of a key.  A key on a prefix becomes one on the entire column, unless it is unique: that is refused,
-    since it would mean something else."""
-    if isinstance(node, exp.Ordered):
-        node = node.this
-    if isinstance(node, exp.ColumnPrefix):
-        if unique:
-            raise refuse("a unique key on a prefix", node, "make the whole column unique")
-        node = node.this
-    if not isinstance(node, (exp.Column, exp.Identifier)):
-        raise refuse("a key on an expression", node)
-    return node.name
 
 
 NOT_ENFORCED: dict[type, tuple[str, str]] = {
@@ -444,8 +430,8 @@ def _finished(draft: _Draft) -> TableDef:
         raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     key = key_positions(draft.columns, draft.primary_key or [])
     columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
-    indexes = named_indexes([(n, key_positions(draft.columns, cols), u) for n, cols, u in draft.indexes])
-    return checked_table(TableDef(draft.name, columns, key, indexes, first_id=draft.first_id))
+    table = TableDef(draft.name, columns, key, first_id=draft.first_id)
+    return checked_table(with_indexes(table, draft.indexes))
 
 
 def checked_table(table: TableDef) -> TableDef:
@@ -458,42 +444,8 @@ def checked_table(table: TableDef) -> TableDef:
     return table
 
 
-def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
-    """The positions of a key's columns.  Raises SqlError for unknown and repeated columns."""
-    places = {c.name.lower(): i for i, c in enumerate(columns)}
-    for n in names:
-        if n.lower() not in places:
-            raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
-    found = tuple(places[n.lower()] for n in names)
-    if (twice := repeated(names)) is not None:
-        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
-    return found
-
-
-def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs before, whatever its case."""
-    known = set[str]()
-    for name in names:
-        if name.lower() in known:
-            return name
-        known.add(name.lower())
-    return None
-
-
 def checked(c: Column) -> Column:
     defaults = c.has_default or c.default_now
     if (not c.nullable and c.has_default and c.default is None) or (c.auto_increment and defaults):
         raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'")
     return c
-
-
-def named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
-    """Make the indexes; a name that is already taken gets a number."""
-    out: dict[str, IndexDef] = {}
-    for name, columns, unique in indexes:
-        free, n = name, 2
-        while free.lower() in out:
-            free, n = f"{name}_{n}", n + 1
-        out[free.lower()] = IndexDef(free, columns, unique)
-    return tuple(out.values())
-

@@ -99,18 +99,23 @@ def regenerated(was: TableDef, table: TableDef, anew: Callable[[TableDef, int], 
     Raises error 3108 if a generated column reads one that was dropped or renamed.
     """
     for at in table.generated:
-        if at < len(was.columns) and was.columns[at].generated:
+        if at < len(was.columns) and was.columns[at].computed in ("virtual", "stored"):
             for name in names_in(parsed(was.columns[at].expression)):
                 _refuse_gone(was, table, name)
     table = with_expressions(table)
     for at in table.generated:  # an earlier one that is made anew has another position, so later ones are, too
-        if at < len(was.columns) and of_text(was, was.columns[at].expression) != of_text(
-                table, table.columns[at].expression):
+        if at < len(was.columns) and _changed(was, table, at):
             table = anew(table, at)
     for at in table.generated:
         if at >= len(was.columns):
             table = _with(table, at, replace(table.columns[at], added=NOW, initial=None))
     return table
+
+
+def _changed(was: TableDef, table: TableDef, at: int) -> bool:
+    before, after = was.columns[at], table.columns[at]
+    return of_text(was, before.expression) != of_text(table, after.expression) or (
+        after.computed == "prefix" and before.type != after.type)
 
 
 def _refuse_gone(was: TableDef, table: TableDef, name: str) -> None:

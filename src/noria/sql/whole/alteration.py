@@ -136,4 +136,5 @@ def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
 
 
 def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:
-    return _columns(table, index.columns), index.unique
+    parts = [(table.columns[c].name.lower(), prefix) for c, prefix in table.parts(index)]
+    return parts, index.unique

@@ -27,7 +27,8 @@ def table_text(table: TableDef, first_id: int = 1) -> str:
 
 def index_text(table: TableDef, index: IndexDef) -> str:
     unique = "UNIQUE " if index.unique else ""
-    return f"{unique}KEY {quoted(index.name)} ({_names(table, index.columns)})"
+    parts = [quoted(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index)]
+    return f"{unique}KEY {quoted(index.name)} ({', '.join(parts)})"
 
 
 def check_text(check: Check) -> str:

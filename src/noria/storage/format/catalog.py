@@ -39,7 +39,8 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         "id": table.table_id,
         "columns": [_column_to_json(c) for c in table.columns],
         "primary_key": list(table.primary_key),
-        "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique} for i in table.indexes],
+        "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique,
+                     **({"prefix": list(i.prefix)} if i.prefix else {})} for i in table.indexes],
         **({"order": list(table.order)} if table.order else {}),
         **({"past": [[p.before, p.name, p.shown] for p in table.past]} if table.past else {}),
         **({"made": table.made} if table.made else {}),
@@ -53,7 +54,8 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         data["name"],
         tuple(_column_from_json(c) for c in data["columns"]),
         tuple(data["primary_key"]),
-        tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"]) for i in data["indexes"]),
+        tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"], tuple(i.get("prefix", ())))
+              for i in data["indexes"]),
         data["id"],
         order=tuple(data.get("order", ())),
         past=tuple(Past(before, name, tuple((at, called) for at, called in shown))
