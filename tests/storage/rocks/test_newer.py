@@ -65,7 +65,7 @@ def test_commands_refuse_it(data: Path, command: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [part.format(data=data) for part in command])
     said = done.output + str(done.exception or "")
     assert done.exit_code == (3 if command[0] == "check" else 1) or isinstance(done.exception, SystemExit)
-    assert "was written by a newer version of Noria (format 99, this one reads 4)" in said and "whole" not in said
+    assert "was written by a newer version of Noria (format 99, this one reads 5)" in said and "whole" not in said
     assert f"noria {command[0]}: " in said
     assert contents(data) == before and not Path(f"{data}.copy").exists()
 

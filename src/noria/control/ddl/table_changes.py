@@ -26,6 +26,7 @@ from noria.plan.mir import tables_of
 from noria.plan.uses import used
 from noria.sql import commands
 from noria.sql.parse import parse
+from noria.sql.statements.checks import renamed
 
 
 class TableChanges:
@@ -91,7 +92,7 @@ class TableChanges:
             if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.text_defs:
                 raise table_exists(new)
             del tables[fold(old)]
-            tables[fold(new)] = stamped(was, replace(was, name=new), change, catalog.as_of.values())
+            tables[fold(new)] = stamped(was, renamed(was, new), change, catalog.as_of.values())
             steps.append(packets.AlterTable(tables[fold(new)]))
             names.append((was.name, new))
         await self._sender.migrate(steps, catalog.recipe())

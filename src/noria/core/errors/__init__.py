@@ -20,6 +20,7 @@ from noria.core.errors.codes import (
     LOCK_WAIT_TIMEOUT,
     NO_DEFAULT_FOR_FIELD,
     NO_SUCH_TABLE,
+    NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN,
     NON_UPDATABLE_TABLE,
     NOT_SUPPORTED_YET,
     PARSE_ERROR,
@@ -160,6 +161,12 @@ def duplicate_entry(entry: str, key: str) -> SqlError:
 
 def null_not_allowed(column: str) -> SqlError:
     return SqlError(*BAD_NULL, f"Column '{column}' cannot be null")
+
+
+def generated_value(column: str, table: str) -> SqlError:
+    """The error of a statement that has a value for a generated column."""
+    return SqlError(*NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN,
+                    f"The value specified for generated column '{column}' in table '{table}' is not allowed.")
 
 
 def no_default(column: str) -> SqlError:
