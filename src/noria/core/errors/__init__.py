@@ -113,9 +113,12 @@ def view_gone(name: str) -> SqlError:
 
 
 def is_gone(error: SqlError) -> bool:
-    """True if a view was dropped or redefined during a read, so that the statement must be planned again."""
+    """True if a view was dropped or redefined during a read, so that the statement must be planned again.
+
+    A transaction whose table was altered also gets error 1412, but planning its statement again does not help.
+    """
     unknown = error.code == NO_SUCH_TABLE.number and error.message.startswith("View '")
-    return unknown or error.code == TABLE_DEF_CHANGED.number
+    return unknown or (error.code == TABLE_DEF_CHANGED.number and error.message.startswith("The definition of view '"))
 
 
 def unfilled(name: str) -> SqlError:
