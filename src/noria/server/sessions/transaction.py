@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import NotCommitted, SqlError
 from noria.core.errors.codes import (
     CANT_CHANGE_TX_CHARACTERISTICS,
     CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
@@ -144,7 +144,10 @@ class Transaction:
         parts = self._parts
         self._leave()
         if parts is not None:
-            wrote: Wrote = await self._service.coordinator.commit(parts)
+            try:
+                wrote: Wrote = await self._service.coordinator.commit(parts)
+            except SqlError as e:
+                raise NotCommitted(e.code, e.state, e.message) from None
             self.written = wrote.own
 
     def abandon(self) -> None:
