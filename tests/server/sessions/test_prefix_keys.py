@@ -14,9 +14,11 @@ import noria
 import seeds
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
+from noria.core.codec import packed, unpacked
 from noria.core.errors import SqlError
+from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Ask
-from noria.sql.commands import CreateTable
+from noria.sql.commands import AlterTable, CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.alteration import alteration
 from noria.sql.whole.outline import read
@@ -108,6 +110,20 @@ def test_definitions() -> None:
     assert alteration(made.table, other.table, False) == (("DROP INDEX `u`", "ADD UNIQUE KEY `u` (`s`(4))"), ())
     program = read(TABLE + "; CREATE UNIQUE INDEX y ON t (x(7)); ALTER TABLE t ADD COLUMN z INT").tables["t"]
     assert [c for c, _ in program.parts(program.indexes[-1])] == [3] and program.shape[-1][1] == "z"
+
+
+def test_a_definition_is_sent_to_workers() -> None:
+    """Also one whose keys have no names, so that columns name them."""
+    for text in ("CREATE TABLE t (id INT PRIMARY KEY, b VARCHAR(20), n INT AS (id + 1) STORED CHECK (n > 0), "
+                 "d DATE DEFAULT (CURDATE()), e INT DEFAULT (id * 2), UNIQUE KEY (b(3)), KEY (b, id), UNIQUE (n))",
+                 "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a), KEY (b))"):
+        (made,) = parse(text, DictCatalog())
+        assert isinstance(made, CreateTable)
+        assert unpacked(TableDef, packed(made.table)) == made.table
+        for more in ("ADD KEY (b)", "ADD UNIQUE (b)", "ADD COLUMN g INT AS (b + 1) UNIQUE", "DROP PRIMARY KEY"):
+            (altered,) = parse(f"ALTER TABLE t {more}", DictCatalog(text))
+            assert isinstance(altered, AlterTable)
+            assert unpacked(TableDef, packed(altered.table)) == altered.table
 
 
 @pytest.mark.mariadb

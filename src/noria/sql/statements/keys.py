@@ -94,7 +94,7 @@ def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], b
 
 
 def _free(table: TableDef, name: str) -> str:
-    taken, free, n = {i.name.lower() for i in table.indexes}, name, 2
+    taken, free, n = {i.name.lower() for i in table.indexes}, str(name), 2  # no `KeyPart`, which cannot be sent
     while free.lower() in taken:
         free, n = f"{name}_{n}", n + 1
     return free
