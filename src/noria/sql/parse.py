@@ -22,6 +22,7 @@ from noria.sql.commands import (
     CreateTextView,
     CreateView,
     Explain,
+    LockingSelect,
     Nothing,
     Prepared,
     Select,
@@ -29,6 +30,7 @@ from noria.sql.commands import (
     bound_select,
 )
 from noria.sql.expressions import clock
+from noria.sql.query.locking import locking
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.statements import alterations, definitions, information, session, text_views, writes
@@ -104,8 +106,8 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
         inner, of = _planned(rest, text, catalog, names), text[rest[0].start:]
-        return Prepared(Explain(inner.command, analyze, of), inner.parameters,
-                        lambda values: Explain(inner.binder(values), analyze, of))
+        return Prepared(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
+                        lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     statement = parse_tokens(tokens, text)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
@@ -116,6 +118,13 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
     qualify(statement, names)
     command, binder = _command(statement, catalog, names)
     return Prepared(command, statement.parameters, binder)
+
+
+def _unlocked(command: Command) -> Command:
+    """The SELECT without its locks, which do not change how it is answered."""
+    if not isinstance(command, LockingSelect):
+        return command
+    return command.whole or command.select
 
 
 def _makes_view(tree: exp.Expr) -> bool:
@@ -220,6 +229,8 @@ def _from_nothing(tree: exp.Select) -> bool:
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    if isinstance(tree, exp.Select) and tree.args.get("locks"):
+        return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and _from_nothing(tree):
         given = [None] * statement.parameters
         return (select_items(Context(catalog, block_of, "batch", given), tree),

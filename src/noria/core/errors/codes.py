@@ -141,6 +141,7 @@ INVALID_JSON_PATH_ARRAY_CELL = Code(3153, "42000")  # a path that ends in no cel
 INVALID_JSON_ONE_OR_ALL = Code(3154, "42000")  # neither 'one' nor 'all'
 JSON_DOCUMENT_NULL_KEY = Code(3158, "22032")  # NULL as a key of JSON
 SECURE_TRANSPORT_REQUIRED = Code(3159, "HY000")  # TLS is required
+UNRESOLVED_TABLE_LOCK = Code(3568, "HY000")  # FOR UPDATE OF an unknown table
 LOCK_NOWAIT = Code(3572, "HY000")  # a lock is held by another transaction
 WINDOW_NO_SUCH_WINDOW = Code(3579, "HY000")  # unknown window
 WINDOW_INVALID_WINDOW_FUNC_USE = Code(3593, "HY000")  # a window function in a wrong place

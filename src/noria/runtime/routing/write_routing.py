@@ -40,6 +40,8 @@ from noria.core.types import TableDef
 from noria.core.values import convert, default_code, encode
 from noria.storage.tables.computed import computed_of, sources
 
+Key = tuple[Any, ...]  # the values of a primary key
+
 
 @dataclass
 class Numbers:
@@ -142,6 +144,22 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
     return RoutedWrite(dict.fromkeys(range(workers) if concerned is None else concerned, statement),
                   moves=_moves(statement, table), unique=unique, assigns=unique, spread=spread,
                   few=concerned is not None, renumbers=renumbers(statement, table))
+
+
+def by_worker(table: TableDef, keys: Sequence[Key], workers: int) -> dict[int, list[Key]]:
+    """The primary keys, by the worker that may have their rows. Each is at all of them if the key does not tell."""
+    by = table.sharded_by
+    if by == () or workers == 1:
+        return {0: list(keys)}
+    if by is None or not set(by) <= set(table.primary_key):
+        return {w: list(keys) for w in range(workers)}
+    places, symbols = [table.primary_key.index(c) for c in by], PlainSymbols()
+    codes = [convert([key[at] for key in keys], table.columns[c], 1, symbols) for at, c in zip(places, by, strict=True)]
+    found: dict[int, list[Key]] = {}
+    owners = shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
+    for key, w in zip(keys, owners.tolist(), strict=True):
+        found.setdefault(w, []).append(key)
+    return found
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:

@@ -185,6 +185,20 @@ class Transaction:
         except SqlError as e:
             raise self._told(e) from None
 
+    async def select_locking(self, command: sql.LockingSelect) -> ResultSet:
+        """Answer SELECT … FOR UPDATE or FOR SHARE.  Without a transaction its locks end with it."""
+        wait_s, coordinator = float(self._variables["innodb_lock_wait_timeout"]), self._service.coordinator
+        if not self.active:
+            own = coordinator.begin()
+            try:
+                return await self._service.lock(own, command, wait_s)
+            finally:
+                coordinator.end(own)
+        try:
+            return await self._service.lock(self._its_parts(), command, wait_s)
+        except SqlError as e:
+            raise self._told(e) from None
+
     def reads_apart(self, compiled: Compiled) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
         if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
