@@ -27,6 +27,7 @@ from noria.server.fronts.messages import Begin
 from noria.server.fronts.process import FrontEnd
 from noria.server.listening import listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
+from noria.sql.parse import parse
 
 REPLY_BYTES = 2**20  # replies are kept, as a server keeps them
 
@@ -169,6 +170,12 @@ class LocalServer:
     def locks_waited_for(self) -> int:
         """How many requests wait for a lock now."""
         return int(self.ask("stats")["lock_waits"])
+
+    def define(self, text: str) -> None:
+        """Change the program beside open transactions, as an ALTER TABLE that began before them."""
+        program = self._executor.program
+        (command,) = parse(text, program.catalog)
+        self._embedded._run(program.define(command))
 
     def validate(self) -> None:
         """Every state equals a recomputation; raises what is violated."""

@@ -99,7 +99,7 @@ def test_a_commit_after_another_session_altered_the_table_fails_once(server: Loc
     """It must not be tried again: the second try would have nothing to commit, and be acknowledged."""
     a, b = server.connect(), server.connect()
     run(a, "SET autocommit = 0", "INSERT INTO t VALUES (4, 40, 'x')")
-    run(b, "ALTER TABLE t ADD n INT")
+    server.define("ALTER TABLE t ADD n INT")
     assert refused(a, end) == 1412
     run(a, "COMMIT")
     assert run(b, "SELECT COUNT(*) FROM t") == [(3,)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.waiting import refused, run
+from e2e.transactions.waiting import Waiting, refused, run
 
 
 @pytest.fixture(params=[(1, 1), (3, 2)], ids=["one worker", "three workers, two front ends"])
@@ -111,12 +111,16 @@ def test_changes_of_databases_commit(server: LocalServer, statement: str) -> Non
     server.validate()
 
 
-def test_a_database_that_another_transaction_has_written_is_dropped(server: LocalServer) -> None:
+def test_a_database_that_another_transaction_has_written_is_dropped_later(server: LocalServer) -> None:
     a, b = server.connect(), server.connect()
     run(a, "USE old", "BEGIN", "INSERT INTO t VALUES (1, 1)")
-    run(b, "DROP DATABASE old")
+    dropping = Waiting(b, "DROP DATABASE old")
+    run(a, "INSERT INTO t VALUES (2, 2)")
+    assert dropping.waits()
+    run(a, "COMMIT")
+    assert dropping.end() is None
     assert refused(a, "INSERT INTO t VALUES (2, 2)") == 1049
-    run(a, "ROLLBACK", "USE shop")
+    run(a, "USE shop")
     run(b, "CREATE DATABASE old", "CREATE TABLE old.t (id INT PRIMARY KEY, a INT)")
     assert run(a, ALL.format("old.t")) == []
     run(a, "BEGIN", "INSERT INTO old.t VALUES (1, 7)", "COMMIT")

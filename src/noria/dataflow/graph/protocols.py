@@ -132,6 +132,9 @@ class Staging(Protocol):
                   how: str) -> tuple[int, ...]:
         """Lock rows by the values of their primary keys; as `LockRows` says. Raises Blocked, if `how` is wait."""
 
+    def lock_definitions(self, transaction: str, tables: Sequence[str]) -> None:
+        """Keep other transactions from changing and locking these tables. Raises Blocked."""
+
     def undo(self, transaction: str, done: int, keep: int) -> None:
         """Undo all but the first `keep` requests."""
 

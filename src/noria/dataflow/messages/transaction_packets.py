@@ -83,6 +83,16 @@ class LockRows:
 
 
 @dataclass(frozen=True)
+class LockDefinitions:
+    """Wait until no transaction has changed or locked these tables here, and keep others from it until
+    `EndTransaction`. Answer: nothing."""
+
+    request: int
+    transaction: str
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Within:
     """The transaction in which a `Query` reads.
 
@@ -98,4 +108,4 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = LockRows | Stage | Undo | EndTransaction | EndWait | OpenSnapshot
+TransactionPacket = LockDefinitions | LockRows | Stage | Undo | EndTransaction | EndWait | OpenSnapshot

@@ -42,6 +42,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.Undo: {"request": _INT, "transaction": _TEXT, "done": _INT, "keep": _INT},
     transaction_packets.EndTransaction: {"request": _INT, "transaction": _TEXT},
     transaction_packets.EndWait: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.LockDefinitions: {"request": _INT, "transaction": _TEXT, "tables": _ROW},
     transaction_packets.LockRows: {"request": _INT, "transaction": _TEXT, "done": _INT, "table": _TEXT, "keys": _ROW,
                                    "exclusive": _FLAG, "how": _TEXT},
     transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT},

@@ -48,7 +48,7 @@ class Transactions:
         self.handlers: dict[type, Callable[[Any, Envelope], Packet | None]] = {
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
             messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
-            messages.LockRows: self._lock_rows}
+            messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions}
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -119,6 +119,13 @@ class Transactions:
                                                               body.exclusive, body.how))
 
         return self._locking(body.transaction, e, run, lambda: self._lock_rows(body, e))
+
+    def _lock_definitions(self, body: messages.LockDefinitions, e: Envelope) -> Packet | None:
+        def run() -> Packet:
+            self._staging.lock_definitions(body.transaction, body.tables)
+            return Done(body.request)
+
+        return self._locking(body.transaction, e, run, lambda: self._lock_definitions(body, e))
 
     def _undo(self, body: messages.Undo, e: Envelope) -> Packet:
         self._staging.undo(body.transaction, body.done, body.keep)

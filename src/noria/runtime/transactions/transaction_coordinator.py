@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
+    LockDefinitions,
     LockRows,
     OpenSnapshot,
     Stage,
@@ -278,6 +279,27 @@ class TransactionCoordinator:
         if errors or why is not None:
             raise errors[0] if errors else why or interrupted()
         return list(dict.fromkeys(mine[w][n] for w, reply in replies.items() for n in reply.value))
+
+    @asynccontextmanager
+    async def alone(self, tables: Sequence[str], wait_s: float) -> AsyncIterator[None]:
+        """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. Raises
+        SqlError 1205 after `wait_s`."""
+        if not self._open or not tables:
+            yield
+            return
+        transaction = self.begin()
+        try:
+            asked = {}
+            for w, link in enumerate(self._workers.staging_workers):
+                transaction.done[w] = 0
+                asked[w] = asyncio.ensure_future(link.ask(LockDefinitions(0, transaction.name, tuple(tables))))
+            why = await self._awaited(transaction, asked, wait_s)
+            replies = [f.result() for f in asked.values() if f.exception() is None]  # who is lost has no transactions
+            if (error := next((r.error for r in replies if r.error is not None), why)) is not None:
+                raise error
+            yield
+        finally:
+            self.end(transaction)
 
     # ------------------------------------------------------------ reads
     async def open_snapshot(self, transaction: OpenTransaction) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from noria.control.catalog.origin import asked
+from noria.control.ddl.change import Change
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.errors.codes import (
     NOT_SUPPORTED_YET,
@@ -347,13 +348,25 @@ class Session:
         await self._commit()
         for name in self._tables_changed(command):
             self._executor.locks.check(self, name)
-        with asked(f"{self.user}@{self.address}", self._said):
-            change = await self._executor.program.define(command)
+        change = await self._defined(command)
         await self._executor.told()
         if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
             self.database, self.namespace = "", NOWHERE
         unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
         return Ok(change.affected, warnings=(*change.warnings, *unreadable))
+
+    async def _defined(self, command: sql.Command) -> Change:
+        """Change the program when no transaction has changed or locked the tables.  ALTER TABLE only waits for those
+        that are open now: it may take long, and later ones that still use the old definition get error 1412."""
+        wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
+        self._tell("Waiting for table metadata lock")
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._transactions.coordinator.alone(tables, wait_s))
+            self._tell("")
+            if isinstance(command, sql.AlterTable):
+                await stack.aclose()
+            with asked(f"{self.user}@{self.address}", self._said):
+                return await self._executor.program.define(command)
 
     def _tables_changed(self, command: sql.Command) -> Sequence[str]:
         """The names of the tables that the command redefines, empties or drops."""

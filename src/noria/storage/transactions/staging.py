@@ -22,7 +22,7 @@ from noria.core.statements import Move, Part, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.values import convert
 from noria.dataflow.graph.work import Work
-from noria.dataflow.transactions.locks import Blocked, LockTable, locked
+from noria.dataflow.transactions.locks import Blocked, LockTable, Resource, locked
 from noria.state.rows.netting import netted
 from noria.storage.rocks.engine import Engine
 from noria.storage.statements.stage import Change, Effect, Stage
@@ -101,8 +101,12 @@ class StagedTransactions:
              ) -> WriteResult:
         try:
             stage = self._stage(found, statement.table)
+            self._use(transaction, statement.table)
         except SqlError as error:
             return WriteResult(error=error)
+        except Blocked:
+            self._undo(found, mark)
+            raise
         guard = stage.guard = Guard(self.locks, transaction, stage.table)
         stage.work = work
         stage.counters = stage.table.counters
@@ -138,6 +142,7 @@ class StagedTransactions:
         and SqlError 1213 if the earlier requests are lost.
         """
         found = self._of(part.transaction, part.done)
+        self._use(part.transaction, table)
         known = found.stages.get(table)
         stage = self._stage(found, table)
         stage.counters = stage.table.counters
@@ -161,12 +166,22 @@ class StagedTransactions:
         guard.take()
         self._open[part.transaction] = found
 
+    def _use(self, transaction: str, table: str) -> None:
+        """Keep the table's definition until the transaction ends.  Raises Blocked while another is being made."""
+        if (wrong := self.locks.take(transaction, (_definition(table),), exclusive=False)) is not None:
+            raise Blocked(wrong, exclusive=False)
+
+    def lock_definitions(self, transaction: str, tables: Sequence[str]) -> None:
+        if (wrong := self.locks.take(transaction, map(_definition, tables))) is not None:
+            raise Blocked(wrong)
+
     def lock_rows(self, transaction: str, done: int, name: str, keys: Sequence[tuple[object, ...]], exclusive: bool,
                   how: str) -> tuple[int, ...]:
         """Lock rows by the values of their primary keys, as `LockRows` says."""
         self._of(transaction, done)
         table = self._readable(name)
         self.refuse(name)
+        self._use(transaction, name)
         columns = [table.definition.columns[c] for c in table.key]
         codes = [convert([key[n] for key in keys], column, 1, self._symbols) for n, column in enumerate(columns)]
         wanted = [(table.family, key) for key in table.columns_key(codes, table.key)]
@@ -303,6 +318,11 @@ class StagedTransactions:
             for _, delta in found.deltas.values():
                 yield from delta.columns
         yield from self.history.held()
+
+
+def _definition(table: str) -> Resource:
+    """What stands for a table's definition in the lock table."""
+    return "", table.lower().encode()
 
 
 def _shape(table: Table) -> tuple[object, ...]:
