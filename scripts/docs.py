@@ -197,8 +197,8 @@ STATEMENTS = (
     "INSERT INTO tags SELECT id, title FROM stories", "UPDATE stories SET author = author + 1 WHERE id > 0",
     "UPDATE stories SET author = 1 ORDER BY id LIMIT 1", "DELETE FROM stories WHERE author = 2",
     "DELETE FROM stories ORDER BY id LIMIT 1",
-    "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()", "BEGIN", "COMMIT",
-    "ROLLBACK", "SAVEPOINT s",
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
+    "BEGIN; SAVEPOINT s; ROLLBACK TO s; COMMIT", "ROLLBACK",
     "SET time_zone = '+00:00'", "LOAD DATA INFILE 'f' INTO TABLE stories", "CALL p()", "GRANT ALL ON *.* TO x",
     "LOCK TABLES stories READ",
 )

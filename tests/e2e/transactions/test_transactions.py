@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
 
 from e2e.local import LocalServer
+from e2e.transactions.clients import Waiting, refused, run, until
 from noria.core.errors import SqlError
 
 
@@ -22,54 +22,6 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
         "INSERT INTO t VALUES (1, 10, 'one'), (2, 20, 'two'), (3, 30, 'three')")
     yield server
     server.close()
-
-
-def run(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
-    """The rows of the last statement."""
-    rows: list[tuple[Any, ...]] = []
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall())
-    return rows
-
-
-def refused(connection: Any, statement: str) -> int:
-    with pytest.raises(pymysql.MySQLError) as e:
-        run(connection, statement)
-    return int(e.value.args[0])
-
-
-class Waiting:
-    """A statement that runs in a thread, because it waits for others."""
-
-    def __init__(self, connection: Any, statement: str):
-        self.error: int | None = None
-        self.rows: list[tuple[Any, ...]] = []
-        self._thread = threading.Thread(target=self._run, args=(connection, statement))
-        self._thread.start()
-
-    def _run(self, connection: Any, statement: str) -> None:
-        try:
-            self.rows = run(connection, statement)
-        except pymysql.MySQLError as e:
-            self.error = int(e.args[0])
-
-    def waits(self) -> bool:
-        return self._thread.is_alive()
-
-    def end(self) -> int | None:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        return self.error
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Ask again until it holds; each question is a round trip."""
-    for _ in range(10_000):
-        if holds():
-            return
-    raise AssertionError("it never held")
 
 
 def test_a_rolled_back_change_is_gone(server: LocalServer) -> None:
@@ -293,7 +245,7 @@ def test_commit_release_answers_and_ends_the_connection(server: LocalServer) -> 
 
 def test_a_request_of_its_own_is_told_that_its_transaction_ended(server: LocalServer) -> None:
     sql = server._embedded.sql
-    with pytest.raises(SqlError, match="over several requests"):
+    with pytest.raises(SqlError, match="over several calls"):
         sql("BEGIN; DELETE FROM t WHERE id = 1", [])
     assert run(server.connect(), "SELECT COUNT(*) FROM t") == [(3,)]
     sql("BEGIN; DELETE FROM t WHERE id = 1; COMMIT", [])

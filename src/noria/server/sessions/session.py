@@ -146,6 +146,10 @@ class Session:
         check_database(database)
         self.database = database
 
+    def count_found(self, found_rows: bool) -> None:
+        """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
+        self._client = replace(self._client, found_rows=found_rows)
+
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
         return inspection.list_fields(table, pattern, self._executor.program.catalog)
 
@@ -173,6 +177,14 @@ class Session:
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text)
         return self._begun(compiled, values, compiled.text)
+
+    async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
+        """Run a command that no text has.  make: makes it, again if a view was redefined meanwhile.  text: describes it
+        for SHOW PROCESSLIST."""
+        async def again() -> Outcome:
+            return await self._run(make())
+
+        return await self._stoppable(self._followed(again(), again), text)
 
     def _begun(self, compiled: Compiled, values: Sequence[Any], text: str
                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
