@@ -88,7 +88,6 @@ from noria.server.sessions.inspection import about_table, about_view
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-TRANSACTION_HEADER = "Noria-Transaction"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -309,7 +308,7 @@ class Api:
 
     def _caller(self, request: Request) -> Caller:
         """Return who sends a request, and within which transaction."""
-        return Caller(user_of(request) or self._s.user, one_header(request, TRANSACTION_HEADER))
+        return Caller(user_of(request) or self._s.user, one_header(request, bodies.TRANSACTION_HEADER))
 
     async def _within(self, request: Request, caller: Caller, answer: Coroutine[Any, Any, T]) -> T:
         """Return the answer.  If the client of a transaction disconnects first, roll it back."""

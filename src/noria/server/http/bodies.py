@@ -22,6 +22,7 @@ from noria.server.http.parameters import decoded
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+TRANSACTION_HEADER = "Noria-Transaction"  # the token of the transaction to which a request belongs
 MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: limits.SOURCE_PART_BYTES}
 
 
@@ -112,4 +113,4 @@ def _listed(keys: Mapping[str, str] | Collection[str]) -> str:
     return ", ".join(f'"{k}": {what}' for k, what in about) or "it has an empty object for a body"
 
 
-__all__ = ["ARROW", "JSON", "incorrect_string", "parameters", "parse", "read", "wrong"]
+__all__ = ["ARROW", "JSON", "TRANSACTION_HEADER", "incorrect_string", "parameters", "parse", "read", "wrong"]

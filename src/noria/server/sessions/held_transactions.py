@@ -163,7 +163,7 @@ class HeldTransactions:
         return arrow_rows(fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     def leave(self, caller: Caller) -> None:
-        """Roll a transaction back whose client disconnected within a request: it knows no outcome."""
+        """Roll back the transaction of a client that is gone, also within a request: it knows no outcome."""
         if caller.token is not None and (held := self._held.get(caller.token)) is not None and held.user == caller.user:
             self._end(caller.token, _rolled_back(LOCK_DEADLOCK, "its client disconnected within a request"))
 

@@ -46,7 +46,7 @@ class Sessions:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 raise not_supported("a transaction over several calls", "each is a session of its own, so this one was "
-                                    "rolled back: send BEGIN … COMMIT as one text, or use `with db.transaction()`")
+                                    "rolled back: use `with db.transaction()`, or send BEGIN … COMMIT as one text")
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:
