@@ -95,6 +95,7 @@ HISTORY_CHANGES = 1_000  # the last changes of the program that are remembered
 HISTORY_CHARACTERS = 4_000  # characters of each change's statement
 MAX_DIGITS = 1_000  # digits of a number in a text: no type holds as many (error 1367)
 MAX_NAME_CHARS = 64  # the name of a table, view or column; an alias has 256 (error 1059)
+MAX_LOCK_NAME_CHARS = 64  # the name of a lock of GET_LOCK, as in MySQL (error 4163)
 MAX_ALIAS_CHARS = 256  # the alias of a column in a SELECT
 MAX_PACKET_BYTES = 64 * 2**20  # max_allowed_packet: a longer statement is rejected
 SPARK_ARGUMENTS = 100  # a call of more, such as IN or OR, is evaluated by the workers' code, not by Spark's

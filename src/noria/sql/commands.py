@@ -176,6 +176,7 @@ class Item:
     `kind` "value" has its value.  Kind "variable" names a system variable (`name` without @@; `scope` "session",
     "global" or "").  Kind "user_variable" names one of the client's.  Kind "function" names a function of the session
     or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …).
+    Only functions about locks (GET_LOCK, …) have `arguments`.
     """
 
     field: Field
@@ -183,6 +184,7 @@ class Item:
     name: str = ""
     scope: str = ""
     value: Any = None
+    arguments: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,13 @@ class Timed:
 
     at: Callable[[datetime, timedelta], Command]
     fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class Do:
+    """DO: a SELECT without FROM whose row nobody wants."""
+
+    command: SelectItems | Timed
 
 
 @dataclass(frozen=True)
@@ -301,7 +310,7 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | Timed | SelectItems | Information | Explain | Show | SetVariable | Use | CreateDatabase
+           | Select | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use | CreateDatabase
            | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update | Delete)
 
 

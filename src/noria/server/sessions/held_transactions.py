@@ -41,7 +41,7 @@ from noria.server.answering.keys import key_of
 from noria.server.answering.shapes import of_all
 from noria.server.outcomes import Client, Ok, Outcome, ResultSet
 from noria.server.rows import arrow_rows
-from noria.server.sessions.requests import complete
+from noria.server.sessions.requests import check_locks, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
 from noria.sql import commands as sql
@@ -113,6 +113,7 @@ class HeldTransactions:
             if session.in_transaction:
                 token = self._hold(session, caller.user)
             else:
+                check_locks(session)
                 await session.see_own()
             return outcomes, token
         finally:

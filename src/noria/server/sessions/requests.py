@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
 from noria.server.outcomes import Failed, Later, Outcome
 from noria.server.sessions.session import Session
@@ -39,6 +39,14 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
         if isinstance(outcome, Failed):
             raise outcome.error
     return outcomes
+
+
+def check_locks(session: Session) -> None:
+    """Raise SqlError if a session that ends with its request still holds locks of GET_LOCK."""
+    if session.user_locks:
+        raise not_supported("a lock of GET_LOCK over several requests without a transaction", "the session ended with "
+                            "the request, so the lock was released: begin a transaction before, or release it in the "
+                            "same request")
 
 
 def _check(text: str, parameters: Sequence[Any]) -> None:

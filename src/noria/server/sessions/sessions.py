@@ -16,10 +16,11 @@ from noria.server.outcomes import Client, Outcome
 from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.held_transactions import HeldTransactions
-from noria.server.sessions.requests import complete
+from noria.server.sessions.requests import check_locks, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
 from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.user_locks import UserLocks
 from noria.sql.statements.database import DATABASE
 
 
@@ -33,10 +34,12 @@ class Sessions:
         self.guard = LoginGuard()
         self.replies = executor.replies
         self._transactions = TransactionService(executor)
+        self._user_locks = UserLocks()
         self.held = HeldTransactions(executor, self.processes, self.connect)
 
     def connect(self, client: Client) -> Session:
-        return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions)
+        return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions,
+                       self._user_locks)
 
     async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
         """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the
@@ -47,6 +50,7 @@ class Sessions:
             if session.in_transaction:
                 raise not_supported("a transaction over several calls", "each is a session of its own, so this one was "
                                     "rolled back: use `with db.transaction()`, or send BEGIN … COMMIT as one text")
+            check_locks(session)
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:
