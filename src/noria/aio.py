@@ -36,14 +36,15 @@ class Run(Protocol):
     def __call__(self, call: Callable[[], T], /) -> Awaitable[T]: ...
 
 
-async def connect(url: str = "http://127.0.0.1:8080") -> Database:
+async def connect(url: str = "http://127.0.0.1:8080", database: str = "") -> Database:
     """Connect to a server, as `noria.connect` does."""
-    return Database(await asyncio.to_thread(client.connect, url))
+    return Database(await asyncio.to_thread(client.connect, url, database))
 
 
-async def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1) -> Database:
+async def open(path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1, *,
+               database: str = "") -> Database:
     """Open an embedded database, as `noria.open` does."""
-    return Database(await asyncio.to_thread(client.open, path, memory_limit, workers))
+    return Database(await asyncio.to_thread(client.open, path, memory_limit, workers, database=database))
 
 
 async def _next(found: Iterator[Changes]) -> Changes | None:

@@ -83,9 +83,9 @@ def test_sql_and_primary_key_writes(served: tuple[FakeServices, str]) -> None:
         assert result.warnings == (("Note", 1, "slow"),)
         written = db.sql("INSERT", [1])
         assert (written.affected, written.last_insert_id, written.arrow) == (2, 41, None)
-        with pytest.raises(SqlError, match=r"no: UPDATE `Words` SET `word` = \? WHERE `id` = \?"):
+        with pytest.raises(SqlError, match=r"no: UPDATE `noria`.`Words` SET `word` = \? WHERE `id` = \?"):
             db.table("Words").update(1, word="uno")
-        with pytest.raises(SqlError, match=r"no: DELETE FROM `Words` WHERE `id` = \?"):
+        with pytest.raises(SqlError, match=r"no: DELETE FROM `noria`.`Words` WHERE `id` = \?"):
             db.table("Words").delete(1)
         assert [p for _, p in services.statements[-2:]] == [["uno", 1], [1]]
 

@@ -293,3 +293,19 @@ def test_asyncio_a_cancelled_one_is_rolled_back(opened: Opened) -> None:
 
     within_a_loop(opened, test)
     assert opened.held() == 0
+
+
+def test_it_is_in_the_clients_database(opened: Opened) -> None:
+    opened.other.sql("CREATE DATABASE shop")
+    opened.other.sql("CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
+    opened.db.use("shop")
+    with opened.db.transaction() as tx:
+        tx.sql("INSERT INTO t VALUES (7, 70)")
+        assert tx.table("t").insert([(8, 80)]) == 1 and tx.table("noria.t").insert([(9, 90)]) == 1
+        assert tx.table("t").delete(7) == 1
+        assert tx.sql("SELECT DATABASE()").rows == [("shop",)]
+        assert tx.view("noria.by_a").lookup(90) == [(9, 90)]
+        with pytest.raises(noria.SqlError, match="doesn't exist"):
+            tx.view("by_a").lookup(90)
+    assert opened.db.sql("SELECT id FROM t").rows == [(8,)]
+    assert opened.db.sql("SELECT COUNT(*) FROM noria.t").rows == [(4,)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import sqlglot
 from sqlglot import exp
 
 Fails = Callable[[Sequence[str]], bool]
+T = TypeVar("T")
 
 
 def shrink(case: Sequence[str], fails: Fails, tries: int = 400) -> list[str]:
@@ -20,17 +22,17 @@ def shrink(case: Sequence[str], fails: Fails, tries: int = 400) -> list[str]:
         left[0] -= 1
         return fails(candidate)
 
-    best = _fewer(list(case), check)
+    best = fewer(list(case), check)
     size = -1
     while size != sum(map(len, best)) and left[0] > 0:
         size = sum(map(len, best))
         for at in reversed(range(len(best))):
             best = _simpler(best, at, check)
-        best = _fewer(best, check)
+        best = fewer(best, check)
     return best
 
 
-def _fewer(case: list[str], fails: Fails) -> list[str]:
+def fewer(case: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """Without runs of statements, long runs first."""
     size = max(len(case) // 2, 1)
     while True:

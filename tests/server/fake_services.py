@@ -15,6 +15,7 @@ from noria.plan.view import ViewDef
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Ok, Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
+from noria.sql.text.databases import Databases
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)
 VIEW = ViewDef("ById", Base(TABLE), (0,), 2, text="SELECT id, word FROM Words WHERE id = ?")
@@ -37,6 +38,8 @@ class FakeServices:
     async def ask(self, what: str, argument: str = "") -> Any:
         return [{"id": 0, "does": "table t", "parents": [], "state": "disk", "rows": 3}]
 
+    databases = Databases()
+
     def catalog_table(self, name: str) -> TableDef | None:
         return TABLE if name.lower() == "words" else None
 
@@ -56,8 +59,8 @@ class FakeServices:
     def transactions(self) -> Any:
         return FakeTransactions(self)
 
-    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
-        self.statements.append((sql, parameters))
+    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
+        self.statements.append((sql, values))
         if sql == "boom":
             raise RuntimeError("a bug")
         if sql.startswith("SELECT"):
@@ -120,7 +123,7 @@ class FakeTransactions:
                   ) -> tuple[list[Outcome], str | None]:
         if caller.token is not None:
             raise TokenRefused("unknown", UNKNOWN_ERROR, "there is no transaction of this token")
-        return await self._services.run_sql(text, parameters, found_rows), None
+        return await self._services.run_sql(text, parameters, found_rows, caller.database), None
 
     async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int:
         return await self._services.insert(table, rows, on_duplicate)

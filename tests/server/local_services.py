@@ -19,6 +19,7 @@ from noria.server.http.server import Bounds, HttpServer
 from noria.server.listening import listening
 from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.settings import SettingsError, parse_size
+from noria.sql.text.databases import Databases
 
 
 class LocalServices:
@@ -61,11 +62,15 @@ class LocalServices:
     async def ask(self, what: str, argument: str = "") -> Any:
         return await self._executor.ask(Ask(0, what, argument))
 
+    @property
+    def databases(self) -> Databases:
+        return self._program.catalog.databases
+
     def catalog_table(self, name: str) -> TableDef | None:
-        return self._program.table(name)
+        return self._program.table(self._program.catalog.resolved(name))
 
     def catalog_view(self, name: str) -> ViewDef | None:
-        return self._program.view(name)
+        return self._program.view(self._program.catalog.resolved(name))
 
     def catalog_reader(self, view: ViewDef) -> ViewDef | None:
         return self._program.reader_now(view)

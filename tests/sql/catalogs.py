@@ -8,6 +8,7 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.commands import Command, CreateTable, CreateView, DropTable, DropView
 from noria.sql.parse import parse
+from noria.sql.text.databases import Databases, Names
 
 
 class DictCatalog:
@@ -26,7 +27,7 @@ class DictCatalog:
         return self.views.get(name.lower())
 
     def run(self, text: str) -> list[Command]:
-        commands = parse(text, self)
+        commands = parse(text, self, names=Names("", Databases()))
         for c in commands:
             if isinstance(c, CreateTable):
                 self.tables[c.table.name.lower()] = replace(c.table, table_id=len(self.tables) + 1)

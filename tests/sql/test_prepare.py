@@ -14,6 +14,7 @@ from noria.core.statements import DEFAULT, Insert, Update
 from noria.sql.commands import Select, SelectItems, as_batch
 from noria.sql.parse import bind, parse, prepare, split
 from noria.sql.text import literal_rows as values
+from noria.sql.text.databases import STORED
 from noria.sql.text.shape import shape_of
 from noria.sql.text.syntax import statements_of, tokenize
 from sql.catalogs import FIGURE_2, STORIES_WITH_VC, VOTE_COUNT, DictCatalog
@@ -169,7 +170,7 @@ def test_long_inserts_are_read_as_the_parser_reads_them(rows: list[tuple[Any, ..
     (tokens,) = statements_of(tokenize(text))
     from noria.sql.parse import _planned
 
-    slow = _planned(tokens, text, CATALOG).command
+    slow = _planned(tokens, text, CATALOG, STORED).command
     assert isinstance(slow, Insert)
     assert quick.columns == slow.columns
     for a, b in zip(quick.rows, slow.rows, strict=True):

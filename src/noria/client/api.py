@@ -143,12 +143,18 @@ class Database:
                     raise
         raise ValueError(f"tries is a number from 1, not {tries}")
 
+    def use(self, database: str) -> None:
+        """Read names without a database in this one from now on, also in tables and views made before.  Raises SqlError
+        1049."""
+        self._transport.sql(f"SHOW CREATE DATABASE {quote_identifier(database)}", [])
+        self._transport.database = database
+
     def table(self, name: str) -> Table:
-        """Return the table with this name.  Only its methods send requests."""
+        """Return the table with this name, or `database.name`.  Only its methods send requests."""
         return Table(self._transport, name)
 
     def view(self, name: str) -> View:
-        """Return the view with this name.  Only its methods send requests."""
+        """Return the view with this name, or `database.name`.  Only its methods send requests."""
         return View(self._transport, name)
 
     def close(self) -> None:
@@ -249,13 +255,18 @@ class Table:
             return 0
         sets = ", ".join(f"{quote_identifier(c)} = ?" for c in changes)
         where, values = self._where(key)
-        sql = f"UPDATE {quote_identifier(self.name)} SET {sets} WHERE {where}"
+        sql = f"UPDATE {self._full} SET {sets} WHERE {where}"
         return self._transport.sql(sql, [*changes.values(), *values]).affected
 
     def delete(self, key: Any) -> int:
         """Delete the row with this primary key.  Returns 1 if it existed, else 0."""
         where, values = self._where(key)
-        return self._transport.sql(f"DELETE FROM {quote_identifier(self.name)} WHERE {where}", values).affected
+        return self._transport.sql(f"DELETE FROM {self._full} WHERE {where}", values).affected
+
+    @property
+    def _full(self) -> str:
+        """Its name in SQL, with its database."""
+        return f"{quote_identifier(self._about['database'])}.{quote_identifier(self._about['name'])}"
 
     def _where(self, key: Any) -> tuple[str, list[Any]]:
         if not self.primary_key:

@@ -35,6 +35,7 @@ from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
 from noria.server.source.follows import records
+from noria.sql.text.databases import named_in
 from noria.storage.tables.shards import check_workers
 from noria.views.reader import attach
 
@@ -45,7 +46,9 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which are not used here
 class EmbeddedTransport:
     """The transport to a database in this process.  memory_limit: in bytes, for all workers together."""
 
-    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1):
+    def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1, *,
+                 database: str = ""):
+        self.database = database
         self._claim = Claim(Path(path).absolute())
         self.place = str(self._claim.data_dir)
         try:
@@ -100,9 +103,9 @@ class EmbeddedTransport:
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
             ) -> Answer:
         if transaction is None:
-            outcomes, token = self._run(self._sessions.run(text, parameters, found_rows)), None
+            outcomes, token = self._run(self._sessions.run(text, parameters, found_rows, self.database)), None
         else:
-            outcomes, token = self._run(self._sessions.held.run(Caller(token=transaction), text, parameters,
+            outcomes, token = self._run(self._sessions.held.run(self._caller(transaction), text, parameters,
                                                                 found_rows))
         last = outcomes[-1]
         if isinstance(last, ResultSet):
@@ -111,27 +114,32 @@ class EmbeddedTransport:
         return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings), token)
 
     def begin(self, text: str) -> str:
-        _, token = self._run(self._sessions.held.run(Caller(), text, []))
+        _, token = self._run(self._sessions.held.run(self._caller(None), text, []))
         assert token is not None, "the statements begin a transaction"
         return token
 
     def roll_back(self, transaction: str) -> None:
         async def left() -> None:
-            self._sessions.held.leave(Caller(token=transaction))
+            self._sessions.held.leave(self._caller(transaction))
 
         self._run(left())
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
-        return self._run(self._sessions.held.insert(Caller(token=transaction), table, rows, on_duplicate))
+        return self._run(self._sessions.held.insert(self._caller(transaction), named_in(self.database, table), rows,
+                                                    on_duplicate))
 
     def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table:
-        return self._run(self._sessions.held.lookup(Caller(token=transaction), view, keys))
+        return self._run(self._sessions.held.lookup(self._caller(transaction), named_in(self.database, view), keys))
+
+    def _caller(self, transaction: str | None) -> Caller:
+        return Caller(token=transaction, database=self.database)
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
-        return self._run(self._described(kind, name))
+        return self._run(self._described(kind, named_in(self.database, name)))
 
     async def _described(self, kind: str, name: str) -> dict[str, Any]:
         """Describe a table or view.  This runs on the loop, which never sees a half-changed program."""
+        name = self._program.catalog.resolved(name)
         if kind == "views":
             view = self._program.view(name)
             if view is not None:
@@ -139,11 +147,11 @@ class EmbeddedTransport:
         else:
             table = self._program.table(name)
             if table is not None:
-                return about_table(table)
+                return about_table(table, self._program.catalog.databases)
         raise no_table(name, kind == "tables" and self._program.view(name) is not None)
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
-        feed = self._run(self._feeds.named(name))
+        feed = self._run(self._feeds.named(named_in(self.database, name)))
         told = told_of(feed, self._run(feed.at(since)), since == "start")
         return self._told(told, self._run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
 

@@ -49,6 +49,7 @@ class Transport(Protocol):
     """The requests to a database.  transaction: the token of the transaction to which a request belongs."""
 
     place: str  # the database's address or directory
+    database: str  # of names without one; "": the server's default
 
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
             ) -> Answer: ...
@@ -76,9 +77,11 @@ class Transport(Protocol):
 
 class HttpTransport:
     """A server's HTTP interface, `http[s]://[user:password@]host[:port]`.  A certificate is checked against this host's
-    authorities, or against those in the file of the variable SSL_CERT_FILE."""
+    authorities, or against those in the file of the variable SSL_CERT_FILE.  database: of names without one; "": the
+    server's default."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, database: str = ""):
+        self.database = database
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(f"'{url}' is no server's address: http[s]://[user:password@]HOST[:PORT], "
@@ -92,6 +95,11 @@ class HttpTransport:
             self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         self._local = threading.local()
         self._all: list[http.client.HTTPConnection] = []
+
+    def _path(self, kind: str, name: str, what: str = "", **asked: str) -> str:
+        """The path of a table or view, with its query.  kind: tables or views."""
+        named = urlencode({**asked, **({"database": self.database} if self.database else {})})
+        return f"/{kind}/{quote(name, safe='')}{what}" + (f"?{named}" if named else "")
 
     # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
@@ -114,7 +122,8 @@ class HttpTransport:
     def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
              ) -> Answer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
-        asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {})}
+        asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
+                 **({"database": self.database} if self.database else {})}
         body = json.dumps(asked).encode()
         raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)})
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
@@ -124,17 +133,17 @@ class HttpTransport:
                       about.get("transaction"))
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
-        path = f"/tables/{quote(table, safe='')}/rows?" + urlencode({"on_duplicate": on_duplicate})
+        path = self._path("tables", table, "/rows", on_duplicate=on_duplicate)
         raw = self._request("POST", path, to_stream(rows), {"Content-Type": ARROW, **_of(transaction)})
         return int(json.loads(raw)["affected"])
 
     def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table:
-        path = f"/views/{quote(view, safe='')}/lookup"
+        path = self._path("views", view, "/lookup")
         raw = self._request("POST", path, to_stream(keys), {"Content-Type": ARROW, **_of(transaction)}, again=True)
         return pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._request("GET", f"/{kind}/{quote(name, safe='')}", again=True))
+        found: dict[str, Any] = json.loads(self._request("GET", self._path(kind, name), again=True))
         return found
 
     def attachment(self) -> dict[str, Any]:
@@ -144,7 +153,7 @@ class HttpTransport:
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         connection = self._connect(2 * FEED_ALIVE_S)
         try:
-            path = f"/views/{quote(name, safe='')}/changes?" + urlencode({"since": since, "format": "arrow"})
+            path = self._path("views", name, "/changes", since=since, format="arrow")
             connection.request("GET", path, headers=self._headers)
             response = connection.getresponse()
             if response.status != 200:

@@ -37,6 +37,14 @@ class Within:
         self._transport, self.place = transport, transport.place
         self._token, self.is_open = transport.begin(text), True
 
+    @property
+    def database(self) -> str:
+        return self._transport.database
+
+    @database.setter
+    def database(self, name: str) -> None:
+        self._transport.database = name
+
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
             ) -> Answer:
         answer = self._transport.sql(text, parameters, found_rows, self._its_token())

@@ -18,6 +18,7 @@ from noria.control.catalog.catalog import Catalog
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.copying import CopyingAlter
+from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.definitions import Definitions
 from noria.control.ddl.recovery import Recovery
 from noria.control.ddl.rewriting import Rewriting
@@ -51,9 +52,10 @@ class Program:
         self.view_changes = views = ViewChanges(catalog, sender, readers, beside)
         alter = CopyingAlter(catalog, sender, tables, swap)
         definitions = Definitions(catalog, sender, tables, views, TextViews(catalog, sender, views), alter,
-                                  Truncate(catalog, sender, swap))
+                                  Truncate(catalog, sender, swap),
+                                  databases := DatabaseChanges(catalog, sender, readers, beside, views))
         self.rewriting = rewriting = Rewriting(catalog, sender, states, swap)
-        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter)
+        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases)
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
 

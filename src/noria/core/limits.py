@@ -10,7 +10,8 @@ MAX_INT = 2**63 - 1
 MAX_DECIMAL_DIGITS = 18  # an int64 holds that many digits, whatever they are
 
 TRANSACTION_BYTES = 256 * 2**20  # changes of all open transactions at one worker, in memory
-LOCK_WAIT_S = 50  # how long a statement waits for a lock, unless its session sets innodb_lock_wait_timeout
+SENDER_WAITS = -1.0  # a write's time for locks: it is not repeated, because its sender handles error 3572
+LOCK_WAIT_S = 50.0  # how long a statement waits for a lock, unless its session sets innodb_lock_wait_timeout
 TRANSACTION_READ_ROWS = 200_000  # rows that a SELECT may read if its transaction has changed one of its tables
 TRANSACTION_READ_MS = 500  # how long such a SELECT may occupy a worker
 HISTORY_ROWS = 200_000  # rows of commits that a worker keeps for open snapshots

@@ -140,6 +140,13 @@ class WriteResult(NamedTuple):
         return self.last_insert_id or (self.row_id if self.affected else 0)
 
 
+class Part(NamedTuple):
+    """A transaction's part at one worker.  done: how many of its requests the worker has staged."""
+
+    transaction: str
+    done: int
+
+
 class WorkedOut(NamedTuple):
     """The predicted result of a statement, and its effect on each worker."""
 

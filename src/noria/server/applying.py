@@ -17,7 +17,6 @@ from noria.core.limits import APPLY_LINE_S
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import Sessions
-from noria.sql.statements.database import DATABASE
 
 KEYS = {"program": "its text", "dry_run": "true: say what would be done, and do nothing",
         "drop": "true: drop what the text does not have", "expect": "the digest of what was shown"}
@@ -32,7 +31,7 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
         yield {"preview": (await executor.program.preview(text, drop)).as_json()}
         return
     steps, told = list[str](), asyncio.Event()
-    session = sessions.connect(Client(user, DATABASE, sessions.processes.number(), address, False))
+    session = sessions.connect(Client(user, "", sessions.processes.number(), address, False))
 
     def tell(step: str) -> None:
         session.running.tell(step)

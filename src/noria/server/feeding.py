@@ -27,7 +27,6 @@ from noria.core.errors.codes import (
     TOO_LONG_IDENT,
     UNKNOWN_ERROR,
 )
-from noria.core.identifiers import quote_identifier
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
 from noria.feeds.reader import FeedFile, Gone, State
@@ -54,6 +53,7 @@ class Feeds:
     async def named(self, name: str) -> Feed:
         """Return the feed of this name, or the feed of the table or view of this name, which is made if necessary.
         Raises SqlError 1146 for an unknown name, and 1105 if there are FEEDS feeds."""
+        name = self._program.catalog.resolved(name)
         view = self._program.view(name)
         if view is None or not view.feed:
             view = self._program.view(name + MADE) or await self._made(name)
@@ -64,14 +64,14 @@ class Feeds:
         if of is None:
             raise unknown_table(name)
         made = of.name + MADE
-        if len(made) > MAX_NAME_CHARS:
+        names = self._program.catalog.databases
+        if len(names.bare(made)) > MAX_NAME_CHARS:
             raise SqlError(*TOO_LONG_IDENT, f"'{made}' is too long for a feed's name: CREATE FEED … AS SELECT * FROM … "
                                             "with another one, and ask for that")
         if sum(v.feed for v in self._program.views()) >= FEEDS:
             raise SqlError(*UNKNOWN_ERROR, f"there are {FEEDS} feeds: DROP FEED some")
         try:
-            text = f"CREATE FEED {quote_identifier(made)} AS SELECT * FROM {quote_identifier(of.name)}"
-            await self._run(text, [])
+            await self._run(f"CREATE FEED {names.full(made)} AS SELECT * FROM {names.full(of.name)}", [])
         except SqlError as e:
             if e.code != TABLE_EXISTS.number:  # else another client has made it meanwhile
                 raise

@@ -40,7 +40,7 @@ from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.transport.pulse import doing_path
 from noria.runtime.transport.tunnel import FRONTS
 from noria.runtime.worker.frontier import FrontierReader, heard_path
-from noria.runtime.worker.resources import raise_open_files
+from noria.runtime.worker.resources import raise_open_files, resident_bytes
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.answering.filling import Filling, Progress
@@ -70,10 +70,11 @@ from noria.server.settings import (
 )
 from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
-from noria.server.starting import StartFailed, archive_made, warm_up, worker_up
+from noria.server.starting import StartFailed, archive_made, warm_up, with_default_database, worker_up
 from noria.server.tls import Certificates
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from noria.spark.hosting.workers import WARM
+from noria.sql.text.databases import HOME, Databases
 from noria.state.memory.mapped import leaving
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import check_workers
@@ -222,13 +223,14 @@ class Node:
         self.guard = self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
-                                   lambda text: self.sessions.run(text, []))
+                                   lambda text: self.sessions.run(text, [], database=HOME))
         self._closers.append(("reads of Spark's source", self._source.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
         if not settings.lease:
             await warm_up(self.supervisor, run_dir)
         await worker_up(self.link, self.links, self.supervisor)
+        await with_default_database(self.program, settings.database)
         await self._source.follows.recover()
         self.feeds.sweep()
         (self.batch.start_when_needed if settings.batch_spark == "when-needed" else self.batch.start_soon)()
@@ -349,8 +351,8 @@ class Node:
         fronts = {front for front in (self.mysql, self._fronts) if front is not None}
         numbers.update(connections=sum(len(front.connections) for front in fronts),
                        worker_restarts_total=self._restarts(),
-                       worker_up=int(self.link.state is LinkState.UP), front_memory=_resident(os.getpid()),
-                       spark_memory=sum(map(_resident, (*self.supervisor.processes(), *self.batch.processes()))),
+                       worker_up=int(self.link.state is LinkState.UP), front_memory=resident_bytes(os.getpid()),
+                       spark_memory=sum(map(resident_bytes, (*self.supervisor.processes(), *self.batch.processes()))),
                        memory_warnings_total=self._warnings)
         if follows := self.executor.locks.followed.numbers():
             numbers["follows"] = follows
@@ -422,11 +424,15 @@ class Node:
     async def ask(self, what: str, argument: str = "") -> Any:
         return await self.executor.ask(Ask(0, what, argument))
 
+    @property
+    def databases(self) -> Databases:
+        return self.program.catalog.databases
+
     def catalog_table(self, name: str) -> TableDef | None:
-        return self.program.table(name)
+        return self.program.table(self.program.catalog.resolved(name))
 
     def catalog_view(self, name: str) -> ViewDef | None:
-        return self.program.view(name)
+        return self.program.view(self.program.catalog.resolved(name))
 
     def catalog_reader(self, view: ViewDef) -> ViewDef | None:
         return self.program.reader_now(view)
@@ -449,7 +455,7 @@ class Node:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        self.executor.locks.followed.check(str(request.get("table", "")))
+        self.executor.locks.followed.check(self.program.catalog.resolved(str(request.get("table", ""))))
         return logged(f"load into {request.get('table')}", self._source.load(request))
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
@@ -472,15 +478,6 @@ async def _stopped(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-def _resident(pid: int) -> int:
-    """Return a process's resident bytes; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/statm") as f:
-            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _address(address: tuple[str, int]) -> str:

@@ -187,6 +187,10 @@ class Session(Protocol):
         """True if this session and others may share kept replies."""
 
     @property
+    def namespace(self) -> str:
+        """Under which database the session's texts are known: "" for `noria` (`sql/text/databases.py`)."""
+
+    @property
     def unseen(self) -> Own:
         """The session's writes whose effects some worker may lack.  The session's answers must contain them."""
 
@@ -205,8 +209,8 @@ class Session(Protocol):
 
     def close_statement(self, handle: Any) -> None: ...
 
-    def use(self, database: str) -> None:
-        """Make this the default database, as the statement USE does."""
+    def use(self, database: str) -> Later[None] | None:
+        """Make this the session's database, as the statement USE does.  Raises error 1049."""
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field] | Later[Sequence[Field]]:
         """Return the columns of a table or view whose names match a LIKE pattern ("": all).  For COM_FIELD_LIST."""

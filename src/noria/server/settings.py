@@ -18,7 +18,9 @@ from pathlib import Path
 
 from noria.control.processes.extras import require
 from noria.control.processes.lease_address import Address
+from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, HTTP_TRANSACTION_IDLE_S, MAX_WORKERS, MYSQL_IDLE_S
+from noria.sql.text.databases import HOME, checked_name
 from noria.views import files
 
 BATCH_SPARK = ("at-start", "when-needed")
@@ -51,6 +53,7 @@ class Settings:
     standby_slots: int = 0  # slots of a cluster in which processes wait to replace lost workers
     batch_spark: str = "when-needed"  # when the batch driver starts: one of BATCH_SPARK
     workers: int = 1
+    database: str = HOME  # of clients that name none; made if missing
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     transaction_idle_s: int = HTTP_TRANSACTION_IDLE_S  # of transactions over HTTP
@@ -70,6 +73,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_workers(self.workers)
+        try:
+            checked_name(self.database)
+        except SqlError as e:
+            raise SettingsError(f"--database {self.database}: {e.message}") from e
         if not 1 <= self.front_ends <= MAX_FRONT_ENDS:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
         if self.batch_spark not in BATCH_SPARK:

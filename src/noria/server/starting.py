@@ -15,12 +15,16 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from noria.control.catalog.origin import instead
 from noria.control.processes.supervisor import Supervisor
+from noria.control.program import Program
 from noria.kernels import place
 from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.worker import warm
 from noria.spark.hosting import archive
 from noria.spark.hosting.session import import_path
+from noria.sql.commands import CreateDatabase
+from noria.sql.text.databases import Database
 from noria.sql.warm_up import plan_some
 
 log = logging.getLogger("noria")
@@ -111,4 +115,13 @@ async def worker_up(link: Link, links: Iterable[WorkerLink], supervisor: Supervi
         up.cancel()
 
 
-__all__ = ["StartFailed", "warm_up", "worker_up"]
+async def with_default_database(program: Program, name: str) -> None:
+    """Make the database of clients that name none, unless it exists."""
+    catalog = program.catalog
+    if catalog.databases.get(name) is None:
+        with instead(f"noria serve --database {name}"):
+            await program.define(CreateDatabase(Database(name), if_not_exists=True))
+    catalog.default_database = catalog.databases.named(name).name
+
+
+__all__ = ["StartFailed", "warm_up", "with_default_database", "worker_up"]

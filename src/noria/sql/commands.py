@@ -22,6 +22,7 @@ from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
+from noria.sql.text.databases import Database
 
 
 @dataclass(frozen=True)
@@ -258,8 +259,15 @@ class Use:
 
 @dataclass(frozen=True)
 class CreateDatabase:
-    name: str
+    database: Database
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class AlterDatabase:
+    """ALTER DATABASE: the database with its new options."""
+
+    database: Database
 
 
 @dataclass(frozen=True)
@@ -311,7 +319,8 @@ class LockTables:
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
            | Select | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use | CreateDatabase
-           | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update | Delete)
+           | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update
+           | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:

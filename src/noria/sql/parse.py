@@ -34,27 +34,29 @@ from noria.sql.expressions import clock
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.statements import alterations, definitions, information, session, text_views, writes
-from noria.sql.statements.database import check_names, check_parts
+from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
+from noria.sql.text.databases import STORED, Names
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
 Binder = Callable[[Sequence[Any]], Command]
 
 
-def parse(text: str, catalog: Catalog, complete: bool = False) -> list[Command]:
+def parse(text: str, catalog: Catalog, complete: bool = False, names: Names = STORED) -> list[Command]:
     """Return the commands of a text, which may hold several statements.  Parameters stay parameters.
 
-    `complete`: only CREATE VIEW and EXPLAIN may have parameters; others raise a syntax error.
+    `complete`: only CREATE VIEW and EXPLAIN may have parameters; others raise a syntax error.  `names`: the database in
+    which the text is read.
     """
-    quick = literal_rows.insert(text, lambda head: prepare(head, catalog))
+    quick = literal_rows.insert(text, lambda head: prepare(head, catalog, names))
     if quick is not None:
         return [quick]
     statements = statements_of(tokenize(text))
     if not statements:
         return [_nothing(text)]
-    planned = [_planned(tokens, text, catalog) for tokens in statements]
+    planned = [_planned(tokens, text, catalog, names) for tokens in statements]
     for p in planned:
         if complete and p.parameters and not isinstance(p.command, CreateView | CreateTextView | Explain):
             raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
@@ -68,14 +70,14 @@ def _nothing(text: str) -> Nothing:
     return Nothing("comment")
 
 
-def prepare(text: str, catalog: Catalog) -> Prepared:
+def prepare(text: str, catalog: Catalog, names: Names = STORED) -> Prepared:
     """Plan one statement; `bind` sets the values of its parameters.  Raises SqlError for several statements."""
     statements = statements_of(tokenize(text))
     if len(statements) != 1:
         if not statements:
             raise SqlError(*EMPTY_QUERY, "Query was empty")
         raise parse_error("a prepared text holds one statement")
-    return _planned(statements[0], text, catalog)
+    return _planned(statements[0], text, catalog, names)
 
 
 def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
@@ -89,21 +91,21 @@ def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
         raise too_deep() from None
 
 
-def _planned(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+def _planned(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
     try:
-        return _understood(tokens, text, catalog)
+        return _understood(tokens, text, catalog, names)
     except RecursionError:
         raise too_deep() from None
 
 
-def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
-    said = session.command(tokens, text)
+def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
+    said = session.command(tokens, text, names)
     if said is not None:
         return Prepared(said, 0, lambda values: said)
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
-        inner, of = _planned(rest, text, catalog), text[rest[0].start:]
+        inner, of = _planned(rest, text, catalog, names), text[rest[0].start:]
         return Prepared(Explain(inner.command, analyze, of), inner.parameters,
                         lambda values: Explain(inner.binder(values), analyze, of))
     if word == "DO" and len(tokens) > 1:
@@ -111,9 +113,12 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     statement = parse_tokens(tokens, text)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
-        return _information(statement)
-    check_names(statement.nodes)
-    command, binder = _command(statement, catalog)
+        return _information(statement, names)
+    if _makes_view(statement.tree) and names is not STORED and not is_plain(statement.nodes, names):
+        stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
+        return _planned(tokenize(stored), stored, catalog, STORED)
+    qualify(statement, names)
+    command, binder = _command(statement, catalog, names)
     return Prepared(command, statement.parameters, binder)
 
 
@@ -125,7 +130,6 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     tree = statement.tree
     if not isinstance(tree, exp.Select) or any(value for name, value in tree.args.items() if name != "expressions"):
         raise parse_error("DO takes expressions only, without FROM or other clauses")
-    check_names(statement.nodes)
     command, binder = (_timed if clock.asks(statement.nodes) else _select)(statement, tree, catalog)
     return Prepared(_do(command), statement.parameters, lambda values: _do(binder(values)))
 
@@ -133,6 +137,10 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
 def _do(command: Command) -> Command:
     assert isinstance(command, SelectItems | Timed)
     return Do(command)
+
+
+def _makes_view(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Create) and tree.kind == "VIEW"
 
 
 def _analyzes(tokens: list[Token]) -> bool:
@@ -155,7 +163,7 @@ def _explained(tokens: list[Token]) -> list[Token]:
     return rest
 
 
-def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
+def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
     tree = statement.tree
     if isinstance(tree, _SELECTS):
         return (_timed if clock.asks(statement.nodes) else _select)(statement, tree.unnest(), catalog)
@@ -174,7 +182,7 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
         return _fixed(alterations.drop_index(tree, catalog))
     if isinstance(tree, exp.Create):
-        return _fixed(definitions.create(statement, tree, catalog))
+        return _fixed(definitions.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Drop):
         return _fixed(definitions.drop(statement, tree))
     if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
@@ -185,10 +193,10 @@ def _command(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
 _SELECTS = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
-def _information(statement: Statement) -> Prepared:
+def _information(statement: Statement, names: Names) -> Prepared:
     tree, nodes = statement.tree.unnest(), statement.nodes
-    return Prepared(information.select(tree, nodes, None), statement.parameters,
-                    lambda values: information.select(tree, nodes, values))
+    return Prepared(information.select(tree, nodes, None, names), statement.parameters,
+                    lambda values: information.select(tree, nodes, values, names))
 
 
 def _fixed(command: Command) -> tuple[Command, Binder]:

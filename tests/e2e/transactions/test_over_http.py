@@ -326,3 +326,17 @@ def test_an_error_in_the_first_request_holds_nothing(one: Both) -> None:
     token = client.begin("SET autocommit = 0; DELETE FROM t WHERE id = 2")
     assert client.done("COMMIT", token)["transaction"] is None
     assert client.rows("SELECT id FROM t") == [[3]]
+
+
+def test_it_has_a_database(both: Both) -> None:
+    client = both.http()
+    client.done("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, a INT)")
+    token = client.begin()
+    client.done("USE shop", token)
+    client.done("INSERT INTO t VALUES (7, 70)", token)
+    rows = to_stream(pa.table({"id": [8], "a": [80]})).to_pybytes()
+    for path in ("/tables/t/rows", "/tables/noria.t/rows", "/tables/t/rows?database=noria&on_duplicate=ignore"):
+        assert client.request(path, rows, token, **{"Content-Type": ARROW})[0] == 200
+    client.done("COMMIT", token)
+    assert client.rows("SELECT id FROM shop.t ORDER BY id") == [[7], [8]]
+    assert client.rows("SELECT COUNT(*) FROM t") == [[4]]

@@ -34,9 +34,9 @@ FOREVER = Bounds(head_s=600, idle_s=600, linger_s=600, stall_s=600)
 
 
 class Services(FakeServices):
-    async def run_sql(self, sql: str, parameters: list[Any], found_rows: bool = False) -> list[Outcome]:
+    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
         if sql != "BIG":
-            return await super().run_sql(sql, parameters, found_rows)
+            return await super().run_sql(sql, values, found_rows)
         from noria.core.types import TEXT, Field
 
         return [ResultSet([Field("t", TEXT)], [("x" * 2**25,)])]

@@ -74,7 +74,7 @@ class FakeReplies:
 class FakeSession:
     def __init__(self, backend: FakeBackend, client: Client) -> None:
         self.backend, self.client = backend, client
-        self.database, self.status, self.keepable = "", AUTOCOMMIT, True
+        self.database, self.status, self.keepable, self.namespace = "", AUTOCOMMIT, True, ""
         self.unseen: dict[int, int] = {}
         self.warnings: Sequence[Warning_] = ()
         self.log: list[object] = []

@@ -13,14 +13,13 @@ import noria
 from noria.core.errors import SqlError
 from noria.server.outcomes import Client
 from noria.server.sessions.requests import complete
-from noria.sql.statements.database import DATABASE
 
 
 class Elsewhere:
     """A session that keeps its variables from statement to statement, two hours ahead of UTC."""
 
     def __init__(self, db: Any):
-        self._session = db._transport._sessions.connect(Client("root", DATABASE, 0, "localhost", False))
+        self._session = db._transport._sessions.connect(Client("root", "noria", 0, "localhost", False))
         self._run = db._transport._run
         self.sql("SET time_zone = '+02:00'")
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import noria
 from noria.cli.main import app, register
+from noria.core.errors import SqlError
 from noria.storage.offline import backup
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
@@ -27,12 +28,24 @@ if not app.registered_commands:
 
 def newer(base: Path) -> None:
     """The store says that it is of format 99."""
+    of_format(base, b"99")
+
+
+def of_format(base: Path, number: bytes) -> None:
     names = [n for n in Rdict.list_cf(str(base), table_options()) if n != "default"]
     db = Rdict(str(base), recovery.tracked_options(), {n: table_options() for n in names})
-    db.get_column_family(META).put(b"format", b"99")
+    db.get_column_family(META).put(b"format", number)
     sequence = db.latest_sequence_number()
     db.close()
     Mark(str(base), sequence).close()
+
+
+def stored_format(base: Path) -> bytes:
+    names = [n for n in Rdict.list_cf(str(base), table_options()) if n != "default"]
+    db = Rdict(str(base), recovery.tracked_options(), {n: table_options() for n in names})
+    found: bytes = db.get_column_family(META).get(b"format")
+    db.close()
+    return found
 
 
 @pytest.fixture
@@ -65,7 +78,7 @@ def test_commands_refuse_it(data: Path, command: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [part.format(data=data) for part in command])
     said = done.output + str(done.exception or "")
     assert done.exit_code == (3 if command[0] == "check" else 1) or isinstance(done.exception, SystemExit)
-    assert "was written by a newer version of Noria (format 99, this one reads 4)" in said and "whole" not in said
+    assert "was written by a newer version of Noria (format 99, this one reads 5)" in said and "whole" not in said
     assert f"noria {command[0]}: " in said
     assert contents(data) == before and not Path(f"{data}.copy").exists()
 
@@ -102,3 +115,20 @@ def test_no_backup_is_made_of_a_newer_servers_checkpoint(data: Path, tmp_path: P
     with pytest.raises(StoreNewer):
         backup.make(data / "worker-0" / "base", tmp_path / "backup", "", "", lambda done, total: None)
     assert not (tmp_path / "backup").exists()
+
+
+def test_a_directory_of_before_databases_opens_with_its_tables_in_noria(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data", workers=1) as db:
+        for text in ("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 10)",
+                     "CREATE VIEW v AS SELECT n FROM t WHERE id = ?", "CREATE TABLE `odd.name` (id INT PRIMARY KEY)"):
+            db.sql(text)
+    (base,) = (tmp_path / "data").rglob("base")
+    of_format(base, b"4")
+    with noria.open(tmp_path / "data", workers=1) as db:
+        assert db.sql("SHOW DATABASES").rows == [("noria",)]
+        assert db.sql("SELECT n FROM noria.v WHERE id = 1").rows == [(10,)]
+        assert db.sql("SELECT table_schema, table_name FROM information_schema.tables ORDER BY 2").rows == [
+            ("noria", "odd.name"), ("noria", "t"), ("noria", "v")]
+        with pytest.raises(SqlError, match=r"begin with it and a dot: 'odd\.name'"):
+            db.sql("CREATE DATABASE odd")
+    assert stored_format(base) == b"5"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -57,8 +58,14 @@ def command(
             _prompt(db, format)
 
 
+_USE = re.compile(r"\s*USE\s+(?:`((?:[^`]|``)+)`|([^\s`;]+))\s*;?\s*", re.IGNORECASE)
+
+
 def run(db: Any, text: str, format: Format) -> None:
     started = time.perf_counter()
+    if (used := _USE.fullmatch(text)) is not None:  # each request has its own session
+        db.use((used[1] or used[2]).replace("``", "`"))
+        return
     result = db.sql(text)
     show(result, (time.perf_counter() - started) * 1000, format)
 

@@ -29,6 +29,8 @@ def command(
                               "when-needed (the first of them waits some seconds) or at-start (needs some 500 MB "
                               "more).")] = "when-needed",
     workers: Annotated[int, typer.Option("--workers", help="Shards of the data-flow.")] = 1,
+    database: Annotated[str, typer.Option(
+        "--database", help="The database of clients that name none; made if missing.")] = "noria",
     front_ends: Annotated[int, typer.Option(
         "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 the server itself "
                              "serves them.")] = 1,
@@ -89,7 +91,7 @@ def command(
         settings = Settings(
             data_dir=data_dir.absolute(), mysql_host=mysql_host, mysql_port=mysql_port, http_host=http_host,
             http_port=http_port, master=master, standby_slots=standby_slots, batch_spark=batch_spark, workers=workers,
-            front_ends=front_ends, transaction_idle_s=transaction_idle,
+            front_ends=front_ends, transaction_idle_s=transaction_idle, database=database,
             memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,

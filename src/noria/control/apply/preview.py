@@ -27,7 +27,8 @@ class Preview:
     @property
     def digest(self) -> str:
         """A hash of the change: two previews with the same digest make the same change."""
-        told = repr((self.target.difference, [v.text for v in self.target.views], self.target.created))
+        told = repr((self.target.difference, [v.text for v in self.target.views], self.target.created,
+                     *self.target.databases))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     @property
@@ -38,14 +39,15 @@ class Preview:
 
     def as_json(self) -> dict[str, Any]:
         d = self.target.difference
-        return {"digest": self.digest, "empty": d.empty, "difference": asdict(d), "filled_bytes": self.filled_bytes,
-                **asdict(self.rehearsal), "lines": list(self.lines())}
+        return {"digest": self.digest, "empty": d.empty and not self.target.databases, "difference": asdict(d),
+                "filled_bytes": self.filled_bytes, **asdict(self.rehearsal), "lines": list(self.lines())}
 
     # ------------------------------------------------------------ for people
     def lines(self) -> Iterator[str]:
         """Yield a line for each thing that is added (+), changed (~) or dropped (-), with its consequences."""
         d, rows = self.target.difference, self.rehearsal.rows
-        if d.empty:
+        yield from (f"+ database {database.name}" for database in self.target.databases)
+        if d.empty and not self.target.databases:
             yield "nothing to do: the program is what the text says"
         for t in self.target.created:
             yield f"+ table {t.name}: {' '.join(table_text(t, t.first_id).split())}"

@@ -30,6 +30,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost
 from noria.control.ddl.beside import Beside
 from noria.control.ddl.copying import CopyingAlter
+from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.table_changes import TableChanges
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import Parting, ViewReaders
@@ -46,7 +47,7 @@ from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
-from noria.sql.commands import AlterTable
+from noria.sql.commands import AlterTable, CreateDatabase
 from noria.sql.parse import parse
 from noria.sql.whole.difference import Difference, difference
 from noria.sql.whole.exported import Kept, program_text
@@ -84,7 +85,8 @@ class ProgramApply:
     """
 
     def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
-                 views: Beside, tables: TableChanges, alter: CopyingAlter):
+                 views: Beside, tables: TableChanges, alter: CopyingAlter, databases: DatabaseChanges):
+        self._databases = databases
         self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
         self._beside, self._tables, self._alter = views, tables, alter
 
@@ -93,7 +95,7 @@ class ProgramApply:
         """The program as a text for `apply`, which makes the same program in an empty database."""
         catalog, counters = self._catalog, await self._counters()
         views = [Kept(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
-        text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters)
+        text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters, catalog.databases)
         return text + "".join(_left_out(v.text) for v in catalog.text_views())
 
     async def _counters(self) -> Mapping[str, int]:
@@ -115,11 +117,11 @@ class ProgramApply:
         return await self._shown(await self._plan(text, drop))
 
     async def _plan(self, text: str, drop: bool) -> Planned:
-        catalog, want = self._catalog, await asyncio.to_thread(read, text)
+        catalog, want = self._catalog, await asyncio.to_thread(read, text, self._catalog.databases)
         while True:
             version, running = catalog.version, Becoming(dict(catalog.table_defs), dict(catalog.view_defs))
             schema, last_id, as_of = catalog.schema, catalog.last_table_id, list(catalog.as_of.values())
-            have = await asyncio.to_thread(read, await self.exported())
+            have = await asyncio.to_thread(read, await self.exported(), catalog.databases)
             if catalog.version == version:
                 break
         d = await asyncio.to_thread(difference, have, want, drop)
@@ -127,7 +129,8 @@ class ProgramApply:
             raise SqlError(*NOT_SUPPORTED_YET, "\n".join(d.refused))
         found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
         views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
-        return Planned(replace(found, views=self._with_lent(views, d)), version)
+        new = tuple(d for d in want.databases if catalog.databases.get(d.name) is None)
+        return Planned(replace(found, views=self._with_lent(views, d), databases=new), version)
 
     def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
         """Mark the views that can be read through other views as lent: they get no reader."""
@@ -191,6 +194,8 @@ class ProgramApply:
             if not run.first and expected and expected != preview.digest:
                 raise _changed_meanwhile()
             shown = shown if shown is not None and run.first else preview
+            if planned.target.databases:
+                planned = await self._with_databases(planned, text, drop)
             if planned.target.difference.empty:
                 return shown
             try:
@@ -205,6 +210,13 @@ class ProgramApply:
             return shown
         raise SqlError(*UNKNOWN_ERROR, "The program stays as it is: each time the worker ended, or others changed the "
                                        "program, while the new views were made; try again")
+
+    async def _with_databases(self, planned: Planned, text: str, drop: bool) -> Planned:
+        """Make the new databases of the text, and plan again."""
+        for database in planned.target.databases:
+            with instead(f"noria apply: CREATE DATABASE {quote_identifier(database.name)}"):
+                await self._databases.create(CreateDatabase(database, if_not_exists=True))
+        return await self._plan(text, drop)
 
     async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
                            ) -> Planned:

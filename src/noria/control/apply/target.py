@@ -19,6 +19,7 @@ from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.sql.commands import AlterTable, CreateView
 from noria.sql.parse import parse
+from noria.sql.text.databases import Database
 from noria.sql.whole.difference import Difference
 from noria.sql.whole.outline import Outline, View
 from noria.sql.whole.written import table_text
@@ -55,6 +56,7 @@ class Target:
     created: tuple[TableDef, ...]
     altered: tuple[AlterTable, ...]
     views: tuple[NewView, ...]
+    databases: tuple[Database, ...] = ()  # made first, each by itself
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.statements.text_views import TextView
+from noria.sql.text.databases import HOME, Databases
 from noria.sql.whole.exported import Kept, text_of_now
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Relations:
 
     def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
         self.table_defs, self.view_defs, self.text_defs = tables, views, as_text
+        self.databases = Databases()
 
     def taken(self, name: str) -> bool:
         """True if a table or view has this folded name."""
@@ -91,6 +93,7 @@ class Catalog(Relations):
         self.broken: dict[str, SqlError] = {}  # views without a first state, and why
         self.deaths: dict[str, int] = {}  # how many workers ended while this view was restored
         self.last_table_id = 0
+        self.default_database = HOME  # of sessions that name none
         self._definitions = 0
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
         self._essences: dict[str, Mir] = {}  # of views that were compared by it
@@ -111,7 +114,22 @@ class Catalog(Relations):
 
     def now(self) -> Relations:
         """A copy of the current tables and views."""
-        return Relations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
+        found = Relations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
+        found.databases = self.databases
+        return found
+
+    def resolved(self, name: str) -> str:
+        """The catalog's name for a client's name of a table or view (`Databases.resolved`)."""
+        return self.databases.resolved(name, self.default_database)
+
+    def to_make(self, name: str) -> str:
+        """The name of a new table for `created` of Spark's source: with its database, if that is not everybody's."""
+        home = self.default_database == HOME and self.databases.split(name)[1] == name
+        return name if home else self.databases.full(name)
+
+    def database_names(self) -> tuple[str, ...]:
+        """The folded names of the databases.  The first is that of clients that name none, whether it exists or not."""
+        return (fold(self.default_database), *self.databases.known)
 
     def adhoc(self) -> Iterable[ViewDef]:
         return self.adhoc_defs.values()
@@ -144,15 +162,17 @@ class Catalog(Relations):
         """The view whose reader has the rows of this named view; None if there is none yet."""
         return self.match(view) if fold(view.name) in self.unread else view
 
-    def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = ()
-               ) -> tuple[str, ...]:
-        """The statements that make the views, except `without`, followed by `more`.
+    def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = (),
+               databases: Databases | None = None) -> tuple[str, ...]:
+        """The databases, and the statements that make the views, except `without`, followed by `more`.
 
-        unread: the view of `more` has no reader; read: views that have a reader from now on.
+        unread: the view of `more` has no reader; read: views that have a reader from now on.  databases: instead of the
+        catalog's.
         """
         kept = [stored(self.texts[n], self.as_of[n], n in self.unread and n not in read)
                 for n in self.view_defs if n not in without]
         kept += [stored_text(v.name, v.text) for n, v in self.text_defs.items() if n not in without]
+        kept = [*(self.databases if databases is None else databases).stored(), *kept]
         return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
     @property

@@ -14,9 +14,10 @@ Warning_ = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Change:
-    """The result of a change: warnings as (level, code, message)."""
+    """The result of a change: warnings as (level, code, message).  affected: the count that clients show."""
 
     warnings: tuple[Warning_, ...] = ()
+    affected: int = 0
 
 
 def unknown(names: list[str], if_exists: bool) -> tuple[Warning_, ...]:

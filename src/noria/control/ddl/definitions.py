@@ -14,6 +14,7 @@ from noria.control.catalog.catalog import Catalog
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import Change
 from noria.control.ddl.copying import CopyingAlter
+from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.table_changes import TableChanges
 from noria.control.ddl.texts import TextViews
 from noria.control.ddl.truncating import Truncate
@@ -25,12 +26,14 @@ class Definitions:
     """Runs commands; then placeholder views are made whose inputs exist now."""
 
     def __init__(self, catalog: Catalog, sender: ChangeSender, tables: TableChanges, views: ViewChanges,
-                 texts: TextViews, alter: CopyingAlter, truncate: Truncate):
+                 texts: TextViews, alter: CopyingAlter, truncate: Truncate, databases: DatabaseChanges):
         self._catalog, self._sender, self._texts = catalog, sender, texts
         self._handlers: dict[type, Callable[[Any], Awaitable[Change]]] = {
             commands.CreateTable: tables.create, commands.DropTable: tables.drop, commands.RenameTables: tables.rename,
             commands.AlterTable: alter.alter, commands.Truncate: truncate.truncate, commands.CreateView: views.create,
-            commands.DropView: views.drop, commands.CreateTextView: texts.create}
+            commands.DropView: views.drop, commands.CreateTextView: texts.create,
+            commands.CreateDatabase: databases.create, commands.AlterDatabase: databases.alter,
+            commands.DropDatabase: databases.drop}
 
     async def define(self, command: commands.Command) -> Change:
         """Run a command.  After a SqlError the program is unchanged.  So it is after a cancellation, unless it was too

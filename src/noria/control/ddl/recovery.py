@@ -21,6 +21,7 @@ from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 from noria.sql import commands
 from noria.sql.parse import parse
+from noria.sql.text.databases import is_stored, read_stored
 
 ALL = ""  # all views at once
 
@@ -61,8 +62,9 @@ class Recovery:
         deaths = dict(catalog.deaths)
         for name in [*catalog.view_defs, *catalog.adhoc_defs]:
             catalog.forget(name)
+        catalog.databases = read_stored(hello.recipe)
         catalog.text_defs = {fold(v.name): v for v in map(read_text, hello.recipe) if v is not None}
-        for text, as_of, unread in [read(s) for s in hello.recipe if read_text(s) is None]:
+        for text, as_of, unread in [read(s) for s in hello.recipe if not (is_stored(s) or read_text(s))]:
             for command in self._parse_recipe(text, as_of):
                 used = views_named(command.view.text, catalog, as_of)
                 catalog.remember(self._as_made(command.view), used, text, as_of, unread)

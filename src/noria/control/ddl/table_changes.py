@@ -41,6 +41,7 @@ class TableChanges:
                 return Change((("Note", TABLE_EXISTS.number, f"Table '{command.table.name}' already exists"),))
             if catalog.taken(name):
                 raise table_exists(command.table.name)
+            catalog.databases.of(command.table.name)  # it may have been dropped since the statement was parsed
             table = replace(command.table, table_id=catalog.next_table_id(), made=catalog.schema)
             await self._sender.migrate((packets.CreateTable(table),), catalog.recipe())
             catalog.table_defs[name] = table
@@ -90,6 +91,7 @@ class TableChanges:
                 raise unknown_table(old)
             if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.text_defs:
                 raise table_exists(new)
+            catalog.databases.of(new)
             del tables[fold(old)]
             tables[fold(new)] = stamped(was, replace(was, name=new), change, catalog.as_of.values())
             steps.append(packets.AlterTable(tables[fold(new)]))
@@ -150,6 +152,7 @@ class TableChanges:
             raise view_changed(command.was.name)  # it changed since the statement was planned
         if to != name and catalog.taken(to):
             raise table_exists(command.table.name)
+        catalog.databases.of(command.table.name)
         self.refuse_if_needed(command)
         table = stamped(command.was, command.table, catalog.schema + 1, catalog.as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by

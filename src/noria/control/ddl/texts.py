@@ -38,6 +38,7 @@ class TextViews:
         async with self._sender.lock:
             if catalog.taken(name) and not (command.or_replace and name in catalog.text_defs):
                 raise table_exists(command.name)
+            catalog.databases.of(command.name)
             view = TextView(command.name, command.text)
             await self._sender.migrate((), (*catalog.recipe([name]), stored_text(view.name, view.text)))
             catalog.forget_texts([name])

@@ -80,6 +80,7 @@ class ViewChanges:
     def _checked(self, command: commands.CreateView) -> set[str]:
         """The names of the views that the text reads.  Raises SqlError if the view cannot be made."""
         catalog, name = self._catalog, fold(command.view.name)
+        catalog.databases.of(command.view.name)
         if name in catalog.table_defs or (catalog.taken(name) and not command.or_replace):
             raise table_exists(command.view.name)
         if (error := outdated(command.view.plan, {t.name: t for t in catalog.tables()})) is not None:

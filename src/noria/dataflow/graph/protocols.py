@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Part, Statement, WorkedOut, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.graph.work import Work
 from noria.dataflow.messages.packets import Note, Noted
@@ -236,17 +236,23 @@ class BaseStore(Protocol):
         """Second phase: commit the prepared group as `write` would, or discard it. An unknown group has no
         effect. Without disk space nothing changes, and every result has the error."""
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
-                 ) -> WorkedOut:
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None,
+                 within: Part | None = None) -> WorkedOut:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
-        other workers, treated as rows of this one."""
+        other workers, treated as rows of this one.
 
-    def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
-        """The stored rows, packed, that share a key with a row of the INSERT."""
+        Without a transaction (`within`), a lock that somebody holds is SqlError 3572. Within one, Blocked is raised
+        instead, and the transaction then holds the locks of all rows that would be written.
+        """
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+    def met(self, statement: Insert, work: Work | None = None, within: Part | None = None) -> tuple[bytes, ...]:
+        """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `work_out`; a transaction
+        then also holds the locks of all keys and entries that were looked up."""
+
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+                     ) -> None:
         """Raise SqlError 1062 if the rows `came` (packed) would violate a UNIQUE index, among each other or with
-        stored rows. Rows whose keys are in `gone` do not count."""
+        stored rows. Rows whose keys are in `gone` do not count. Locks: as in `met`."""
 
     def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
         """Answer a question about a UNIQUE index that `begin_fitting` has filled for this definition. SqlError

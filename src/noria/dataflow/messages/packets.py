@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Load, Statement, WriteResult
+from noria.core.limits import LOCK_WAIT_S
+from noria.core.statements import Insert, Load, Part, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.peer_messages import Message
 from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
@@ -51,12 +52,14 @@ class Write:
     `group`: the statements are this worker's part of a group over several shards, and take effect together or not
     at all. Their commit decides for all shards; the store remembers this name until a later write lists it in
     `forget`. `once`: a name that is remembered likewise, for a single write (`Ask` "once").
+    `wait_s`: how long the write may wait for locks; SENDER_WAITS: error 3572 goes to its sender.
     """
 
     statements: tuple[Statement, ...]
     group: str = ""
     forget: tuple[str, ...] = ()
     once: str = ""
+    wait_s: float = LOCK_WAIT_S
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,17 @@ class WorkOut:
     `rows`: packed rows of other workers, treated as rows of this one. `unique`: the columns of the table's
     `spread_unique` when the statement was routed; error 1412 if they have changed. Answer: `Done` with
     `statements.WorkedOut`.
+
+    `within`: the statement belongs to a transaction. It reads what that has staged, and locks the rows that it
+    would write. The answer waits while another transaction has a lock. So do `Meet` and `CheckUnique`, which also
+    lock the keys and entries that they look up.
     """
 
     request: int
     statement: Statement
     unique: Unique
     rows: tuple[bytes, ...] = ()
+    within: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,7 @@ class Meet:
 
     request: int
     statements: tuple[tuple[Insert, Unique], ...]
+    within: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,7 @@ class CheckUnique:
     table: str
     gone: tuple[bytes, ...]
     came: tuple[bytes, ...]
+    within: Part | None = None
 
 
 @dataclass(frozen=True)

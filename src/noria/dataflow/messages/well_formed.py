@@ -5,19 +5,22 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
+from noria.core.statements import Part
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets, transaction_packets
 
 _INT, _TEXT, _ROW, _FLAG = (int,), (str,), (tuple, list), (bool,)
+_PART = (Part, type(None))
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
-    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT},
+    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT, "wait_s": (float,)},
     packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     packets.Decide: {"group": _TEXT, "commit": _FLAG},
-    packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW},
-    packets.Meet: {"request": _INT, "statements": _ROW},
+    packets.WorkOut: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW,
+                      "within": _PART},
+    packets.Meet: {"request": _INT, "statements": _ROW, "within": _PART},
     packets.Entries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
     packets.Page: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
-    packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW},
+    packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW, "within": _PART},
     packets.Read: {"request": _INT, "view": _TEXT, "nulls": _FLAG, "fill": _FLAG, "descending": _FLAG,
                    "definition": _INT, "limit_ms": _INT, "pieces": _FLAG},
     packets.ReadMany: {"request": _INT, "alike": _ROW},

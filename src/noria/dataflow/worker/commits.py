@@ -85,7 +85,7 @@ class Commits:
 
     def work_out(self, workers: int, body: WorkOut) -> Done:
         self._refuse_altered(body.statement, body.unique)
-        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work)
+        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
         return Done(body.request, found, found.result.error)
 
     def met(self, body: Meet) -> Done:
@@ -93,7 +93,7 @@ class Commits:
         for statement, unique in body.statements:
             try:
                 self._refuse_altered(statement, unique)
-                found.append(self._store.met(statement, self._engine.work))
+                found.append(self._store.met(statement, self._engine.work, body.within))
             except SqlError as error:
                 found.append(SqlError(error.code, error.state, error.message))
         return Done(body.request, tuple(found))
@@ -104,7 +104,7 @@ class Commits:
             raise view_changed(table.name)
 
     def check_unique(self, body: CheckUnique) -> Done:
-        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came))
+        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came), body.within)
         return Done(body.request)
 
     def entries(self, body: Entries) -> Done:

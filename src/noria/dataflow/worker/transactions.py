@@ -85,6 +85,15 @@ class Transactions:
 
         return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
 
+    def planning(self, answer: Callable[[Any], Packet]) -> Callable[[Any, Envelope], Packet | None]:
+        """A handler of questions that plan a statement of several workers; within a transaction they take locks."""
+        def handled(body: Any, e: Envelope) -> Packet | None:
+            if body.within is None:
+                return answer(body)
+            return self._locking(body.within.transaction, e, lambda: answer(body), lambda: handled(body, e))
+
+        return handled
+
     def _locking(self, transaction: str, e: Envelope, run: Run, again: Run) -> Packet | None:
         """Run a request that takes locks. If it is blocked, queue it to run `again`, or end a deadlock."""
         while True:

@@ -109,13 +109,15 @@ class Worker:
             packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
             packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
+            packets.WorkOut: self.transactions.planning(partial(commits.work_out, workers)),
+            packets.Meet: self.transactions.planning(commits.met),
+            packets.CheckUnique: self.transactions.planning(commits.check_unique),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
             packets.Evict: self._evict, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
-            packets.WorkOut: partial(commits.work_out, workers), packets.Meet: commits.met,
-            packets.CheckUnique: commits.check_unique, packets.Entries: commits.entries, packets.Page: commits.page,
+            packets.Entries: commits.entries, packets.Page: commits.page,
         }
 
     # -------------------------------------------------------------- the step

@@ -75,7 +75,7 @@ class ShardedLink:
         self._away = away = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
         self._pauses, writing, one_moment = Pauses(self._begin), Writing(), asyncio.Lock()
-        numbering = AutoIncrement(links, background.later, writing.__contains__)
+        self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
         self._router = router = WriteRouter(links, program, pending, writing, writes, numbering)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
         self._starts = WorkerStarts(links, program, groups, numbering, own, background, self._welcome)
@@ -137,6 +137,10 @@ class ShardedLink:
     @property
     def staging_workers(self) -> Sequence[SomeLink]:
         return self.links
+
+    async def learn_numbers(self, table: str) -> None:
+        if (known := self._program.mirror.tables.get(table)) is not None:
+            await self._numbering.look((known,))
 
     def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
         self.written.note(Write(tuple(parts.values())))

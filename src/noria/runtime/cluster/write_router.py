@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError
 from noria.core.statements import Clear, Move, Staged, Statement, WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.cluster.joining import SomeLink
@@ -54,7 +54,7 @@ class WriteRouter:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin(parts, body.once)
+        inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
         self._writing.add(statement.table, inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
                                 partial(self.on_blocked, body) if waits else None)
@@ -73,13 +73,8 @@ class WriteRouter:
         self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None)
 
     def staged(self, statement: Statement) -> RoutedWrite:
-        """Route a transaction's statement. SqlError 1235 if it may move rows, or if its UNIQUE values may be taken at
-        other workers."""
+        """Route a transaction's statement."""
         placed = self._placed(statement)
-        if placed.moves or placed.unique:
-            raise not_supported("in a transaction of several workers, a statement that may move rows to another "
-                                "worker, or that writes a table with a UNIQUE key beside its primary key",
-                                "run it without a transaction, or use one worker")
         if placed.brings:
             self._numbering.numbers.reached(self._program.mirror.tables[statement.table], placed.brings)
         return placed

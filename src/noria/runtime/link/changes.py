@@ -22,7 +22,14 @@ from typing import Any
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import UNKNOWN_ERROR
-from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
+from noria.core.limits import (
+    GROUP_ROWS,
+    GROUP_STATEMENTS,
+    PIPELINED_ROWS,
+    POISON_DEATHS,
+    SENDER_WAITS,
+    WRITES_IN_FLIGHT,
+)
 from noria.core.statements import Insert, Statement, WriteResult, tables_written
 from noria.dataflow.messages.packets import (
     Decide,
@@ -72,7 +79,7 @@ class Lost(Exception):
 @dataclass
 class Flight:
     """One numbered packet and its callers, as (number of statements, future). A caller with 0 statements only
-    waits for the answer.
+    waits for the answer. `waits`: of each caller, how long it may wait for locks, as in `Write`.
 
     `early`: the packet was sent before the worker had its graph, so its tick sent nothing to other workers. They
     receive its rows when they gather again, so which workers have them is unknown.
@@ -85,6 +92,7 @@ class Flight:
     tries: int = 0
     deaths: int = 0
     early: bool = False
+    waits: list[float] = field(default_factory=list)
 
     def answer(self, reply: Changed, blocked: OnBlocked | None = None) -> None:
         """Answer the callers. `blocked`: takes over the write of a caller who met a lock."""
@@ -104,10 +112,12 @@ class Flight:
 
     def _answer_each(self, reply: Wrote, body: Write, blocked: OnBlocked) -> None:
         start = 0
-        for count, future in self.parts:
+        for n, (count, future) in enumerate(self.parts):
+            wait_s = self.waits[n] if n < len(self.waits) else SENDER_WAITS
             own = Wrote(reply.seq, reply.results[start:start + count], reply.told)
-            if count and met_lock(own) and not future.done():
-                blocked(replace(body, statements=body.statements[start:start + count], forget=()), future)
+            if count and wait_s != SENDER_WAITS and met_lock(own) and not future.done():
+                mine = body.statements[start:start + count]
+                blocked(replace(body, statements=mine, forget=(), wait_s=wait_s), future)
             else:
                 _settle(future, own if count else reply)
             start += count
@@ -220,6 +230,8 @@ class ChangeQueue:
         self.last_seq += 1
         self.groups += 1
         flight = Flight(self.last_seq, body, [(1, future)])
+        if isinstance(body, Write):
+            flight.waits.append(body.wait_s)
         self.flying.append(flight)
         return flight
 
@@ -246,6 +258,7 @@ class ChangeQueue:
             self.waiting.popleft()
             statements.extend(body.statements)
             flight.parts.append((len(body.statements), future))
+            flight.waits.append(body.wait_s)
             rows += more
         if len(flight.parts) > 1:
             flight.body = Write(tuple(statements))

@@ -125,7 +125,10 @@ class Link(Protocol):
         """The links of all workers, to which transactions send their parts."""
 
     def routed(self, statement: Statement) -> RoutedWrite:
-        """Split a transaction's statement by worker. SqlError if no transaction can have it."""
+        """Split a transaction's statement by worker. Raises SqlError."""
+
+    async def learn_numbers(self, table: str) -> None:
+        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
     def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""

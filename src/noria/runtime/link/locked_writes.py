@@ -15,7 +15,6 @@ from typing import Any
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT
-from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import Staged, WriteResult, tables_written
 from noria.dataflow.messages.packets import Done, Packet, Write, Wrote
 from noria.dataflow.messages.transaction_packets import EndTransaction, EndWait, Stage
@@ -61,7 +60,7 @@ class LockedWrites:
             await self._ask(body)
 
     async def _run(self, name: str, body: Write, future: asyncio.Future[Any]) -> None:
-        timer = asyncio.get_running_loop().call_later(LOCK_WAIT_S, self._end_wait, name, SqlError(
+        timer = asyncio.get_running_loop().call_later(body.wait_s, self._end_wait, name, SqlError(
             *LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction"))
         try:
             reply = await self._outcome(name, body)

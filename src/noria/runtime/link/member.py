@@ -81,11 +81,14 @@ class Member:
 
     @property
     def staging_workers(self) -> Sequence[Member]:
-        """See `transactions.transaction_coordinator.Workers`, as the next four."""
+        """See `transactions.transaction_coordinator.Workers`, as the next five."""
         return (self,)
 
     def routed(self, statement: Statement) -> RoutedWrite:
         return RoutedWrite({0: statement})
+
+    async def learn_numbers(self, table: str) -> None:
+        """Nothing to learn: the worker itself assigns them."""
 
     def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
         return self.submit(Write(tuple(parts.values()), once=once))

@@ -93,6 +93,7 @@ class RoutedWrite:
       its rows have the same.
     * `spread`: the columns of such indexes.
     * `few`: each row is found by its key.
+    * `renumbers`: it may set an AUTO_INCREMENT column to values not assigned here.
     """
 
     parts: dict[int, Statement]
@@ -106,6 +107,7 @@ class RoutedWrite:
     distinct: bool = False
     spread: tuple[tuple[int, ...], ...] = ()
     few: bool = False
+    renumbers: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
         """The result of the whole statement. `results`: of all its workers, or of the one that planned it."""
@@ -132,12 +134,13 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
             values, distinct = _values(whole, table)
             found = replace(found, whole=(whole, table), values=values, distinct=distinct)
         return replace(found, moves=_moves(statement, table), unique=unique,
-                       assigns=_assigns_unique(statement, table), spread=spread, few=True)
+                       assigns=_assigns_unique(statement, table), spread=spread, few=True,
+                       renumbers=renumbers(statement, table))
     concerned = _concerned(statement.where, table, workers) if isinstance(statement, Update | Delete) else None
     unique = _assigns_unique(statement, table)
     return RoutedWrite(dict.fromkeys(range(workers) if concerned is None else concerned, statement),
                   moves=_moves(statement, table), unique=unique, assigns=unique, spread=spread,
-                  few=concerned is not None)
+                  few=concerned is not None, renumbers=renumbers(statement, table))
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS
+from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, SENDER_WAITS
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Done, Meet, Write, Wrote
 from noria.runtime.link.changes import Lost
@@ -147,7 +147,7 @@ class Inserts:
         for w, link in enumerate(self._links):
             mine = [one for one in free if w in one.parts]
             if mine:
-                writes[link.put(name, Write(tuple(one.parts[w] for one in mine)))] = mine
+                writes[link.put(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
         return writes
 
     async def _wrote(self, writes: Mapping[asyncio.Future[Any], Sequence[_Waiting]]) -> None:

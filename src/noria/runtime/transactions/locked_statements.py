@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, NOT_SUPPORTED_YET
-from noria.core.limits import LOCK_WAIT_S
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.link.locked_writes import met_lock
@@ -27,7 +26,6 @@ class Resubmitting(Workers, Protocol):
 
 
 AGAIN_S = 0.02  # a statement that is tried by itself is tried so often
-_AGAIN = (NOT_SUPPORTED_YET.number, LOCK_DEADLOCK.number)  # no transaction can have it, or its transaction was lost
 
 
 class LockedStatements:
@@ -66,12 +64,12 @@ class LockedStatements:
         try:
             return await self._within(body)
         except SqlError as e:
-            return await self._again(body) if e.code in _AGAIN else _failed(body, e)
+            return await self._again(body) if e.code == LOCK_DEADLOCK.number else _failed(body, e)
 
     async def _within(self, body: Write) -> Wrote:
         transaction = self._coordinator.begin()
         try:
-            results = [await self._coordinator.stage(transaction, s, LOCK_WAIT_S) for s in body.statements]
+            results = [await self._coordinator.stage(transaction, s, body.wait_s) for s in body.statements]
         except BaseException:
             self._coordinator.end(transaction)
             raise
@@ -79,8 +77,8 @@ class LockedStatements:
         return replace(wrote, results=tuple(results))
 
     async def _again(self, body: Write) -> Wrote:
-        """Try the statement by itself until it meets no lock."""
-        end = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        """Its transaction was lost: try the statement by itself until it meets no lock."""
+        end = asyncio.get_running_loop().time() + body.wait_s
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(AGAIN_S)
             wrote: Wrote = await self._workers.submit_unlocked(body)

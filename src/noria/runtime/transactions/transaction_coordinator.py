@@ -4,6 +4,8 @@
     commit ──► one worker concerned: one write │ several: one two-phase commit
     end ──► EndTransaction at each worker
 
+    stage, rows may move ──► planned under locks (`plans.py`), then each worker's part as above
+
 Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
 rolled back; its client learns this once, by error 1213. A worker forgets a transaction at its commit; in every other
 case the front end tells it to.
@@ -16,13 +18,13 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
-from noria.core.statements import Staged, Statement, WriteResult, tables_written
-from noria.dataflow.messages.packets import Ask, Done, Wrote
+from noria.core.statements import Move, Part, Staged, Statement, WorkedOut, WriteResult, tables_written
+from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
@@ -36,17 +38,10 @@ from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import Lost, WorkerGone
 from noria.runtime.link.member import StagingWorker
 from noria.runtime.link.written import WrittenTables
+from noria.runtime.routing.write_routing import RoutedWrite
+from noria.runtime.transactions.plans import Planning, met, worked_out
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
-
-
-class RoutedStatement(Protocol):
-    """A statement by worker, and one result from those of its parts."""
-
-    @property
-    def parts(self) -> Mapping[int, Statement]: ...
-
-    def result(self, results: Sequence[WriteResult]) -> WriteResult: ...
 
 
 class Workers(Protocol):
@@ -58,8 +53,11 @@ class Workers(Protocol):
     def staging_workers(self) -> Sequence[StagingWorker]:
         """The links, by worker."""
 
-    def routed(self, statement: Statement) -> RoutedStatement:
-        """Split a statement by worker. Raises SqlError, also for a statement that no transaction can have."""
+    def routed(self, statement: Statement) -> RoutedWrite:
+        """Split a statement by worker. Raises SqlError."""
+
+    async def learn_numbers(self, table: str) -> None:
+        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
     def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
@@ -123,27 +121,61 @@ class TransactionCoordinator:
         is rolled back or lost."""
         self._refuse_lost(transaction)
         routed = self._workers.routed(statement)
+        if routed.moves or routed.unique:
+            plan = await self._planned(transaction, routed, wait_s)
+            await self._each(transaction, {w: move for w, (move,) in plan.parts.items()}, wait_s)
+            results = [plan.result]
+        else:
+            results = await self._each(transaction, routed.parts, wait_s)
+        if routed.renumbers:
+            await self._workers.learn_numbers(statement.table)
+        return routed.result(results)
 
-        for w in routed.parts:
-            transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
-        results = await self._each(transaction, routed.parts, wait_s)
-        for w, result in results.items():
-            transaction.done[w] += 1
-            if result.affected:
-                transaction.tables.setdefault(w, set()).update(tables_written(statement))
-        return routed.result(list(results.values()))
+    async def _planned(self, transaction: OpenTransaction, routed: RoutedWrite, wait_s: float) -> WorkedOut:
+        """Plan a statement. The transaction then has the locks that keep the plan valid."""
+        async def ask(questions: Mapping[int, Planning]) -> list[Any]:
+            replies, why = await self._replies(transaction, {
+                w: replace(q, within=Part(transaction.name, transaction.done.get(w, 0)))
+                for w, q in questions.items()}, wait_s)
+            errors = [r.error for r in replies.values() if r.error is not None]
+            if errors or why is not None:
+                raise errors[0] if errors else why or interrupted()
+            return [r.value for r in replies.values()]
+
+        if routed.unique:
+            await met(routed, (0,), ask)  # INSERTs of the same values wait here for each other, with no lock elsewhere
+        return await worked_out(routed, len(self._workers.staging_workers), ask)
 
     async def _each(self, transaction: OpenTransaction, parts: Mapping[int, Statement], wait_s: float
-                    ) -> dict[int, WriteResult]:
+                    ) -> list[WriteResult]:
         """Stage each part at its worker and return the results. If one fails, none is staged, and its error is
         raised."""
-        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(
-            Stage(0, transaction.name, transaction.done[w], (part,)))) for w, part in parts.items()}
-        why = await self._awaited(transaction, asked, wait_s)
-        failures = [f.exception() for f in asked.values() if f.exception() is not None]
-        replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
+        replies, why = await self._replies(transaction, {
+            w: Stage(0, transaction.name, transaction.done.get(w, 0), (part,)) for w, part in parts.items()}, wait_s)
         results = {w: WriteResult(error=r.error) if r.error is not None else r.value[0] for w, r in replies.items()}
         errors = [r.error for r in results.values() if r.error is not None]
+        if errors or why is not None:
+            for w, result in results.items():
+                if result.error is None:
+                    await self._undo(transaction, w, transaction.done[w], 1)
+            raise errors[0] if errors else why or interrupted()
+        for w, result in results.items():
+            transaction.done[w] += 1
+            if result.affected or isinstance(parts[w], Move):
+                transaction.tables.setdefault(w, set()).update(tables_written(parts[w]))
+        return list(results.values())
+
+    async def _replies(self, transaction: OpenTransaction, requests: Mapping[int, Packet], wait_s: float
+                       ) -> tuple[dict[int, Done], SqlError | None]:
+        """The replies of the workers, by worker, and the error if the statement was stopped. Raises SqlError 1213 if
+        the transaction is lost."""
+        for w in requests:
+            transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
+        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
+        why = await self._awaited(transaction, asked, wait_s) if asked else None
+        failures = [f.exception() for f in asked.values() if f.exception() is not None]
+        replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
+        errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
             self._lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
                                              f"transaction: it is rolled back; try restarting transaction "
@@ -151,18 +183,14 @@ class TransactionCoordinator:
         elif (deadlock := next((e for e in errors if e.code == LOCK_DEADLOCK.number), None)) is not None:
             self._lose(transaction, deadlock)
         self._refuse_lost(transaction)
-        if errors or why is not None:
-            for w, result in results.items():
-                if result.error is None:
-                    await self._undo(transaction, w, transaction.done[w], 1)
-            raise errors[0] if errors else why or interrupted()
-        return results
+        return replies, why
 
     async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
         """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
-        are ended: then the result is the reason."""
+        are ended. The result is the error if it was stopped."""
         why: SqlError | None = None
+        stopped = False
         late = asyncio.get_running_loop().time() + wait_s
         before: tuple[Owner, ...] = ()
         while True:
@@ -170,7 +198,7 @@ class TransactionCoordinator:
             try:
                 _, waiting = await asyncio.wait(asked.values(), timeout=None if why else min(left, self._look_s))
                 if not waiting:
-                    return why
+                    return why if stopped else None
                 if left > 0:
                     cycle = await self._cycle(transaction)
                     if not cycle or cycle != before or not self._is_victim(transaction, cycle):
@@ -183,7 +211,7 @@ class TransactionCoordinator:
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
-                why = interrupted()
+                why, stopped = interrupted(), True
             for w, one in asked.items():
                 if not one.done():
                     self._tell(w, EndWait(0, transaction.name, why))

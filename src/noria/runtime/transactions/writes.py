@@ -26,14 +26,15 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
-from noria.core.limits import HEARTBEAT_MS, POISON_DEATHS
+from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
 from noria.core.statements import Move, Statement, WorkedOut, WriteResult
-from noria.dataflow.messages.packets import CheckUnique, Done, Meet, Packet, Told, WorkOut, Write, Wrote
+from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
 from noria.runtime.link.changes import Change, Lost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
 from noria.runtime.transactions.inserts import Inserts
 from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.plans import worked_out
 from noria.runtime.transactions.two_phase_commit import Asked, Outcome, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
@@ -59,7 +60,8 @@ class Writes:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: RoutedWrite, once: str = "") -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
+    def begin(self, placed: RoutedWrite, once: str = "", wait_s: float = LOCK_WAIT_S
+              ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
@@ -68,7 +70,7 @@ class Writes:
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            one = self._links[worker].submit(Write((part,), once=once))
+            one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
         if GroupCommits.takes(placed) and not once:
             batched = self._begin_in_batch(placed)
@@ -267,7 +269,7 @@ class Writes:
         """The plan, made when everything before the places is answered."""
         async def planned() -> WorkedOut:
             await asyncio.gather(*places.values())
-            return await self._worked_out(placed)
+            return await worked_out(placed, len(self._links), self._all)
 
         planning = self._planning[task] = asyncio.ensure_future(planned())
         try:
@@ -285,32 +287,10 @@ class Writes:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once))
+            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
             return wrote.results
         self._does[task] = self._groups.begin(parts, name, once=once)
         return (await self._does[task]).all()
-
-    async def _worked_out(self, placed: RoutedWrite) -> WorkedOut:
-        """Plan the statement at all workers that have a place."""
-        parts = placed.parts
-        if placed.whole is None:
-            found = await self._all({w: WorkOut(0, part, placed.spread) for w, part in parts.items()})
-            worked: WorkedOut = _together(found)
-        else:
-            first, statement = min(parts), placed.whole[0]
-            others = range(len(self._links)) if placed.unique else parts
-            met = await self._all({w: Meet(0, ((statement, placed.spread),)) for w in others if w != first})
-            for (some,) in met:
-                if isinstance(some, SqlError):
-                    raise some
-            rows = tuple(row for (some,) in met for row in some)
-            (worked,) = await self._all({first: WorkOut(0, statement, placed.spread, rows)})
-        if placed.assigns:
-            came = tuple(row for (move,) in worked.parts.values() for row in move.came)
-            table, each = next(iter(parts.values())).table, worked.parts
-            await self._all({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
-                             for w in range(len(self._links))} if came else {})
-        return worked
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
         """Ask several workers and return the answers; SqlError if one is an error."""
@@ -319,14 +299,3 @@ class Writes:
             if r.error is not None:
                 raise r.error
         return [r.value for r in replies]
-
-
-def _together(found: Sequence[WorkedOut]) -> WorkedOut:
-    """Combine the plans of a statement's parts."""
-    parts: dict[int, tuple[Move]] = {}
-    for w, (move,) in (item for f in found for item in f.parts.items()):
-        (had,) = parts.get(w, (Move(move.table, (), ()),))
-        parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
-    results = [f.result for f in found]
-    return WorkedOut(results[0]._replace(affected=sum(r.affected for r in results),
-                                         matched=sum(r.matched for r in results)), parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from pathlib import Path
 
@@ -14,6 +15,15 @@ def raise_open_files() -> None:
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):  # what a container forbids
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident bytes of a process; 0 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def private_bytes(pid: int) -> int:

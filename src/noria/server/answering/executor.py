@@ -29,7 +29,7 @@ from noria.core.errors import (
     view_changed,
 )
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
-from noria.core.limits import MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
+from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.lookups import Range
@@ -305,6 +305,7 @@ class Executor:
         raise view_changed(name)
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
+        name = self._catalog.resolved(name)
         view = self.program.view(name)
         if view is None or view.internal:
             raise unknown_table(name)
@@ -329,13 +330,13 @@ class Executor:
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = ""
-               ) -> asyncio.Future[Any]:
+    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = "",
+               wait_s: float = LOCK_WAIT_S) -> asyncio.Future[Any]:
         """Begin a write and return its future, which is done once the write is durable and visible (`catch_up` waits
         for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
-        once: as in `packets.Write`."""
+        once, wait_s: as in `packets.Write`."""
         self.writes += 1
-        return self._link.submit(Write((self.at_its_time(statement, offset),), once=once))
+        return self._link.submit(Write((self.at_its_time(statement, offset),), once=once, wait_s=wait_s))
 
     def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
@@ -441,7 +442,7 @@ class Executor:
 
     def insert_of(self, name: str, rows: pa.Table, on_duplicate: str) -> Insert | None:
         """Return the INSERT of these rows; None without rows."""
-        return arrow_insert(self.program, name, rows, on_duplicate)
+        return arrow_insert(self.program, self._catalog.resolved(name), rows, on_duplicate)
 
     # ------------------------------------------------------------ questions to the worker
     async def ask(self, question: Ask) -> Any:

@@ -27,6 +27,7 @@ from noria.server.answering.kept import Kept
 from noria.server.answering.shapes import Shape
 from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
 from noria.sql.parse import bind, parse, prepare
+from noria.sql.text.databases import Names, in_namespace
 from noria.sql.text.shape import shape_of
 
 _numbers = itertools.count(1)
@@ -34,14 +35,15 @@ _numbers = itertools.count(1)
 
 class Compiled:
     """A parsed statement, which several sessions may share.  Keys of kept replies contain its number, not the object.
-    version: the program's version at parsing.  plain: the parameters are the key.  shape: None if LIMIT is a
-    parameter."""
 
-    __slots__ = ("by_key", "direct", "generation", "number", "one_key", "plain", "prepared", "reader", "shape", "text",
-                 "through", "uses", "version", "view")
+    version: the program's version at parsing.  namespace: of the sessions in which the text means this.  plain: the
+    parameters are the key.  shape: None if LIMIT is a parameter."""
 
-    def __init__(self, text: str, prepared: Prepared, version: int):
-        self.text, self.prepared, self.version = text, prepared, version
+    __slots__ = ("by_key", "direct", "generation", "namespace", "number", "one_key", "plain", "prepared", "reader",
+                 "shape", "text", "through", "uses", "version", "view")
+
+    def __init__(self, text: str, prepared: Prepared, version: int, namespace: str = ""):
+        self.text, self.prepared, self.version, self.namespace = text, prepared, version, namespace
         self.number = next(_numbers)
         self.direct = _is_direct(prepared)
         select = self.command if isinstance(self.command, Select) else None
@@ -104,7 +106,10 @@ class _First(NamedTuple):
 
 
 class Statements:
-    """The caches of parsed statements (see the module).  parsed: the number of parses."""
+    """The caches of parsed statements (see the module).  parsed: the number of parses.
+
+    A text means something else in another database: the caches know it under `in_namespace(namespace, text)`.
+    """
 
     def __init__(self, catalog: Catalog):
         self._catalog = catalog
@@ -115,62 +120,69 @@ class Statements:
         self._firsts: Kept[_First] = Kept(FIRST_STATEMENTS)  # by shape
         self.parsed = 0
 
-    def prepare(self, text: str) -> Compiled:
+    def _names(self, namespace: str) -> Names:
+        return Names(namespace, self._catalog.databases)
+
+    def prepare(self, text: str, namespace: str = "") -> Compiled:
         """Return the statement of this text, in which literals are constants.  Raises SqlError."""
-        found = self._by_text.get(text)
+        key = in_namespace(namespace, text)
+        found = self._by_text.get(key)
         if found is not None and found.version == self._catalog.version:
             return found
         self.parsed += 1
-        compiled = Compiled(text, prepare(text, self._catalog), self._catalog.version)
-        self._by_text.put(text, compiled)
+        compiled = Compiled(text, prepare(text, self._catalog, self._names(namespace)), self._catalog.version,
+                            namespace)
+        self._by_text.put(key, compiled)
         return compiled
 
-    def recognise(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
+    def recognise(self, text: str, namespace: str = "") -> tuple[Compiled, Sequence[Any]] | None:
         """Return the statement of the text's shape and the text's literals.  None if the shape is not confirmed.  The
         second SELECT of a shape confirms it here."""
         found = shape_of(text)
         if found is None:
             return None
-        compiled = self._by_shape.get(found[0])
+        key = in_namespace(namespace, found[0])
+        compiled = self._by_shape.get(key)
         if compiled is None or compiled.version != self._catalog.version:
-            compiled = self._confirmed(found[0])
+            compiled = self._confirmed(key, found[0], namespace)
         return None if compiled is None else (compiled, found[1])
 
-    def known(self, text: str) -> tuple[Compiled, Sequence[Any]] | None:
+    def known(self, text: str, namespace: str = "") -> tuple[Compiled, Sequence[Any]] | None:
         """As `recognise`, but without learning a shape."""
         found = shape_of(text)
         if found is None:
             return None
-        compiled = self._by_shape.get(found[0])
+        compiled = self._by_shape.get(in_namespace(namespace, found[0]))
         return None if compiled is None or compiled.version != self._catalog.version else (compiled, found[1])
 
-    def parse(self, text: str) -> Command:
+    def parse(self, text: str, namespace: str = "") -> Command:
         """Parse a text with one statement, and learn its shape.  Raises SqlError."""
-        return self._single(text, parse(text, self._catalog, complete=True))
+        return self._single(text, namespace, parse(text, self._catalog, True, self._names(namespace)))
 
-    async def parse_beside(self, text: str) -> Command:
+    async def parse_beside(self, text: str, namespace: str = "") -> Command:
         """As `parse`, in a thread, for a long text."""
-        return self._single(text, await asyncio.to_thread(parse, text, self._catalog, complete=True))
+        names = self._names(namespace)
+        return self._single(text, namespace, await asyncio.to_thread(parse, text, self._catalog, True, names))
 
-    def _single(self, text: str, commands: Sequence[Command]) -> Command:
+    def _single(self, text: str, namespace: str, commands: Sequence[Command]) -> Command:
         self.parsed += 1
         if not commands:
             raise SqlError(*EMPTY_QUERY, "Query was empty")
         (command,) = commands
         if isinstance(command, Explain) and isinstance(command.command, Select):
-            return Explain(self._as_run(command.text, command.command), command.analyze)
+            return Explain(self._as_run(command.text, namespace, command.command), command.analyze)
         if isinstance(command, Select):
             best = self._best(command)
             if best is not command:  # a view for exactly this range answers: each text of the shape must be checked
-                self._refuse(text)
+                self._refuse(text, namespace)
             command = best
         if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
-            self._learn(text, command)
+            self._learn(text, namespace, command)
         return command
 
-    def _as_run(self, text: str, select: Select) -> Select:
+    def _as_run(self, text: str, namespace: str, select: Select) -> Select:
         """Return the SELECT that this text runs.  A known shape decides, even if a better view was made since."""
-        known = self.known(text)
+        known = self.known(text, namespace)
         command = self._best(select) if known is None else known[0].bind(known[1])
         assert isinstance(command, Select)
         return command
@@ -188,50 +200,54 @@ class Statements:
         known = self._catalog.match(other.view) or self._catalog.readerless(other.view)
         return select if known is None else other
 
-    def _learn(self, text: str, command: Command) -> None:
+    def _learn(self, text: str, namespace: str, command: Command) -> None:
         found = shape_of(text)
-        if found is None or self._refused.get(found[0]) == self._catalog.version:
+        if found is None:
             return
-        text_of_shape, literals = found
-        if self._seen.get(text_of_shape) != self._catalog.version:
-            self._seen.put(text_of_shape, self._catalog.version)
+        key = in_namespace(namespace, found[0])
+        if self._refused.get(key) == self._catalog.version:
+            return
+        if self._seen.get(key) != self._catalog.version:
+            self._seen.put(key, self._catalog.version)
             if isinstance(command, Select):
-                self._firsts.put(text_of_shape, _First(self._catalog.version, literals, command))
+                self._firsts.put(key, _First(self._catalog.version, found[1], command))
             return
-        self._learnt(text_of_shape, literals, command)
+        self._learnt(key, found[0], namespace, found[1], command)
 
-    def _confirmed(self, text_of_shape: str) -> Compiled | None:
+    def _confirmed(self, key: str, text_of_shape: str, namespace: str) -> Compiled | None:
         """Learn a shape whose first SELECT is still cached.  None if this fails."""
-        first = self._firsts.get(text_of_shape)
+        first = self._firsts.get(key)
         if first is None or first.version != self._catalog.version:
             return None
-        self._firsts.take(text_of_shape)
+        self._firsts.take(key)
         if self._best(first.command) is not first.command:  # a view for exactly its range was made since
-            self._refused.put(text_of_shape, self._catalog.version)
+            self._refused.put(key, self._catalog.version)
             return None
         self.parsed += 1
-        return self._learnt(text_of_shape, first.literals, first.command)
+        return self._learnt(key, text_of_shape, namespace, first.literals, first.command)
 
-    def _learnt(self, text_of_shape: str, literals: Sequence[Any], command: Command) -> Compiled | None:
+    def _learnt(self, key: str, text_of_shape: str, namespace: str, literals: Sequence[Any], command: Command
+                ) -> Compiled | None:
         """Learn the shape if its parse, bound to the literals, gives the command of the text.  None if it does not."""
         try:
-            prepared = prepare(text_of_shape, self._catalog)
+            prepared = prepare(text_of_shape, self._catalog, self._names(namespace))
             if (prepared.parameters == len(literals) and not _decides(prepared)
                     and bind(prepared, literals) == command):
-                compiled = Compiled(text_of_shape, prepared, self._catalog.version)
-                self._by_shape.put(text_of_shape, compiled)
+                compiled = Compiled(text_of_shape, prepared, self._catalog.version, namespace)
+                self._by_shape.put(key, compiled)
                 return compiled
         except SqlError:
             pass  # a literal is where SQL allows no parameter
-        self._refused.put(text_of_shape, self._catalog.version)
+        self._refused.put(key, self._catalog.version)
         return None
 
-    def _refuse(self, text: str) -> None:
+    def _refuse(self, text: str, namespace: str) -> None:
         """Mark the shape of the text as unusable."""
         found = shape_of(text)
         if found is not None:
-            self._refused.put(found[0], self._catalog.version)
-            self._firsts.take(found[0])
+            key = in_namespace(namespace, found[0])
+            self._refused.put(key, self._catalog.version)
+            self._firsts.take(key)
 
 
 def _decides(prepared: Prepared) -> bool:

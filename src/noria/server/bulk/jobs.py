@@ -239,7 +239,7 @@ class Bulk:
         from noria.spark.loading.load import LoadSpec
         from noria.spark.loading.rows.reading import of_request
 
-        name, reading = str(request.get("table", "")), of_request(request)
+        name, reading = self._program.catalog.resolved(str(request.get("table", ""))), of_request(request)
         if request.get("create") and self._program.table(name) is not None:
             raise SqlError(*codes.TABLE_EXISTS, f"Table '{name}' already exists: leave out --create to load into it")
         is_view = self._program.view(name) is not None
@@ -248,9 +248,9 @@ class Bulk:
         async with self._in_slot(self.jobs), self._place("load") as place:
             sources: tuple[Any, ...] = ()
             if request.get("create"):
-                async for step in self._steps("noria.spark.loading.inferring:infer", table=name, reading=reading,
-                                              files=request["files"], keys=request.get("primary_key", ()),
-                                              place=str(place / "plain")):
+                async for step in self._steps("noria.spark.loading.inferring:infer", files=request["files"],
+                                              table=self._program.catalog.to_make(name), reading=reading,
+                                              keys=request.get("primary_key", ()), place=str(place / "plain")):
                     if "result" in step:
                         sources, statement = step["result"].sources, step["result"].statement
                     else:
@@ -387,7 +387,7 @@ class Bulk:
         """Recompute views on Spark and compare them.  Without `views` in the request, verify all.  Yield steps of
         progress, then one line for each view: `view`, `agrees` (None: nothing to compare) and the differences.  A line
         follows for each table with misplaced rows: among the tables of these views, or among all."""
-        wanted = [str(v) for v in request.get("views", ())]
+        wanted = [self._program.catalog.resolved(str(v)) for v in request.get("views", ())]
         for name in wanted:
             if self._program.view(name) is None:
                 raise unknown_table(name)

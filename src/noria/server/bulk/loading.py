@@ -49,7 +49,8 @@ from noria.spark.loading.rows.reading import of_request
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
 LOAD_KEYS = {
-    "table": "the table's name", "files": "a list of paths, directories, patterns and URLs",
+    "table": "the table's name", "database": "the name of its database",
+    "files": "a list of paths, directories, patterns and URLs",
     "format": "csv, json or parquet",
     "header": "true or false", "columns": "a list of names for the fields", "delimiter": "one character",
     "null": "the field that means NULL", "quote": "one character, or nothing", "escape": "one character, or nothing",
@@ -62,10 +63,10 @@ LOAD_KEYS = {
 ON_DUPLICATE = ("error", "ignore", "replace")
 EXPORT_KEYS = {"what": "a table, a view or a SELECT", "to": "parquet, csv or json", "directory": "a path",
                "overwrite": "true or false"}
-_TYPES: dict[str, type] = {"table": str, "format": str, "header": bool, "multiline": bool, "delimiter": str,
-                           "columns": list, "quote": str, "escape": str, "decimal": str, "date_format": str,
-                           "encoding": str, "null": str, "reject": str, "max_rejects": int, "create": bool,
-                           "primary_key": list, "on_duplicate": str, "once": str}
+_TYPES: dict[str, type] = {"table": str, "database": str, "format": str, "header": bool, "multiline": bool,
+                           "delimiter": str, "columns": list, "quote": str, "escape": str, "decimal": str,
+                           "date_format": str, "encoding": str, "null": str, "reject": str, "max_rejects": int,
+                           "create": bool, "primary_key": list, "on_duplicate": str, "once": str}
 _MAY_BE_EMPTY = ("null", "quote", "escape")  # options for which "" is a value
 _MARK = {"file", "row", "text", "reason"}  # the keys of a reject file's lines (spark/loading/rows/files.py Reject)
 _MARKS = (_MARK, _MARK | {"line", "column"})  # of earlier versions, and of this one

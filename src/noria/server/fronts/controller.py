@@ -193,7 +193,8 @@ class Fronts:
     def _begins(self, line: Line, first: int, step: int) -> None:
         line.version = self.executor.program.version
         line.send(replace(self._begin, first=first, step=step, version=line.version,
-                          max_connect_errors=self.sessions.guard.max_connect_errors))
+                          max_connect_errors=self.sessions.guard.max_connect_errors,
+                          databases=self.executor.program.catalog.database_names()))
 
     def _far_joined(self, line: Line, join: messages.Join) -> None:
         place = self._far.free()

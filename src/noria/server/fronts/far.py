@@ -151,10 +151,6 @@ class FarSession(RemoteSession):
         if self._error is None:
             super().close_statement(handle)
 
-    def use(self, database: str) -> None:
-        self._check()
-        super().use(database)
-
     def reset(self) -> None:
         self._check()
         super().reset()
@@ -304,7 +300,7 @@ class FarFront:
 
     # ------------------------------------------------------------ clients
     async def _begin(self, begin: messages.Begin) -> None:
-        self.replica = Replica(begin.version, len(begin.views))
+        self.replica = Replica(begin.version, len(begin.views), databases=begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
         self.sessions.guard.set_most_errors(begin.max_connect_errors)
@@ -347,7 +343,7 @@ class FarFront:
 
     # ------------------------------------------------------------ the program
     def _version(self, told: messages.Version) -> None:
-        self.replica.changed(told.version)
+        self.replica.changed(told.version, told.databases)
         self.send(messages.Acknowledge(told.version))
 
     def _forget(self, told: messages.Forget) -> None:

@@ -105,12 +105,12 @@ class Line(asyncio.Protocol):
             messages.More: self._more,
             messages.Close: lambda m: self._close(m.connection),
             messages.CloseStatement: lambda m: self.held[m.connection].statements.pop(m.statement, None),
-            messages.Use: lambda m: self.held[m.connection].session.use(m.database),
             messages.Reset: lambda m: self.held[m.connection].session.reset()}
         self._asks: dict[type, Callable[[Held, Any], Any]] = {
             messages.Query: self._query, messages.Prepare: self._prepare, messages.Execute: self._execute,
             messages.ListFields: lambda held, m: held.session.list_fields(m.table, m.pattern),
-            messages.Kill: lambda held, m: held.session.kill(m.number)}
+            messages.Kill: lambda held, m: held.session.kill(m.number),
+            messages.Use: lambda held, m: held.session.use(m.database)}
 
     # ------------------------------------------------------------ the line
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -204,7 +204,7 @@ class Line(asyncio.Protocol):
 
     def changed(self, version: int) -> None:
         self.readers.clear()
-        self.send(messages.Version(version))
+        self.send(messages.Version(version, self._executor.program.catalog.database_names()))
 
     def _look(self, look: messages.Look) -> None:
         executor = self._executor
@@ -254,7 +254,11 @@ class Line(asyncio.Protocol):
     # ------------------------------------------------------------ sessions
     def _open(self, told: messages.Open) -> None:
         self._fronts.opened(self, told.client)
-        session = self._fronts.sessions.connect(replace(told.client, keeps=False))
+        try:
+            session = self._fronts.sessions.connect(replace(told.client, keeps=False))
+        except SqlError:  # its database was dropped meanwhile
+            self.send(messages.HangUp(told.client.connection_id))
+            return
         self.held[told.client.connection_id] = Held(session)
 
     def _close(self, connection: int) -> None:
@@ -312,7 +316,7 @@ class Line(asyncio.Protocol):
             lacks = request.lacks if isinstance(request, messages.Query | messages.Execute) else None
             seen = lacks if lacks is not None and self._executor.has(*lacks, session.unseen) else None
         self.send(messages.Reply(request.connection, answer, error, session.status, session.keepable, session.unseen,
-                                 taught, seen))
+                                 taught, seen, session.namespace))
 
     # ------------------------------------------------------------ statements
     def _query(self, held: Held, asked: messages.Query) -> Any:
@@ -331,13 +335,14 @@ class Line(asyncio.Protocol):
         """Return the statement in the form with which the front end can answer it the next time, or None."""
         statements = self._executor.statements
         if isinstance(request, messages.Query):
-            known = statements.known(request.text) if request.learn else None
+            known = statements.known(request.text, held.session.namespace) if request.learn else None
             return None if known is None else self._executor.taught(known[0])
         if isinstance(request, messages.Prepare) or (isinstance(request, messages.Execute) and request.learn):
             compiled = held.statements[request.statement]
             if compiled.version != self._executor.program.version:
                 with contextlib.suppress(SqlError):  # the next execution reports it
-                    compiled = held.statements[request.statement] = statements.prepare(compiled.text)
+                    compiled = statements.prepare(compiled.text, compiled.namespace)
+                    held.statements[request.statement] = compiled
             return self._executor.taught(compiled)
         return None
 

@@ -19,6 +19,7 @@ from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Own
 from noria.server.answering.hits import Known
 from noria.server.outcomes import Client
+from noria.sql.text.databases import HOME
 
 Form = tuple[bool, bool]  # binary rows, no EOF packets: how results are encoded
 
@@ -47,13 +48,16 @@ class Begin:
     tls_require: bool = False
     log_level: int = logging.INFO
     max_connect_errors: int = limits.MAX_CONNECT_ERRORS
+    databases: tuple[str, ...] = (HOME,)  # their folded names; the first is that of clients that name none
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The program has this version.  Forget all statements of older ones.  Answer: `Acknowledge`."""
+    """The program has this version.  Forget all statements of older ones.  Answer: `Acknowledge`.  databases: as in
+    `Begin`."""
 
     version: int
+    databases: tuple[str, ...] = (HOME,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,8 @@ class Hosts:
 class Reply:
     """The answer to a connection's request.
 
-    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None.  The values `status`, `keepable`
-    and `unseen` are the session's (`outcomes.Session`).
+    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None.  The values `status`,
+    `keepable`, `unseen` and `namespace` are the session's (`outcomes.Session`).
 
     taught: the statement, if shared memory can answer it.  seen: (view, worker) whose shard has all unseen writes.
     """
@@ -96,6 +100,7 @@ class Reply:
     unseen: Own
     taught: Known | None = None
     seen: tuple[str, int] | None = None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +305,7 @@ class CloseStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    connection: int
+class Use(Request):
     database: str
 
 

@@ -125,7 +125,8 @@ class FrontEnd(asyncio.Protocol):
         logging.getLogger().setLevel(begin.log_level)
         heard = [FrontierReader(heard_path(Path(path).parent, w), len(begin.views))
                  for w, path in enumerate(begin.views)]
-        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer))
+        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer),
+                               begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
         self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
@@ -168,7 +169,7 @@ class FrontEnd(asyncio.Protocol):
 
     # ------------------------------------------------------------ the program
     def _version(self, told: messages.Version) -> None:
-        self.replica.changed(told.version)
+        self.replica.changed(told.version, told.databases)
         self.send(messages.Acknowledge(told.version))
 
     def _forget(self, told: messages.Forget) -> None:

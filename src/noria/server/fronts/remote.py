@@ -35,8 +35,8 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
+from noria.sql.text.databases import in_namespace
 from noria.sql.text.shape import shape_of
-from noria.sql.text.the_database import check_database
 
 Lacks = tuple[str, int] | None  # the view and the worker that may lack the session's own writes
 
@@ -72,8 +72,6 @@ class RemoteSessions:
         self._open: dict[int, RemoteSession] = {}
 
     def connect(self, client: Client) -> RemoteSession:
-        if client.database:
-            check_database(client.database)
         session = self._open[client.connection_id] = self._session(client)
         self._front.send(messages.Open(client))
         return session
@@ -114,6 +112,7 @@ class RemoteSession:
         self._learn: Callable[[Known], None] | None = None  # receives the statement in `Reply.taught`
         self._ready: Callable[[bytes | None], None] | None = None  # receives the next piece of a large answer
         self._cleared = False
+        self.namespace = front.replica.namespace(client.database)
         self._as_new()
 
     def _as_new(self) -> None:
@@ -137,8 +136,9 @@ class RemoteSession:
     # ------------------------------------------------------------ statements
     def query(self, text: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
         found = shape_of(text)
-        known = None if found is None else self._front.replica.known(found[0])
-        shape = found[0] if found is not None and known is None else None
+        key = None if found is None else in_namespace(self.namespace, found[0])
+        known = None if key is None else self._front.replica.known(key)
+        shape = key if known is None else None
 
         def there(lacks: Lacks) -> Later[Answer]:
             asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(form), shape is not None,
@@ -200,9 +200,8 @@ class RemoteSession:
     def close_statement(self, handle: Handle) -> None:
         self._front.send(messages.CloseStatement(self._connection, handle.number))
 
-    def use(self, database: str) -> None:
-        check_database(database)
-        self._front.send(messages.Use(self._connection, database))
+    def use(self, database: str) -> Later[None]:
+        return self._ask(messages.Use(self._connection, self._is_cleared(), database), lambda reply: None)
 
     def list_fields(self, table: str, pattern: str) -> Later[Sequence[Field]]:
         return self._ask(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
@@ -253,6 +252,7 @@ class RemoteSession:
         if reply.seen is not None:
             self._front.replica.saw(*reply.seen, self.unseen)
         self.status, self.keepable, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
+        self.namespace = reply.namespace
         if asked is not None and not asked.done():
             asked.set_result(reply)
 

@@ -5,7 +5,7 @@ Keeps true: a statement is used only under the program's version in which it was
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakSet
 
@@ -14,17 +14,22 @@ from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transactions.own_writes import has_heard
 from noria.server.answering.hits import Known
 from noria.server.answering.kept import Kept
+from noria.sql.text.databases import HOME, namespace_of, unknown_database
 
 
 class Replica:
     """The statements, by shape.  version: the program's, also compared with kept replies.
 
+    databases: their folded names; the first is that of clients that name none.
+
     heard: returns, for a worker and a peer, the number of the peer's last message that the worker has processed
     (`runtime/worker/frontier.py`).
     """
 
-    def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0):
+    def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0,
+                 databases: Sequence[str] = (HOME,)):
         self.version, self.routes, self._heard = version, KeyRoutes(workers), heard
+        self.databases = databases
         self._by_shape: Kept[Known] = Kept()
         self._of_reader: dict[str, WeakSet[Known]] = {}
         self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker: the last seen write of each worker
@@ -47,9 +52,9 @@ class Replica:
         if shape is not None:
             self._by_shape.put(shape, known)
 
-    def changed(self, version: int) -> None:
+    def changed(self, version: int, databases: Sequence[str] = (HOME,)) -> None:
         """Forget all statements, because the program has another version."""
-        self.version, self._by_shape = version, Kept()
+        self.version, self._by_shape, self.databases = version, Kept(), databases
         self._of_reader.clear()
         self._seen.clear()
 
@@ -60,6 +65,12 @@ class Replica:
         self.routes.forget(view)
         for place in [p for p in self._seen if p[0] == view]:
             del self._seen[place]
+
+    def namespace(self, database: str) -> str:
+        """The namespace of a client's first database; "": it names none.  Raises error 1049."""
+        if database and database.lower() not in self.databases[1:]:
+            raise unknown_database(database)
+        return namespace_of(database or self.databases[0])
 
     # ------------------------------------------------------------ a session's own writes
     def has(self, worker: int, view: str, writes: Own) -> bool:

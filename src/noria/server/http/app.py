@@ -6,9 +6,9 @@
     GET  /waits                       the waiting requests of each worker and their reasons, in words
     GET  /views, /views/NAME          views: key, columns, text, and how each is kept
     GET  /tables/NAME                 columns and primary key
-    POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false}, answered as JSON or as an
-                                      Arrow stream; parameters.py encodes values without a JSON literal.  An answer
-                                      within a transaction has its token, `transaction`
+    POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false, "database": ...}, answered
+                                      as JSON or as an Arrow stream; parameters.py encodes values without a JSON
+                                      literal.  An answer within a transaction has its token, `transaction`
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
@@ -28,6 +28,8 @@
                                       the requests of followers (`following.py`)
     POST /limit                       {"memory_limit": "64M"}: another memory limit until the server ends
 
+NAME is `table` or `database.table`; `?database=` names the database of a NAME without one.
+
 A request to /sql, /tables/NAME/rows or /views/NAME/lookup belongs to the transaction whose token is in its header
 Noria-Transaction.
 
@@ -46,6 +48,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -85,6 +88,7 @@ from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
 from noria.server.sessions.inspection import about_table, about_view
+from noria.sql.text.databases import Databases
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -117,6 +121,9 @@ class Services(Protocol):
     async def stats(self) -> dict[str, Any]: ...
 
     async def ask(self, what: str, argument: str = "") -> Any: ...
+
+    @property
+    def databases(self) -> Databases: ...
 
     def catalog_table(self, name: str) -> TableDef | None: ...
 
@@ -261,30 +268,32 @@ class Api:
         return JSONResponse(self._s.view_list())
 
     async def view(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = bodies.name_of(request)
         view = self._s.catalog_view(name)
         if view is None:
-            raise unknown_table(name)
+            raise unknown_table(name.replace("`", ""))
         return JSONResponse(about_view(view, self._s.catalog_reader(view)))
 
     async def table(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = bodies.name_of(request)
         table = self._s.catalog_table(name)
         if table is None:
-            raise no_table(name, self._s.catalog_view(name) is not None)
-        return JSONResponse(about_table(table))
+            raise no_table(name.replace("`", ""), self._s.catalog_view(name) is not None)
+        return JSONResponse(about_table(table, self._s.databases))
 
     async def sql(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), {"sql": "a text", "parameters": "a list of values",
-                                                               "found_rows": "are rows that stay as they are counted?"})
+                                                               "found_rows": "are rows that stay as they are counted?",
+                                                               "database": "a name"})
         sql, found_rows = body.get("sql"), body.get("found_rows", False)
         if not isinstance(sql, str):
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
         if type(found_rows) is not bool:
             raise bodies.wrong('"found_rows" is true or false')
-        parameters = bodies.parameters(body.get("parameters", []))
-        caller, transactions = self._caller(request), self._s.transactions
-        outcomes, token = await self._within(request, caller, transactions.run(caller, sql, parameters, found_rows))
+        parameters, caller = bodies.parameters(body.get("parameters", [])), self._caller(request)
+        caller = replace(caller, database=bodies.database_of(body))
+        outcomes, token = await self._within(request, caller,
+                                             self._s.transactions.run(caller, sql, parameters, found_rows))
         about = {} if caller.token is None and token is None else {"transaction": token}
         if ARROW in request.headers.get("accept", ""):
             return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1], about)),
@@ -296,14 +305,13 @@ class Api:
         rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
         caller = self._caller(request)
         affected = await self._within(request, caller, self._s.transactions.insert(
-            caller, request.path_params["name"], rows, request.query_params.get("on_duplicate", "error")))
+            caller, bodies.name_of(request), rows, request.query_params.get("on_duplicate", "error")))
         return JSONResponse({"affected": affected})
 
     async def lookup(self, request: Request) -> Response:
         keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
         caller = self._caller(request)
-        found = await self._within(request, caller,
-                                   self._s.transactions.lookup(caller, request.path_params["name"], keys))
+        found = await self._within(request, caller, self._s.transactions.lookup(caller, bodies.name_of(request), keys))
         return Response(to_stream(found).to_pybytes(), media_type=ARROW)
 
     def _caller(self, request: Request) -> Caller:
@@ -338,7 +346,7 @@ class Api:
         raw = await bodies.read(request, JSON)
         asked = await asyncio.to_thread(self._s.permitted, bodies.parse(raw, LOAD_KEYS), raw,
                                         request.headers.get(PROOF_HEADER))
-        return _lines(self._s.load(asked))
+        return _lines(self._s.load(bodies.in_database(asked, "table")))
 
     async def export_rows(self, request: Request) -> Response:
         raw = await bodies.read(request, JSON)

@@ -18,6 +18,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
 from noria.server.http.gate import Refused
 from noria.server.http.parameters import decoded
+from noria.sql.text.databases import named_in
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -77,6 +78,25 @@ def parameters(given: Any) -> list[Any]:
     return decoded(given)
 
 
+def name_of(request: Request) -> str:
+    """Return the table or view that the path names, in the database of `?database=` if that is given."""
+    return named_in(request.query_params.get("database", ""), request.path_params["name"])
+
+
+def database_of(body: dict[str, Any]) -> str:
+    """Return the body's database; "" if it has none."""
+    found = body.get("database", "")
+    if not isinstance(found, str):
+        raise wrong('"database" is a name')
+    return found
+
+
+def in_database(body: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the body with the name under `key` in the body's database, if it has one."""
+    database = database_of(body)
+    return {**body, key: named_in(database, str(body[key]))} if database else body
+
+
 def incorrect_string(error: UnicodeEncodeError) -> SqlError:
     """Return the error for a text with half of a surrogate pair, which UTF-8 cannot encode."""
     units = error.object[error.start:error.start + 3].encode("utf-8", "surrogatepass")[:6]
@@ -113,4 +133,5 @@ def _listed(keys: Mapping[str, str] | Collection[str]) -> str:
     return ", ".join(f'"{k}": {what}' for k, what in about) or "it has an empty object for a body"
 
 
-__all__ = ["ARROW", "JSON", "TRANSACTION_HEADER", "incorrect_string", "parameters", "parse", "read", "wrong"]
+__all__ = ["ARROW", "JSON", "TRANSACTION_HEADER", "database_of", "in_database", "incorrect_string", "name_of",
+           "parameters", "parse", "read", "wrong"]

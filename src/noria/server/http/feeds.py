@@ -32,7 +32,7 @@ from noria.feeds.reader import SIGN, TIME, WATERMARK
 from noria.feeds.watch import Closed
 from noria.server.feeding import Feed, Feeds, Told, shown, told_of
 from noria.server.http import wire
-from noria.server.http.bodies import ARROW
+from noria.server.http.bodies import ARROW, name_of
 from noria.server.rows import jsonable
 
 EVENTS = "text/event-stream"
@@ -44,7 +44,7 @@ class Services(Protocol):
 
 def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
     async def of(request: Request) -> Feed:
-        return await services.feeds.named(request.path_params["name"])
+        return await services.feeds.named(name_of(request))
 
     async def feed(request: Request) -> Response:
         found = await of(request)

@@ -25,15 +25,16 @@ from noria.server.http.bodies import ARROW, JSON, PARQUET
 from noria.server.http.following import Follows
 
 _WHAT = {"table": "a name", "view": "a name", "query": "a SELECT"}
-PLAN_KEYS = {**_WHAT, "pieces": "how many tasks; 0: only the columns",
+PLAN_KEYS = {**_WHAT, "database": "a name", "pieces": "how many tasks; 0: only the columns",
              "bounds": 'of the first key column, {"least": [texts], "most": [texts]}'}
-ROWS_KEYS = {**_WHAT, "read": "the name of the read", "life": "of the server, as the plan has it",
+ROWS_KEYS = {**_WHAT, "database": "a name", "read": "the name of the read", "life": "of the server, as the plan has it",
              "table_id": "as the plan has it", "columns": "a list of names or, of a query, positions",
              "worker": "a number", "first": "hexadecimal, or null", "end": "hexadecimal, or null", "file": "a number",
              "files": "how many", "skip": "rows that were read already"}
 
-COMMIT_KEYS = {"table": "a name", "parts": "a list of the names of parts", "scope": "whose write it is",
-               "batch": "a number", "on": "error, ignore, replace, update or delete", "overwrite": "true or false",
+COMMIT_KEYS = {"table": "a name", "database": "a name", "parts": "a list of the names of parts",
+               "scope": "whose write it is", "batch": "a number", "on": "error, ignore, replace, update or delete",
+               "overwrite": "true or false",
                "max_rejects": "a number"}
 Lines = Callable[[AsyncIterator[dict[str, Any]]], Response]
 
@@ -100,7 +101,7 @@ class SourceApi:
             raise bodies.wrong('"table" is a name and "parts" a list')
         if type(batch) is not int or batch < 0 or (most is not None and (type(most) is not int or most < 0)):
             raise bodies.wrong('"batch" and "max_rejects" are numbers from 0')
-        return self._lines(self._source.commit(request.path_params["name"], body))
+        return self._lines(self._source.commit(request.path_params["name"], bodies.in_database(body, "table")))
 
     async def drop(self, request: Request) -> Response:
         return JSONResponse(await self._source.drop(request.path_params["name"]))
@@ -126,4 +127,5 @@ def _one_thing(body: dict[str, Any]) -> dict[str, Any]:
     named = [k for k in _WHAT if k in body]
     if len(named) != 1 or not isinstance(body[named[0]], str):
         raise bodies.wrong('one of "table", "view" and "query" is to be read, a text')
-    return body
+    bodies.database_of(body)
+    return body if named[0] == "query" else bodies.in_database(body, named[0])

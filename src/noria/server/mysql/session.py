@@ -14,8 +14,8 @@ if the result stands on a view's entry.  Otherwise `receive` returns `Waiting`, 
 it passes another packet.
 
 A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status.  So all
-three are part of a kept reply's key: `(text, form)` or `(statement, parameters, form)`.  Kept packets are numbered from
-1.
+three are part of a kept reply's key: `(text, form)` or `(statement, parameters, form)`.  A text means something else in
+another database than `noria`: its key has the session's namespace, too.  Kept packets are numbered from 1.
 """
 
 from __future__ import annotations
@@ -247,13 +247,14 @@ class Conversation:
     def _ping(self, session: Session, payload: bytes) -> bytes:
         return self._ok()
 
-    def _init_db(self, session: Session, payload: bytes) -> bytes:
-        session.use(codec.text(payload[1:]))
-        return self._ok()
+    def _init_db(self, session: Session, payload: bytes) -> Reply:
+        return self._then(session.use(codec.text(payload[1:])), lambda done: self._ok())
 
     def _query(self, session: Session, payload: bytes) -> Reply:
         sql = payload[1:]
-        key = sql, session.status << 1 | self._deprecate_eof
+        key: Hashable = sql, session.status << 1 | self._deprecate_eof
+        if session.namespace:
+            key = session.namespace, key
         kept = self._kept(session, key)
         if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
             return self._when(self._read_beside(session, sql), None, binary=False)

@@ -41,19 +41,20 @@ from noria.server.answering.keys import key_of
 from noria.server.answering.shapes import of_all
 from noria.server.outcomes import Client, Ok, Outcome, ResultSet
 from noria.server.rows import arrow_rows
-from noria.server.sessions.requests import check_locks, complete
+from noria.server.sessions.requests import check_kept, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
 from noria.sql import commands as sql
-from noria.sql.statements.database import DATABASE
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request.  token: of the transaction to which the request belongs; None for none."""
+    """Who sends a request.  token: of the transaction to which the request belongs; None for none.  database: of names
+    without one; "" for the transaction's, or else the server's default one."""
 
     user: str = "root"
     token: str | None = None
+    database: str = ""
 
 
 class TokenRefused(SqlError):
@@ -98,6 +99,8 @@ class HeldTransactions:
             return await self._run_first(caller, text, parameters, found_rows)
         with self._turn(caller) as session:
             session.count_found(found_rows)
+            if caller.database:
+                session.use(caller.database)
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 return outcomes, caller.token
@@ -106,14 +109,15 @@ class HeldTransactions:
 
     async def _run_first(self, caller: Caller, text: str, parameters: Sequence[Any], found_rows: bool
                          ) -> tuple[list[Outcome], str | None]:
-        session = self._connect(Client(caller.user, DATABASE, self._processes.number(), "localhost", found_rows))
+        database = caller.database or self._executor.program.catalog.default_database
+        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", found_rows))
         token = None
         try:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 token = self._hold(session, caller.user)
             else:
-                check_locks(session)
+                check_kept(session, outcomes, database)
                 await session.see_own()
             return outcomes, token
         finally:
@@ -125,7 +129,7 @@ class HeldTransactions:
         if caller.token is None:
             return await self._executor.insert(table, rows, on_duplicate)
         with self._turn(caller) as session:
-            command = self._executor.insert_of(table, rows, on_duplicate)
+            command = self._executor.insert_of(self._full(session, table), rows, on_duplicate)
             if command is None:
                 return 0
             done = await session.run_made(lambda: command, f"INSERT INTO {table}")
@@ -137,9 +141,11 @@ class HeldTransactions:
         if caller.token is None:
             return await self._executor.lookup(view, keys)
         with self._turn(caller) as session:
-            return await self._looked_up(session, view, keys)
+            return await self._looked_up(session, self._full(session, view), keys)
 
     async def _looked_up(self, session: Session, name: str, keys: pa.Table) -> pa.Table:
+        name = self._executor.program.catalog.resolved(name)
+
         def select(values: Sequence[Any]) -> sql.Select:
             view = self._executor.program.view(name)
             if view is None or view.internal:
@@ -162,6 +168,11 @@ class HeldTransactions:
         if fields is None:
             return await self._executor.lookup(name, keys)  # no keys: the columns only
         return arrow_rows(fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
+
+    def _full(self, session: Session, name: str) -> str:
+        """The name of a table or view with its database; the session's, if it has none."""
+        catalog = self._executor.program.catalog
+        return catalog.databases.full(catalog.databases.resolved(name, session.database or catalog.default_database))
 
     def leave(self, caller: Caller) -> None:
         """Roll back the transaction of a client that is gone, also within a request: it knows no outcome."""

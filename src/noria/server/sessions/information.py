@@ -15,7 +15,6 @@ from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
 from noria.server.sessions.over_rows import run
 from noria.sql.commands import Information
-from noria.sql.statements.database import DATABASE
 from noria.sql.statements.information import RELATIONS
 
 Values = dict[str, Any]  # by the column's name in lower case; the others are NULL
@@ -37,12 +36,14 @@ def _answered(command: Information, program: Relations, user: str) -> ResultSet:
 def _named(program: Relations) -> Iterator[tuple[Values, str, str]]:
     """Yield each table and view: the columns that identify it, its name and its kind."""
     for name, kind in inspection.relations(program):
-        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": name}, name, kind
+        database, bare = program.databases.split(name)
+        yield {"table_catalog": "def", "table_schema": database, "table_name": bare}, name, kind
 
 
 def _schemata(program: Relations) -> Iterator[Values]:
-    yield {"catalog_name": "def", "schema_name": DATABASE, "default_character_set_name": "utf8mb4",
-           "default_collation_name": _COLLATION}
+    for database in program.databases:
+        yield {"catalog_name": "def", "schema_name": database.name, "default_character_set_name": database.charset,
+               "default_collation_name": database.collation}
 
 
 def _tables(program: Relations) -> Iterator[Values]:
@@ -111,23 +112,25 @@ def _statistics(program: Relations) -> Iterator[Values]:
     for table in program.tables():
         for name, unique, columns in inspection.keys_of(table):
             for n, c in enumerate(columns):
-                yield {**_constrained(table), "index_schema": DATABASE, "index_name": name,
+                placed = _constrained(program, table)
+                yield {**placed, "index_schema": placed["table_schema"], "index_name": name,
                        "non_unique": int(not unique), "seq_in_index": n + 1,
                        "column_name": table.columns[c].name, "collation": "A",
                        "nullable": "YES" if table.columns[c].nullable else "", "index_type": "BTREE", "comment": "",
                        "index_comment": "", "is_visible": "YES"}
 
 
-def _constrained(table: TableDef) -> Values:
-    return {"table_catalog": "def", "constraint_catalog": "def", "table_schema": DATABASE,
-            "constraint_schema": DATABASE, "table_name": table.name}
+def _constrained(program: Relations, table: TableDef) -> Values:
+    database, name = program.databases.split(table.name)
+    return {"table_catalog": "def", "constraint_catalog": "def", "table_schema": database,
+            "constraint_schema": database, "table_name": name}
 
 
 def _constraints(program: Relations) -> Iterator[tuple[Values, TableDef, str, tuple[int, ...]]]:
     for table in program.tables():
         for name, unique, columns in inspection.keys_of(table):
             if unique:
-                yield {**_constrained(table), "constraint_name": name}, table, name, columns
+                yield {**_constrained(program, table), "constraint_name": name}, table, name, columns
 
 
 def _table_constraints(program: Relations) -> Iterator[Values]:
@@ -144,7 +147,8 @@ def _key_column_usage(program: Relations) -> Iterator[Values]:
 def _views(program: Relations) -> Iterator[Values]:
     there = [(v.name, v.text) for v in program.views() if not v.feed]
     for name, text in [*there, *((v.name, v.text) for v in program.text_views())]:
-        yield {"table_catalog": "def", "table_schema": DATABASE, "table_name": name, "view_definition": text,
+        database, bare = program.databases.split(name)
+        yield {"table_catalog": "def", "table_schema": database, "table_name": bare, "view_definition": text,
                "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",
                "character_set_client": "utf8mb4", "collation_connection": _COLLATION}
 

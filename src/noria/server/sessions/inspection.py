@@ -21,9 +21,10 @@ from noria.server.outcomes import ResultSet
 from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import Item, SelectItems, Show
-from noria.sql.statements.database import DATABASE
+from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
 from noria.sql.statements.text_views import TextView
+from noria.sql.text.databases import Databases
 from noria.sql.whole.written import now_text, table_text
 
 ENGINE = "NORIA"
@@ -33,6 +34,7 @@ class About(Protocol):
     """The parts of a session that answers read."""
 
     database: str
+    namespace: str
     user: str
     address: str
     connection_id: int
@@ -150,18 +152,25 @@ def relations(program: Relations) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def _within(program: Relations, database: str) -> list[tuple[str, str]]:
+    """As `relations`, of one database and with the names in it."""
+    named = [(program.databases.split(name), kind) for name, kind in relations(program)]
+    return [(name, kind) for (of, name), kind in named if of == database]
+
+
 def _as_text(program: Relations) -> list[str]:
     return [v.name for v in program.text_views()]
 
 
 def _tables(command: Show, program: Catalog, about: About) -> ResultSet:
-    rows = relations(program)
-    name = f"Tables_in_{DATABASE}" + (f" ({command.like})" if command.like is not None else "")
+    rows = _within(program, command.target)
+    name = f"Tables_in_{command.target}" + (f" ({command.like})" if command.like is not None else "")
     return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
 
 
 def _views(command: Show, program: Catalog, about: About) -> ResultSet:
-    return texts(["View"], sorted((n,) for n in (*(v.name for v in program.views()), *_as_text(program))))
+    named = map(program.databases.split, (*(v.name for v in program.views()), *_as_text(program)))
+    return texts(["View"], sorted((name,) for of, name in named if of == command.target))
 
 
 def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None, TableDef | None]]:
@@ -217,15 +226,18 @@ def key_of(at: int, table: TableDef | None) -> str:
     return ""
 
 
-def create_table(table: TableDef, next_number: int) -> ResultSet:
-    return texts(["Table", "Create Table"], [(table.name, table_text(table, next_number))])
+def create_table(table: TableDef, next_number: int, program: Relations) -> ResultSet:
+    name, options = program.databases.bare(table.name), program.databases.table_options(table.name)
+    return texts(["Table", "Create Table"], [(name, table_text(table, next_number, quote_identifier(name), options))])
 
 
 def _create_database(command: Show, program: Catalog, about: About) -> ResultSet:
     """Answer SHOW CREATE DATABASE.  command.full: with IF NOT EXISTS, as dumps request it."""
     exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
-    text = f"CREATE DATABASE {exists}{quote_identifier(DATABASE)}"
-    return texts(["Database", "Create Database"], [(DATABASE, text)])
+    database = program.databases.named(command.target)
+    options = f" /*!40100 DEFAULT {database.options} */" if database.options else ""
+    return texts(["Database", "Create Database"],
+                 [(database.name, f"CREATE DATABASE {exists}{quote_identifier(database.name)}{options}")])
 
 
 def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:
@@ -237,7 +249,7 @@ def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:
     else:
         raise unknown_table(command.target)
     return texts(["View", "Create View", "character_set_client", "collation_connection"],
-                 [(name, text, "utf8mb4", "utf8mb4_0900_ai_ci")])
+                 [(program.databases.bare(name), shown_in(text, about.namespace), "utf8mb4", "utf8mb4_0900_ai_ci")])
 
 
 def _index(command: Show, program: Catalog, about: About) -> ResultSet:
@@ -245,7 +257,7 @@ def _index(command: Show, program: Catalog, about: About) -> ResultSet:
     if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
     rows = [] if table is None else [
-        (table.name, int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
+        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
          "YES" if table.columns[c].nullable else "", "BTREE", "", "")
         for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
@@ -278,12 +290,12 @@ def _errors(command: Show, program: Catalog, about: About) -> ResultSet:
 
 
 def _databases(command: Show, program: Catalog, about: About) -> ResultSet:
-    return texts(["Database"], [(DATABASE,)])
+    return texts(["Database"], sorted((d.name,) for d in program.databases))
 
 
 def _table_status(command: Show, program: Catalog, about: About) -> ResultSet:
     rows = [(n, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
-            for n, kind in relations(program)]
+            for n, kind in _within(program, command.target)]
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
@@ -356,9 +368,10 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
             "definition": (reader or view).definition}
 
 
-def about_table(table: TableDef) -> dict[str, Any]:
+def about_table(table: TableDef, databases: Databases) -> dict[str, Any]:
     """Describe a table for a client that writes to it."""
     columns = [table.columns[i] for i in table.shown]
-    return {"name": table.name, "columns": [c.name for c in columns],
+    database, name = databases.split(table.name)
+    return {"name": name, "database": database, "columns": [c.name for c in columns],
             "types": [c.type.sql() for c in columns],
             "primary_key": [table.columns[i].name for i in table.primary_key]}

@@ -41,8 +41,12 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
     return outcomes
 
 
-def check_locks(session: Session) -> None:
-    """Raise SqlError if a session that ends with its request still holds locks of GET_LOCK."""
+def check_kept(session: Session, outcomes: Sequence[Outcome], database: str) -> None:
+    """Raise SqlError if a later request must miss what this one did, since the session ends with it.  database: where
+    the session began."""
+    if len(outcomes) == 1 and session.database and session.database.lower() != database.lower():
+        raise not_supported("USE in a request of its own, which is the whole session",
+                            "name the database with each request (HTTP: \"database\"; Python: db.use)")
     if session.user_locks:
         raise not_supported("a lock of GET_LOCK over several requests without a transaction", "the session ended with "
                             "the request, so the lock was released: begin a transaction before, or release it in the "

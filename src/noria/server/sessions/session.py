@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from noria.control.catalog.origin import asked
 from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
 from noria.core.errors.codes import (
-    DB_CREATE_EXISTS,
     NOT_SUPPORTED_YET,
     PARSE_ERROR,
     TABLE_DEF_CHANGED,
@@ -68,25 +67,25 @@ from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
 from noria.sql.query.relations.readable import warnings_of
-from noria.sql.statements.database import DATABASE, check_database, not_created, not_dropped
+from noria.sql.text.databases import NOWHERE, Names, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
 _DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable, sql.CreateView,
-                sql.CreateTextView, sql.DropView)
+                sql.CreateTextView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
 
 
 class Session:
-    """Implements `outcomes.Session`."""
+    """Implements `outcomes.Session`.  database: "" if the client has named none; its names are then those of the
+    server's default database."""
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
                  guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks):
         self._guard, self._transactions, self._user_locks = guard, transactions, user_locks
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
-        if client.database:
-            check_database(client.database)
+        self._enter(client.database)
         self.running = Running(executor.give_up)
         self._tell = self.running.tell
         self._said = ""  # the text of the last statement, for the program's history
@@ -101,7 +100,6 @@ class Session:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self.database = self._client.database
         self.variables: dict[str, Any] = dict(VARIABLES)
         self.user_variables: dict[str, Any] = {}
         self.warnings: Sequence[Warning_] = ()
@@ -151,25 +149,34 @@ class Session:
         self._processes.kill(number, True)
 
     def use(self, database: str) -> None:
-        check_database(database)
-        self.database = database
+        self._enter(database)
+
+    def _enter(self, database: str) -> None:
+        """Read names in this database; "": in the server's default one.  Raises error 1049."""
+        catalog = self._executor.program.catalog
+        self.database = catalog.databases.named(database).name if database else ""
+        self.namespace = namespace_of(database or catalog.default_database)
+
+    @property
+    def _names(self) -> Names:
+        return Names(self.namespace, self._executor.program.catalog.databases)
 
     def count_found(self, found_rows: bool) -> None:
         """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
         self._client = replace(self._client, found_rows=found_rows)
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
-        return inspection.list_fields(table, pattern, self._executor.program.catalog)
+        return inspection.list_fields(self._names.internal("", table), pattern, self._executor.program.catalog)
 
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool, form: Form | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
-        known = self._executor.statements.recognise(text)
+        known = self._executor.statements.recognise(text, self.namespace)
         if known is None:
             return self._stoppable(self._each(text, multi), text)
         return self._begun(*known, text)
 
     def prepare(self, text: str) -> Prepared:
-        compiled = self._executor.statements.prepare(text)
+        compiled = self._executor.statements.prepare(text, self.namespace)
         prepared = compiled.prepared
         return Prepared(compiled, prepared.parameters, prepared.fields, compiled.number if compiled.direct else None)
 
@@ -183,7 +190,7 @@ class Session:
                 ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
         compiled: Compiled = handle
         if compiled.version != self._executor.program.version:
-            compiled = self._executor.statements.prepare(compiled.text)
+            compiled = self._executor.statements.prepare(compiled.text, compiled.namespace)
         return self._begun(compiled, values, compiled.text)
 
     async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
@@ -231,7 +238,7 @@ class Session:
         return await self._run(compiled.bind(values))
 
     async def _again(self, compiled: Compiled, values: Sequence[Any]) -> Outcome:
-        return await self._run(self._executor.statements.prepare(compiled.text).bind(values))
+        return await self._run(self._executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
 
     async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
         try:
@@ -262,7 +269,8 @@ class Session:
         self._said = text
         statements = self._executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
-        return await self._run(await statements.parse_beside(text) if long else statements.parse(text))
+        return await self._run(await statements.parse_beside(text, self.namespace) if long else
+                               statements.parse(text, self.namespace))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Return the outcome.  If the view was dropped or redefined meanwhile, plan the statement again (`again`).
@@ -355,7 +363,8 @@ class Session:
         if command.what == "processlist":
             return inspection.processlist(self._processes.rows(command.full))
         if command.what == "create table" and (table := self._executor.program.table(command.target)) is not None:
-            return inspection.create_table(table, await self._executor.program.next_number(table))
+            return inspection.create_table(table, await self._executor.program.next_number(table),
+                                           self._executor.program.catalog)
         if command.what.startswith("noria "):
             return await self._explainer.show(command)
         return inspection.show(command, self._executor.program.catalog, self)
@@ -366,13 +375,23 @@ class Session:
         if self.offset and isinstance(command, sql.AlterTable):
             zones.refuse_converting(command)
         await self._commit()
-        for name in sql.tables_changed(command):
+        for name in self._tables_changed(command):
             self._executor.locks.check(self, name)
         with asked(f"{self.user}@{self.address}", self._said):
             change = await self._executor.program.define(command)
         await self._executor.told()
+        if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
+            self.database, self.namespace = "", NOWHERE
         unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
-        return Ok(warnings=(*change.warnings, *unreadable))
+        return Ok(change.affected, warnings=(*change.warnings, *unreadable))
+
+    def _tables_changed(self, command: sql.Command) -> Sequence[str]:
+        """The names of the tables that the command redefines, empties or drops."""
+        if not isinstance(command, sql.DropDatabase):
+            return sql.tables_changed(command)
+        catalog = self._executor.program.catalog
+        return [t.name for t in catalog.tables() if namespace_of(catalog.databases.split(t.name)[0])
+                == namespace_of(command.name)]
 
     # ------------------------------------------------------------ reads
     async def _in_time(self, answer: Awaitable[ResultSet]) -> ResultSet:
@@ -456,7 +475,8 @@ class Session:
     def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
         self._check_write(command.table)
         self._refuse_zero(command)
-        return Later(self._executor.submit(command, self.offset), partial(self._written, command))
+        wait_s = float(self.variables["innodb_lock_wait_timeout"])
+        return Later(self._executor.submit(command, self.offset, wait_s=wait_s), partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
         try:
@@ -484,12 +504,8 @@ class Session:
             return [warning for a in command.assignments for warning in self._assigned(a)]
         if isinstance(command, sql.LockTables):
             return self._lock(command)
-        if isinstance(command, sql.CreateDatabase):
-            return _create_database(command)
-        if isinstance(command, sql.DropDatabase):
-            return _drop_database(command)
         if isinstance(command, sql.Use):
-            self.database = command.database
+            self._enter(command.database)
         elif isinstance(command, sql.FlushHosts):
             self._guard.flush_hosts()
         elif isinstance(command, sql.Nothing):
@@ -560,18 +576,3 @@ class Session:
         self.offset = zones.offset_of(self.variables["time_zone"])
         return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
 
-
-def _create_database(command: sql.CreateDatabase) -> Sequence[Warning_]:
-    refusal = not_created(command.name)
-    if refusal.code != DB_CREATE_EXISTS.number or not command.if_not_exists:
-        raise refusal
-    return (("Note", refusal.code, refusal.message),)
-
-
-def _drop_database(command: sql.DropDatabase) -> Sequence[Warning_]:
-    if command.name.lower() == DATABASE:
-        raise not_supported("DROP DATABASE", "there is one database; drop its tables and views")
-    refusal = not_dropped(command.name)
-    if not command.if_exists:
-        raise refusal
-    return (("Note", refusal.code, refusal.message),)

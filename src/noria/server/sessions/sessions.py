@@ -16,12 +16,11 @@ from noria.server.outcomes import Client, Outcome
 from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.held_transactions import HeldTransactions
-from noria.server.sessions.requests import check_locks, complete
+from noria.server.sessions.requests import check_kept, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.user_locks import UserLocks
-from noria.sql.statements.database import DATABASE
 
 
 class Sessions:
@@ -41,16 +40,18 @@ class Sessions:
         return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions,
                        self._user_locks)
 
-    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False) -> list[Outcome]:
+    async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False, database: str = ""
+                  ) -> list[Outcome]:
         """Run the statements of a text in a session of their own and return their outcomes.  Raises the SqlError of the
-        first statement that fails.  found_rows: as in `Client`."""
-        session = self.connect(Client("root", DATABASE, self.processes.number(), "localhost", found_rows))
+        first statement that fails.  found_rows: as in `Client`.  database: "" for the server's default one."""
+        database = database or self._executor.program.catalog.default_database
+        session = self.connect(Client("root", database, self.processes.number(), "localhost", found_rows))
         try:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 raise not_supported("a transaction over several calls", "each is a session of its own, so this one was "
                                     "rolled back: use `with db.transaction()`, or send BEGIN … COMMIT as one text")
-            check_locks(session)
+            check_kept(session, outcomes, database)
             await session.see_own()  # the client's next request has another session, which would not wait
             return outcomes
         finally:

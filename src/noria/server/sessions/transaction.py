@@ -94,7 +94,7 @@ class Transaction:
         if command.what == "begin":
             await self.commit()
             self._start(command.read_only)
-            if command.snapshot:
+            if command.snapshot and self.reads_snapshot:
                 await self._service.coordinator.open_snapshot(self._its_parts())
         elif command.what in ("commit", "rollback"):
             level, read_only = self._isolation, self._read_only

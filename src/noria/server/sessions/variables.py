@@ -55,7 +55,7 @@ VARIABLES: dict[str, Any] = {
     "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
     "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
-    limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": limits.LOCK_WAIT_S,
+    limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": int(limits.LOCK_WAIT_S),
     "license": "Apache-2.0", "lower_case_table_names": 2, "max_allowed_packet":
     limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,
     "max_execution_time": limits.MAX_EXECUTION_MS, "net_buffer_length": 16384, "net_write_timeout": 60,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import NOT_SUPPORTED_YET
-from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
 from noria.sql.commands import BatchQuery, Select, as_batch
 from noria.sql.parse import parse
+from noria.sql.text.databases import Names, namespace_of
 
 
 class Asking:
@@ -20,14 +21,14 @@ class Asking:
         self._executor, self._bulk = executor, bulk
 
     def table(self, name: str) -> TableDef | None:
-        return self._executor.program.table(name)
+        return self._executor.program.table(self._executor.program.catalog.resolved(name))
 
-    def query(self, kind: str, text: str) -> BatchQuery:
-        return self._of_view(text) if kind == "view" else self._of_text(text)
+    def query(self, kind: str, text: str, database: str = "") -> BatchQuery:
+        return self._of_view(text) if kind == "view" else self._of_text(text, database)
 
     def _of_view(self, name: str) -> BatchQuery:
         """Return the query for all rows of all keys of a view, present or not."""
-        view = self._executor.program.view(name)
+        view = self._executor.program.view(self._executor.program.catalog.resolved(name))
         if view is None:
             raise unknown_table(name)
         if view.asks is not None or view.after is not None:
@@ -43,8 +44,14 @@ class Asking:
             return BatchQuery(view.plan, max(view.visible, 1 + max(view.key)))
         return as_batch(Select(view))
 
-    def _of_text(self, text: str) -> BatchQuery:
-        commands = parse(text, self._executor.program, complete=True)
+    def _names(self, database: str) -> Names:
+        catalog = self._executor.program.catalog
+        if database:
+            catalog.databases.named(database)
+        return Names(namespace_of(database or catalog.default_database), catalog.databases)
+
+    def _of_text(self, text: str, database: str = "") -> BatchQuery:
+        commands = parse(text, self._executor.program, True, self._names(database))
         if len(commands) != 1 or not isinstance(commands[0], Select):
             raise SqlError(*NOT_SUPPORTED_YET,
                            "the option \"query\" takes one SELECT; give a table or a view by the option "
@@ -53,15 +60,17 @@ class Asking:
 
     def anything(self, text: str) -> tuple[BatchQuery, bool]:
         """Return the query for a table's, a view's or a query's rows, and True if it has a row for no input rows."""
-        program = self._executor.program
-        if program.table(text) is not None:
-            return self._of_text(f"SELECT * FROM {quote_identifier(text)}"), False
-        if program.view(text) is not None:
-            view = program.view(text)
-            return self._of_view(text), view is not None and view.empty_row is not None
+        program, name = self._executor.program, text
+        with contextlib.suppress(SqlError):  # it is a query
+            name = program.catalog.resolved(text)
+        if program.table(name) is not None:
+            return self._of_text(f"SELECT * FROM {program.catalog.databases.full(name)}"), False
+        if program.view(name) is not None:
+            view = program.view(name)
+            return self._of_view(program.catalog.databases.full(name)), view is not None and view.empty_row is not None
         if not text.strip().partition(" ")[2]:
             raise unknown_table(text)
-        (select,) = parse(text, program, complete=True)[:1] or (None,)
+        (select,) = parse(text, program, True, self._names(""))[:1] or (None,)
         one_row = isinstance(select, Select) and select.view is not None and select.view.empty_row is not None
         return self._of_text(text), one_row
 

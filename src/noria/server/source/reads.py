@@ -59,8 +59,8 @@ class Asks(Protocol):
 
     def table(self, name: str) -> TableDef | None: ...
 
-    def query(self, kind: str, text: str) -> BatchQuery:
-        """Return the query for a SELECT (kind "query"), or for all rows of a view (kind "view")."""
+    def query(self, kind: str, text: str, database: str = "") -> BatchQuery:
+        """Return the query for a SELECT (kind "query") in this database, or for all rows of a view (kind "view")."""
 
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None: ...
 
@@ -103,7 +103,7 @@ class Reads:
         found: dict[str, Any] = {"life": self.life, "version": __version__, "pieces": []}
         if "table" not in request:
             kind = "view" if "view" in request else "query"
-            fields = self._asks.query(kind, str(request[kind])).fields
+            fields = self._asks.query(kind, str(request[kind]), str(request.get("database", ""))).fields
             found["pieces"] = [{"file": n} for n in range(min(max(pieces, 1), SOURCE_QUERY_FILES))]
             return {**found, "columns": [_shown(f) for f in fields], "key": []}
         table = self._asks.table(str(request["table"]))
@@ -205,8 +205,8 @@ class Reads:
             kind = "view" if "view" in request else "query"
             place = self._directory / f"read-{secrets.token_hex(8)}"
             read.stack.callback(removed, place)
-            await self._asks.export(self._asks.query(kind, str(request[kind])), read.checkpoint, place,
-                                    int(request["files"]))
+            query = self._asks.query(kind, str(request[kind]), str(request.get("database", "")))
+            await self._asks.export(query, read.checkpoint, place, int(request["files"]))
             read.place = place
         except BaseException:
             await read.stack.aclose()

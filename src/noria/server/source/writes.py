@@ -137,13 +137,15 @@ class Writes:
         batch, done = int(request.get("batch", 0)), await self._done(scope)
         if any(int(name.rpartition("/")[2]) >= batch for name in done):
             return {"rows": 0, "rejected": 0, "again": True}
-        table = self._executor.program.table(str(request["table"]))
+        program = self._executor.program
+        named = program.catalog.resolved(str(request["table"]))
+        table = program.table(named)
         if table is None:
-            raise no_table(str(request["table"]), self._executor.program.view(str(request["table"])) is not None)
+            raise no_table(named, program.view(named) is not None)
         files = [self._file(write, str(p)) for p in request["parts"]]
         self._executor.locks.check(None, table.name)
         if request.get("overwrite"):
-            await self._run(f"TRUNCATE TABLE {quote_identifier(table.name)}")
+            await self._run(f"TRUNCATE TABLE {program.catalog.databases.full(table.name)}")
         name = f"{ONCE}{scope}/{batch}"
         report = await self._applied(table, files, str(request.get("on", "error")), request.get("max_rejects"), name)
         await self._forget(done)
@@ -182,7 +184,8 @@ class Writes:
 
     async def _loaded(self, table: TableDef, files: list[str], max_rejects: int, name: str) -> dict[str, Any]:
         last: dict[str, Any] = {}
-        request = {"table": table.name, "files": files, "format": "parquet", "max_rejects": max_rejects, "once": name}
+        request = {"table": self._executor.program.catalog.databases.full(table.name), "files": files,
+                   "format": "parquet", "max_rejects": max_rejects, "once": name}
         async for step in self._bulk.load(request):
             last = step
         if not last["rows"]:
@@ -218,7 +221,8 @@ class Writes:
             keys = _padded(keys)
             terms.append("(" + " OR ".join([f"({one})"] * len(keys)) + ")")
             values += [v for key in keys for v in key]
-        text = f"DELETE FROM {quote_identifier(table.name)} WHERE " + " AND ".join(terms)
+        named = self._executor.program.catalog.databases.full(table.name)
+        text = f"DELETE FROM {named} WHERE " + " AND ".join(terms)
         command = self._executor.statements.prepare(text).bind(values)
         assert isinstance(command, Delete)
         return command

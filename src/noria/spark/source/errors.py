@@ -39,7 +39,7 @@ def in_one_line() -> Iterator[None]:
         raise
 
 
-COMMON = ("url", "user", "password")
+COMMON = ("url", "user", "password", "database")
 READ = (*COMMON, "table", "view", "query", "columns", "where", "numPartitions", "direct")
 STREAM_READ = (*COMMON, "feed", "startingOffsets", "failOnDataLoss")
 WRITE = (*COMMON, "table", "primaryKey", "onDuplicate", "ifExists", "maxRejects", "id")

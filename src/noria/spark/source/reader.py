@@ -43,14 +43,14 @@ class Piece(InputPartition):  # type: ignore[misc]
 
 
 def wanted(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the one option that names what to read: table, view or query.  Raises OptionError."""
+    """Return the one option that names what to read, table, view or query, and its database.  Raises OptionError."""
     named = {k: options[k] for k in ("table", "view", "query") if options.get(k)}
     if options.get("feed"):
         raise OptionError("the option \"feed\" is for spark.readStream: give \"table\" or \"view\" to read the rows")
     if len(named) != 1:
         raise OptionError("give one of the options \"table\", \"view\" and \"query\""
                          + (f", not {' and '.join(sorted(named))}" if named else ""))
-    return named
+    return {**named, **({"database": options["database"]} if options.get("database") else {})}
 
 
 def planned(server: Server, what: Mapping[str, Any], pieces: int = 0) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from noria.spark.source.errors import Failed, OptionError, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 from noria.spark.source.wire import Refused, Server
+from noria.sql.text.databases import named_in
 
 GONE = 410
 MARKS = [T.StructField("_sign", T.LongType(), False), T.StructField("_watermark", T.StringType(), False),
@@ -40,7 +41,7 @@ def _name(options: Mapping[str, str]) -> str:
         raise OptionError("the option \"feed\" is missing: the name of the table or view whose changes are to be "
                          "read; for a "
                          "query create a view of it")
-    return name
+    return named_in(options.get("database", ""), name)
 
 
 def stream_schema(options: Mapping[str, str]) -> StructType:

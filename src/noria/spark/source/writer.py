@@ -25,6 +25,7 @@ from noria.core.identifiers import quote_identifier
 from noria.spark.source.errors import Failed, OptionError, Unreachable, in_one_line
 from noria.spark.source.types import as_sent, check_written, sql_type
 from noria.spark.source.wire import Refused, Server
+from noria.sql.text.databases import named_in
 
 PART_ROWS, PART_BYTES = 100_000, 8 * 2**20  # of one part, before Parquet compresses it
 COMMIT_TRIES = 10  # if the server does not answer: it may be restarting
@@ -48,9 +49,12 @@ class Sink:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._server, self._schema, self._overwrite = Server.of(options), schema, overwrite
         self._id, self._scope = uuid.uuid4().hex, options.get("id", "")
-        self._table = options.get("table", "")
-        if not self._table:
+        if not options.get("table"):
             raise OptionError("the option \"table\" is missing: the table to write to")
+        database, table = options.get("database", ""), options["table"]
+        if not database and "." in table:
+            database, _, table = table.partition(".")
+        self._table = named_in(database, table)
         mode = options.get("onDuplicate", "error").lower()
         if mode not in ON:
             raise OptionError(f"the option \"onDuplicate\" is '{mode}': give one of {', '.join(ON)}")
@@ -151,7 +155,8 @@ def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
                + ("" if f.nullable and f.name.lower() not in lower else " NOT NULL") for f in schema.fields]
     if keys:
         columns.append(f"PRIMARY KEY ({', '.join(map(quote_identifier, keys))})")
-    return f"CREATE TABLE IF NOT EXISTS {quote_identifier(table)} ({', '.join(columns)})"
+    named = table if table.startswith("`") else quote_identifier(table)
+    return f"CREATE TABLE IF NOT EXISTS {named} ({', '.join(columns)})"
 
 
 class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]

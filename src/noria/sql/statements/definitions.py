@@ -1,4 +1,4 @@
-"""Translates CREATE TABLE, CREATE VIEW, CREATE DATABASE and DROP to commands.  Call `create` and `drop`.
+"""Translates CREATE TABLE, CREATE VIEW and DROP to commands.  Call `create` and `drop`.
 
 Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY, CHECK), and so are generated columns and
 FULLTEXT.
@@ -33,11 +33,9 @@ from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import JSON, Collation, Column, IndexDef, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
-    CreateDatabase,
     CreateTable,
     CreateTextView,
     CreateView,
-    DropDatabase,
     DropTable,
     DropView,
 )
@@ -46,6 +44,7 @@ from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.purposes import view_of
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
+from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, only, rendered, snippet
 
@@ -55,13 +54,11 @@ _TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollatePrope
 _CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"}
 
 
-def create(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
+def create(statement: Statement, tree: exp.Create, catalog: Catalog, names: Names) -> Command:
     if tree.kind == "TABLE":
-        return _create_table(statement, tree)
+        return _create_table(statement, tree, names)
     if tree.kind == "VIEW":
         return _create_view(statement, tree, catalog)
-    if tree.kind in ("DATABASE", "SCHEMA"):
-        return CreateDatabase(tree.this.name, bool(tree.args.get("exists")))
     raise refuse(f"CREATE {tree.kind}", tree)
 
 
@@ -70,9 +67,6 @@ _DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "
 
 def drop(statement: Statement, tree: exp.Drop) -> Command:
     only(tree, _DROP, "DROP")
-    if tree.kind in ("DATABASE", "SCHEMA"):
-        named = tree.this or tree.args["tables"][0]
-        return DropDatabase(named.name, bool(tree.args.get("exists")))
     if tree.kind not in ("TABLE", "VIEW") or tree.args.get("temporary"):
         raise refuse(f"DROP {tree.kind}", tree)
     named = tree.args.get("tables") or [tree.this]
@@ -127,7 +121,7 @@ def _with_names(query: exp.Expr, names: list[str]) -> exp.Expr:
 
 def check_name(name: str) -> str:
     """Return the name of a table, view or column if it is allowed; else raise SqlError."""
-    if len(name) > MAX_NAME_CHARS:
+    if any(len(part) > MAX_NAME_CHARS for part in name.split(".", 1)):  # the catalog's name has the database first
         raise name_too_long(name)
     if not name or name.endswith(" ") or "\0" in name:
         raise SqlError(*WRONG_TABLE_NAME, f"Incorrect name {name!r}")
@@ -162,11 +156,12 @@ class _Draft:
         self.primary_key = columns
 
 
-def _create_table(statement: Statement, tree: exp.Create) -> Command:
+def _create_table(statement: Statement, tree: exp.Create, names: Names) -> Command:
     only(tree, _CREATE, "CREATE TABLE")
     if tree.expression is not None or not isinstance(tree.this, exp.Schema):
         raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
-    draft = _Draft(check_name(tree.this.this.name))
+    name = check_name(tree.this.this.name)
+    draft = _Draft(name, collation=collation(names.collation_of(name)))
     _options(draft, tree.args.get("properties"))
     for part in tree.this.expressions:
         handler = _PARTS.get(type(part))

@@ -3,7 +3,7 @@
     SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
 
 Such a query is planned like any query that is not maintained; `server/sessions/information.py` makes the rows of its
-tables when it runs.  Keeps true: such a query reads only these tables, and DATABASE() is the name of the one database.
+tables when it runs.  Keeps true: such a query reads only these tables, and DATABASE() is the session's database.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.plan.view import ViewDef
 from noria.sql.commands import Information
 from noria.sql.query.purposes import batch_of, block_of
 from noria.sql.query.relations.context import Context
-from noria.sql.statements.database import DATABASE, check_database
+from noria.sql.text.databases import NOWHERE, Names
 from noria.sql.text.refusals import refuse
 
 SCHEMA = "information_schema"
@@ -92,7 +92,7 @@ def asks(nodes: Sequence[exp.Expr]) -> bool:
     return any(isinstance(n, exp.Table) and _is_ours(n) for n in nodes)
 
 
-def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] | None) -> Information:
+def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] | None, names: Names) -> Information:
     """Plan the query.  `values`: of its parameters, None while they are not bound.  Raises SqlError if it also reads
     other tables."""
     named = {n.alias.lower() for n in nodes if isinstance(n, exp.CTE)}
@@ -101,8 +101,9 @@ def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] |
         if other and (node.args.get("db") or node.name.lower() not in named):
             raise refuse(f"a query of {SCHEMA} and of other tables", node, "ask for each by itself")
         if isinstance(node, exp.Column) and node.args.get("db") and not _is_ours(node):
-            check_database(node.args["db"].name)
-    here = tree.transform(lambda n: exp.Literal.string(DATABASE) if _asks_database(n) else n)
+            names.checked(node.args["db"].name)
+    database = exp.Null() if names.namespace == NOWHERE else exp.Literal.string(names.current)
+    here = tree.transform(lambda n: database.copy() if _asks_database(n) else n)
     return Information(batch_of(here, Context(_Relations(), block_of, "batch", values), f"is of {SCHEMA}"))
 
 

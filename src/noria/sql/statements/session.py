@@ -29,31 +29,33 @@ from noria.sql.commands import (
     Transaction,
     Use,
 )
-from noria.sql.statements.database import check_database, check_qualified
+from noria.sql.statements import databases
 from noria.sql.statements.definitions import check_name
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
+from noria.sql.text.databases import Names
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}
 _SCOPES = {"SESSION": "session", "LOCAL": "session", "GLOBAL": "global", "PERSIST": "global", "@@SESSION": "session",
            "@@LOCAL": "session", "@@GLOBAL": "global"}
 _SHOWS = (  # the words of each, in the order in which they are tried
-    "create table", "create view", "create database", "character set", "charset", "collation", "columns", "fields",
+    "create table", "create view", "create database", "create schema", "character set", "charset", "collation",
+    "columns", "fields",
     "databases", "schemas", "engines", "storage engines", "errors", "warnings", "grants", "index", "indexes", "keys",
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
     "table status", "tables", "open tables", "variables", "status", "views", "binary logs", "master status",
     "slave status", "replica status", "profiles", "count", "noria views", "noria status", "noria graph",
     "noria migrations", "noria history", "noria program", "noria following",
 )
-_SAME = {"fields": "columns", "schemas": "databases", "indexes": "index", "keys": "index", "charset": "character set",
-         "storage engines": "engines"}
+_SAME = {"create schema": "create database", "fields": "columns", "schemas": "databases", "indexes": "index",
+         "keys": "index", "charset": "character set", "storage engines": "engines"}
 
 
 class _Reader:
     """The tokens of one statement, read from left to right."""
 
-    def __init__(self, tokens: list[Token], text: str):
-        self.tokens, self.text, self.at = tokens, text, 0
+    def __init__(self, tokens: list[Token], text: str, names: Names):
+        self.tokens, self.text, self.names, self.at = tokens, text, names, 0
 
     @property
     def word(self) -> str:
@@ -83,13 +85,13 @@ class _Reader:
         return self.next().text
 
     def dotted(self) -> str:
-        """Read a table's name, or database.name, and check the database."""
+        """Read a table's name, or database.name.  Returns the catalog's name."""
+        return self.names.internal(*self.parts())
+
+    def parts(self) -> tuple[str, str]:
+        """Read a table's name, or database.name.  Returns the database, "" if it is not written, and the name."""
         name = self.name()
-        if not self.take("."):
-            return name
-        last = self.name()
-        check_qualified(name, last)
-        return last
+        return (name, self.name()) if self.take(".") else ("", name)
 
     def string(self) -> str:
         t = self.next()
@@ -118,9 +120,9 @@ class _Reader:
         return "" if t is None else self.text[t.start : t.start + 80]
 
 
-def command(tokens: list[Token], text: str) -> Command | None:
+def command(tokens: list[Token], text: str, names: Names) -> Command | None:
     """Read the command; None for a statement of another kind.  Raises SqlError for an unsupported one."""
-    r = _Reader(tokens, text)
+    r = _Reader(tokens, text, names)
     handler = _WORDS.get(r.word)
     if handler is None:
         return None
@@ -205,7 +207,7 @@ def _value(r: _Reader) -> Any:
 
 
 # ------------------------------------------------------------------ SHOW, DESCRIBE
-_OF_DATABASE = ("tables", "table status", "open tables", "triggers", "events")
+_OF_DATABASE = ("tables", "views", "table status", "open tables", "triggers", "events")
 _OF_TABLE = ("columns", "index")
 _UNLIKELY = ("errors", "warnings", "engines", "index", "plugins", "privileges", "processlist", "profiles", "grants")
 
@@ -243,20 +245,14 @@ def _check_said(r: _Reader, said: set[str], what: str) -> None:
 def _target(r: _Reader, what: str) -> str:
     """Read the table, view or database to which the SHOW refers; "" if it has none."""
     if what == "create database":
-        name = r.name()
-        check_database(name)
-        return name
+        return r.names.checked(r.name())
     if what.startswith("create "):
         return r.dotted()
-    if what in (*_OF_TABLE, *_OF_DATABASE) and (r.take("FROM") or r.take("IN")):
-        if what in _OF_DATABASE:
-            name = r.name()
-            check_database(name)
-            return name
-        target = r.dotted()
-        if r.take("FROM") or r.take("IN"):
-            check_qualified(r.name(), target)
-        return target
+    if what in _OF_DATABASE:
+        return r.names.checked(r.name()) if r.take("FROM") or r.take("IN") else r.names.current
+    if what in _OF_TABLE and (r.take("FROM") or r.take("IN")):
+        database, target = r.parts()
+        return r.names.internal(r.name() if r.take("FROM") or r.take("IN") else database, target)
     if what in _OF_TABLE:
         raise parse_error(f"SHOW {what.upper()} FROM table")
     return ""
@@ -301,8 +297,7 @@ def _describe(r: _Reader) -> Command | None:
 def _use(r: _Reader) -> Command:
     name = r.name()
     r.end()
-    check_database(name)
-    return Use(name)
+    return Use(r.names.checked(name))
 
 
 def _begin(r: _Reader) -> Command:
@@ -429,13 +424,18 @@ def _upkeep(r: _Reader) -> Command:
 
 
 def _alter(r: _Reader) -> Command | None:
-    """Read ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do nothing.  None for
-    every other ALTER TABLE."""
-    words = [t.text.upper() for t in r.tokens]
-    if len(words) == 5 and words[1] == "TABLE" and words[3] in ("DISABLE", "ENABLE") and words[4] == "KEYS":
-        return Nothing("alter", (r.tokens[2].text,))  # each write updates the indexes
-    if words[1:2] == ["TABLE"]:
-        return None
+    """Read ALTER DATABASE, and ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do
+    nothing.  None for every other ALTER TABLE."""
+    if r.word in databases.WORDS:
+        return databases.alter(r)
+    if r.take("TABLE"):
+        if [t.text.upper() for t in r.tokens[-2:]] not in (["DISABLE", "KEYS"], ["ENABLE", "KEYS"]):
+            return None
+        name = r.dotted()
+        r.take("DISABLE") or r.take("ENABLE")
+        r.take("KEYS")
+        r.end()
+        return Nothing("alter", (name,))  # each write updates the indexes
     raise not_supported(f"ALTER {r.near()[:40]}")
 
 
@@ -465,7 +465,7 @@ _WORDS: dict[str, Callable[[_Reader], Command | None]] = {
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
     "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock, "ANALYZE": _upkeep, "OPTIMIZE": _upkeep,
-    "ALTER": _alter,
+    "ALTER": _alter, "CREATE": databases.create, "DROP": databases.drop,
     "RENAME": _rename,
     "GRANT": _refused("users are set when the server starts"),
     "REVOKE": _refused("users are set when the server starts"),

@@ -87,7 +87,8 @@ def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Bi
         raise parse_error("INSERT without values")
     on_duplicate, conflict = _on_duplicate(statement, node), node.args.get("conflict")
     alias = values.alias_or_name
-    assignments = _assigner(table, conflict.expressions if conflict else [], alias)
+    named = schema.this if schema is not None else target
+    assignments = _assigner(table, conflict.expressions if conflict else [], alias, named.meta.get("shown", table.name))
     return _inserter(table.name, columns, rows, on_duplicate, assignments)
 
 
@@ -178,14 +179,14 @@ def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
     return "ignore" if node.args.get("ignore") else "error"
 
 
-def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str
+def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str, shown: str
               ) -> Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]:
     """The assignments of ON DUPLICATE KEY UPDATE.  A column refers to the stored row; VALUES(c), or a column of the
-    alias, to the new row."""
+    alias, to the new row.  `shown`: the table's name as the statement has it."""
     def column(name: str, qualifier: str, clause: str) -> Expr:
         at = _position(table, name, clause)
         new = bool(alias) and qualifier.lower() == alias.lower()
-        if qualifier and not new and qualifier.lower() != table.name.lower():
+        if qualifier and not new and qualifier.lower() != shown.lower():
             raise unknown_column(f"{qualifier}.{name}", clause)
         c = table.columns[at]
         return Col(c.type, c.nullable, at + (NEW if new else 0))

@@ -15,6 +15,7 @@ from noria.core.errors import not_supported
 from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
+from noria.sql.text.databases import HOME, Database, Databases
 from noria.sql.whole.alteration import alteration, lost
 from noria.sql.whole.difference import now
 from noria.sql.whole.meaning import Tables, planned
@@ -31,30 +32,42 @@ class Kept:
     as_of: int
 
 
-def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int]) -> str:
+def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int],
+                 databases: Databases | None = None) -> str:
     """Print the program.  `counters`: the next AUTO_INCREMENT number by table name.  Raises SqlError if an older view's
     meaning cannot be printed."""
+    databases = Databases() if databases is None else databases
     known = [replace(t, first_id=counters.get(t.name, 1)) for t in tables]
+    first = [made_text(d) for d in databases if d.name.lower() != HOME or not d.is_plain]
     if (texts := _texts_of_now(known, views)) is not None:
-        return _text([*(table_text(t, t.first_id) for t in known), *texts])
-    return _staged(known, views, max([0, *(c.added for t in known for c in t.columns)]))
+        return _text([*first, *(_table(t, databases) for t in known), *texts])
+    return _text(first) + _staged(known, views, max([0, *(c.added for t in known for c in t.columns)]), databases)
 
 
-def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int) -> str:
+def _table(table: TableDef, databases: Databases) -> str:
+    name = table.name
+    return table_text(table, table.first_id, databases.written(name), databases.table_options(name))
+
+
+def made_text(database: Database) -> str:
+    return f"CREATE DATABASE IF NOT EXISTS {quote_identifier(database.name)} {database.options}".rstrip()
+
+
+def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int, databases: Databases) -> str:
     said, stage, made = list[str](), 0, dict[str, TableDef]()
 
     def until(change: int) -> None:
         for table in tables:
             then, was = table.as_of(change), made.get(table.name)
             if was is None:
-                said.append(table_text(then, then.first_id))
+                said.append(_table(then, databases))
             else:
                 parts, wrong = alteration(was, then, False)
                 if wrong or lost(was, then):
                     raise not_supported(f"the text of a program with views that are older than changes of the table "
                                         f"{table.name}, and that mean something else since,",
                                         "say what they mean now: CREATE OR REPLACE VIEW")
-                said.extend([f"ALTER TABLE {quote_identifier(table.name)} {', '.join(parts)}"] if parts else [])
+                said.extend([f"ALTER TABLE {databases.written(table.name)} {', '.join(parts)}"] if parts else [])
             made[table.name] = then
 
     until(stage)

@@ -13,10 +13,11 @@ from noria.core.errors.codes import NET_PACKET_TOO_LARGE, NO_SUCH_TABLE
 from noria.core.limits import PROGRAM_BYTES, PROGRAM_ERRORS
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
-from noria.sql.commands import AlterTable, Command, CreateTable, CreateView, Nothing
+from noria.sql.commands import AlterTable, Command, CreateDatabase, CreateTable, CreateView, Nothing
 from noria.sql.parse import parse
 from noria.sql.query.relations.context import Recorder
 from noria.sql.text.comments import SHOWN
+from noria.sql.text.databases import Databases, Names, database_exists
 from noria.sql.text.syntax import statements_of, tokenize
 
 
@@ -34,11 +35,12 @@ class View:
 @dataclass
 class Outline:
     """A catalog of tables and views by folded name, in the order of their creation.  `stage`: the number of column
-    changes so far."""
+    changes so far.  `databases`: those that were there, and those of the text."""
 
     tables: dict[str, TableDef] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     stage: int = 0
+    databases: Databases = field(default_factory=Databases)
 
     def table(self, name: str) -> TableDef | None:
         return self.tables.get(name.lower())
@@ -50,7 +52,7 @@ class Outline:
     def take(self, text: str) -> None:
         """Add the definitions of one statement."""
         recorder = Recorder(self)
-        for command in parse(text, recorder):
+        for command in parse(text, recorder, names=Names("", self.databases)):
             self._add(command, frozenset(recorder.views))
 
     def _add(self, command: Command, used: frozenset[str]) -> None:
@@ -62,9 +64,14 @@ class Outline:
             self.views[command.view.name.lower()] = View(command.view, command.text, used, self.stage)
         elif isinstance(command, AlterTable):
             self.tables[command.was.name.lower()] = self._altered(command)
+        elif isinstance(command, CreateDatabase):
+            if self.databases.get(command.database.name) is None:
+                self.databases = self.databases.having(command.database)
+            elif not command.if_not_exists:
+                raise database_exists(command.database.name)
         elif not isinstance(command, Nothing):
             raise not_supported("this statement in a program", "a program is made of CREATE TABLE, CREATE VIEW, CREATE "
-                                "INDEX and ALTER TABLE")
+                                "INDEX, ALTER TABLE and CREATE DATABASE")
 
     def _free(self, name: str) -> None:
         if self.table(name) is not None or self.view(name) is not None:
@@ -96,11 +103,15 @@ def statements(text: str) -> Iterator[Statement]:
         yield Statement(text.count("\n", 0, tokens[0].start) + 1, text[tokens[0].start : tokens[-1].end + 1])
 
 
-def read(text: str) -> Outline:
-    """Read the program of a text.  Raises one SqlError with all errors, at most PROGRAM_ERRORS of them in full."""
+def read(text: str, databases: Databases | None = None) -> Outline:
+    """Read the program of a text.  `databases`: those that are there.
+
+    Raises one SqlError with all errors, at most PROGRAM_ERRORS of them in full.
+    """
     if len(text.encode()) > PROGRAM_BYTES:
         raise SqlError(*NET_PACKET_TOO_LARGE, f"Got a program bigger than {PROGRAM_BYTES:,} bytes")
-    outline, errors, missing = Outline(), list[tuple[int, SqlError, str]](), set[str]()
+    outline = Outline() if databases is None else Outline(databases=databases)
+    errors, missing = list[tuple[int, SqlError, str]](), set[str]()
     for statement in statements(text):
         try:
             outline.take("\n" * (statement.line - 1) + statement.text)

@@ -17,6 +17,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
+from noria.sql.text.databases import STORED
 from noria.sql.text.syntax import parse_tokens, tokenize
 from noria.sql.whole.meaning import Tables, planned, same_rows
 
@@ -34,9 +35,9 @@ def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mappi
         head = text[:text.rindex(body)]
         meant = planned(text, Tables(before, views))
         tree = _qualified(body, meant, before, views)
-        spelt = head + tree.sql("mysql")
+        spelt = head + _spelt(tree)
         _rename(tree, then)
-        found = head + tree.sql("mysql")
+        found = head + _spelt(tree)
         # over the old tables `spelt` equals the text; over tables that differ only in names, `spelt` equals `found`
         if (same_rows(meant, planned(spelt, Tables(before, views)))
                 and same_rows(planned(spelt, Tables({n: _plain(t, now) for n, (t, now) in then.items()}, views)),
@@ -62,12 +63,29 @@ def _qualified(body: str, meant: ViewDef, tables: Mapping[str, TableDef], views:
     known |= {n: [f.name for f in v.fields] for n, v in views.items()}
     schema: dict[str, object] = {table: dict.fromkeys(names, "int") for table, names in known.items()}
     written = parse_one(body, dialect=_DIALECT)
+    for node in written.find_all(exp.Table):
+        if node.args.get("db"):  # as the catalog calls it
+            called = node.alias or node.name
+            node.set("this", exp.to_identifier(STORED.internal(node.args["db"].name, node.name), quoted=True))
+            node.set("db", None)
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(called, quoted=True)))
     using = written.find(exp.Coalesce) is None  # `qualify` makes a COALESCE for each column that USING joins
     tree = qualify(written, dialect=_DIALECT, schema=schema, isolate_tables=False)
     if using:
         tree = tree.transform(lambda n: n.this if isinstance(n, exp.Coalesce) else n)
     _call(tree, meant)
     return tree
+
+
+def _spelt(tree: exp.Expr) -> str:
+    """The text of the tree; a table of another database than `noria` has its database."""
+    tree = tree.copy()
+    for node in tree.find_all(exp.Table):
+        database, dot, name = node.name.partition(".")
+        if dot:
+            node.set("db", exp.to_identifier(database, quoted=True))
+            node.set("this", exp.to_identifier(name, quoted=True))
+    return tree.sql("mysql")
 
 
 def _rename(tree: exp.Expr, then: Mapping[str, tuple[TableDef, TableDef]]) -> None:

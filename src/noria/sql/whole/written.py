@@ -14,14 +14,14 @@ from noria.core.types import Column, IndexDef, TableDef
 
 
 # ------------------------------------------------------------------ one table
-def table_text(table: TableDef, first_id: int = 1) -> str:
-    """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT."""
+def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str = "") -> str:
+    """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT.  `name`: how to write its name."""
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
-    return f"CREATE TABLE {quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}"
+    return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
 
 
 def index_text(table: TableDef, index: IndexDef) -> str:

@@ -7,12 +7,13 @@ is prepared only if the disk has room for its writes; its commit may use the bal
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.statements import Insert, Load, Staged, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Load, Part, Staged, Statement, WorkedOut, WriteResult
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.storage.commits import bulk, prepared
@@ -133,18 +134,25 @@ class Participant:
             bulk.unstage(self._engine, group)
         return results, committed
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None
-                 ) -> WorkedOut:
-        return moving.work_out(self._looking(statement.table, work), statement, rows, self._symbols, workers)
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None,
+                 within: Part | None = None) -> WorkedOut:
+        with self._looking(statement.table, work, within) as stage:
+            return moving.work_out(stage, statement, rows, self._symbols, workers)
 
-    def met(self, statement: Insert, work: Work | None = None) -> tuple[bytes, ...]:
-        return moving.met(self._looking(statement.table, work), statement, self._symbols)
+    def met(self, statement: Insert, work: Work | None = None, within: Part | None = None) -> tuple[bytes, ...]:
+        with self._looking(statement.table, work, within, True) as stage:
+            return moving.met(stage, statement, self._symbols)
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
-        moving.check_unique(self._looking(table), gone, came)
+    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+                     ) -> None:
+        with self._looking(table, None, within, True) as stage:
+            moving.check_unique(stage, gone, came)
 
-    def _looking(self, table: str, work: Work | None = None) -> Stage:
+    def _looking(self, table: str, work: Work | None, within: Part | None, reserves: bool = False
+                 ) -> AbstractContextManager[Stage]:
         """A stage for rows of any worker, which is never committed."""
+        if within is not None:
+            return self._transactions.looking(within, table, work, reserves)
         self._groups.refuse_undecided(self._tables)
         found = self._tables.readable(table)
-        return Stage(self._engine, found, found.counters, work)
+        return nullcontext(Stage(self._engine, found, found.counters, work, guard=self._transactions.guard(found)))

@@ -18,7 +18,7 @@ from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
 from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 4
+FORMAT = 5  # 5: the program has databases (`sql/text/databases.py`)
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 

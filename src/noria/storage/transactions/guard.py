@@ -18,11 +18,12 @@ from noria.storage.tables.table import Table
 class Guard:
     """The guard of one statement on one table.  owner: its transaction; None for a statement by itself.
 
-    blocked: the resource that was refused.
+    reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: the resource that was
+    refused.
     """
 
-    def __init__(self, locks: LockTable, owner: Owner | None, table: Table):
-        self._locks, self._owner = locks, owner
+    def __init__(self, locks: LockTable, owner: Owner | None, table: Table, reserves: bool = False):
+        self._locks, self._owner, self._reserves = locks, owner, reserves
         self._families = {table.family, *(i.family for i in table.unique_indexes)}
         self._family = table.family
         self._wanted: dict[Resource, None] = {}
@@ -30,7 +31,11 @@ class Guard:
 
     def meets(self, family: str, keys: Sequence[bytes]) -> None:
         """Refuse a key that another transaction has locked.  Its row may change before this statement's commit."""
-        if family in self._families:
+        if family not in self._families:
+            return
+        if self._reserves:
+            self._want([(family, key) for key in keys])
+        else:
             self._refuse((family, key) for key in keys)
 
     def found(self, keys: Sequence[bytes]) -> None:

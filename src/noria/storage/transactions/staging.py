@@ -11,13 +11,14 @@ locked.  AUTO_INCREMENT values and row numbers are used up at once, so no two tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
 from noria.core.limits import TRANSACTION_BYTES
-from noria.core.statements import Move, Staged, Statement, WriteResult
+from noria.core.statements import Move, Part, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.work import Work
 from noria.dataflow.transactions.locks import Blocked, LockTable
@@ -118,10 +119,46 @@ class StagedTransactions:
                 *TRANS_CACHE_FULL, f"Open transactions have more than {TRANSACTION_BYTES} bytes of changes: commit "
                                    "more often, or write so many rows by `noria load`"))
         guard.take()
-        stage.table.counters = stage.table.counters._replace(
-            auto_increment=max(stage.table.counters.auto_increment, stage.counters.auto_increment),
-            row_number=max(stage.table.counters.row_number, stage.counters.row_number))
+        self._use_up(stage)
         return result
+
+    @staticmethod
+    def _use_up(stage: Stage) -> None:
+        """Nobody gets the numbers again that the stage has assigned."""
+        known, own = stage.table.counters, stage.counters
+        stage.table.counters = known._replace(auto_increment=max(known.auto_increment, own.auto_increment),
+                                              row_number=max(known.row_number, own.row_number))
+
+    @contextmanager
+    def looking(self, part: Part, table: str, work: Work | None, reserves: bool) -> Iterator[Stage]:
+        """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
+
+        The transaction gets the locks of their rows.  reserves: also of all keys that are looked up.  Raises Blocked,
+        and SqlError 1213 if the earlier requests are lost.
+        """
+        found = self._of(part.transaction, part.done)
+        known = found.stages.get(table)
+        stage = self._stage(found, table)
+        stage.counters = stage.table.counters
+        mark = stage.mark()
+        guard = stage.guard = Guard(self.locks, part.transaction, stage.table, reserves)
+        stage.work, stage.shard = work, None
+        try:
+            yield stage
+        except SqlError:
+            if guard.blocked is None:
+                raise
+        finally:
+            self._use_up(stage)
+            stage.undo(mark)
+            stage.guard = stage.work = None
+            stage.shard = self._shard
+            if known is None:
+                del found.stages[table], found.shapes[table]
+        if guard.blocked is not None:
+            raise Blocked(guard.blocked)
+        guard.take()
+        self._open[part.transaction] = found
 
     def _stage(self, found: _Open, name: str) -> Stage:
         table = self._readable(name)

@@ -1,0 +1,110 @@
+"""CREATE, ALTER and DROP DATABASE.
+
+Keeps true: a database with all its tables and views is dropped in one change.  It is refused if something outside
+builds on them.
+"""
+
+from __future__ import annotations
+
+from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.names import fold
+from noria.control.changes.sender import ChangeSender
+from noria.control.ddl.beside import Beside
+from noria.control.ddl.change import Change, quoted
+from noria.control.ddl.view_changes import ViewChanges
+from noria.control.views.readers import ViewReaders
+from noria.core.errors import SqlError
+from noria.core.errors.codes import DEPENDENT_BY_OTHERS, WRONG_DB_NAME
+from noria.dataflow.messages import packets
+from noria.plan.mir import tables_of
+from noria.sql import commands
+from noria.sql.text.databases import Databases, database_exists, no_such_database
+
+
+class DatabaseChanges:
+    """Changes of databases."""
+
+    def __init__(self, catalog: Catalog, sender: ChangeSender, readers: ViewReaders, beside: Beside,
+                 views: ViewChanges):
+        self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
+        self._views = views
+
+    async def create(self, command: commands.CreateDatabase) -> Change:
+        database = command.database
+        async with self._sender.lock:
+            if self._catalog.databases.get(database.name) is not None:
+                error = database_exists(database.name)
+                if not command.if_not_exists:
+                    raise error
+                return Change((("Note", error.code, error.message),), 1)
+            known = self._catalog.databases.having(database)
+            before, own = f"{database.name.lower()}.", self._catalog.databases.bare
+            if some := [n for n in self._names() if own(n).lower().startswith(before)]:
+                raise SqlError(*WRONG_DB_NAME, f"Incorrect database name '{database.name}': names in other databases "
+                                               f"begin with it and a dot: {quoted(some)}; rename these first")
+            await self._changed(known)
+        return Change((), 1)
+
+    async def alter(self, command: commands.AlterDatabase) -> Change:
+        async with self._sender.lock:
+            self._catalog.databases.named(command.database.name)
+            await self._changed(self._catalog.databases.having(command.database))
+        return Change((), 1)
+
+    async def _changed(self, databases: Databases) -> None:
+        await self._sender.migrate((), self._catalog.recipe(databases=databases))
+        self._catalog.databases = databases
+        self._catalog.version += 1
+
+    def _names(self) -> list[str]:
+        catalog = self._catalog
+        return [*(t.name for t in catalog.tables()), *(v.name for v in catalog.views()),
+                *(v.name for v in catalog.text_views())]
+
+    # ------------------------------------------------------------ DROP DATABASE
+    async def drop(self, command: commands.DropDatabase) -> Change:
+        async with self._sender.lock:
+            found = self._catalog.databases.get(command.name)
+            if found is None:
+                error = no_such_database(command.name)
+                if not command.if_exists:
+                    raise error
+                return Change((("Note", error.code, error.message),))
+            return await self._drop(found.name)
+
+    async def _drop(self, database: str) -> Change:
+        catalog = self._catalog
+        tables = [n for n, t in catalog.table_defs.items() if self._is_in(t.name, database)]
+        views = [n for n, v in catalog.view_defs.items() if self._is_in(v.name, database)]
+        texts = [n for n, v in catalog.text_defs.items() if self._is_in(v.name, database)]
+        self._refuse_if_used(database, tables, views)
+        adhoc = catalog.adhoc_over(tables)
+        feeds = [n for n in views if catalog.view_defs[n].feed]
+        parting = self._readers.parting(views)
+        databases = catalog.databases.without(database)
+        recipe = catalog.recipe((*views, *texts), read=parting.read, databases=databases)
+        steps = (*parting.steps, *(packets.DropTable(catalog.table_defs[n].name) for n in tables))
+        reply = await self._sender.with_room(steps, recipe, True, crowding=adhoc)
+        self._readers.parted(parting, views)
+        for name in tables:
+            catalog.table_defs.pop(name, None)
+        catalog.forget_texts(texts)
+        catalog.databases = databases
+        catalog.version += 1
+        self._readers.planned(reply)
+        for name in feeds:
+            self._views.on_feed_dropped(name)
+        return Change((), len(tables) + len(views) + len(texts))
+
+    def _is_in(self, name: str, database: str) -> bool:
+        return self._catalog.databases.split(name)[0] == database
+
+    def _refuse_if_used(self, database: str, tables: list[str], views: list[str]) -> None:
+        """Raise an error if a view outside of the database reads its tables or views."""
+        catalog = self._catalog
+        users = [v.name for n, v in catalog.view_defs.items() if n not in views and (
+            catalog.uses[n] & {*views} or {fold(t) for t in tables_of(v.plan)} & {*tables})]
+        users += [v.name for v in self._beside.views.values() if {fold(t) for t in tables_of(v.plan)} & {*tables}]
+        if users:
+            raise SqlError(*DEPENDENT_BY_OTHERS, f"Cannot drop database '{database}': views of other databases read "
+                                                 f"it: {quoted(users)}; drop these first")

@@ -1,0 +1,123 @@
+"""Random histories of several sessions on Noria and MariaDB: the same answers, errors and rows at each step.
+
+    NORIA_FUZZ_CASES=10000 NORIA_FUZZ_SEED=7 pytest -s tests/differential/test_sessions.py        a longer run
+    NORIA_WORKERS=3                            all with three workers; else one, two and three in turn
+
+Where MariaDB alone waits for a lock, as for those of its gaps, the history ends there; `waits` counts such histories.
+Noria reports a lock of any row of an INSERT before a duplicate.  With several workers it also locks the UNIQUE values
+of rows that an INSERT IGNORE or REPLACE does not add in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from differential.known import Error
+from differential.play import differs, sent
+from differential.sessions import SESSIONS, TABLES, Histories, Step
+from differential.shrink import fewer
+from e2e.local import LocalServer
+from e2e.mariadb import INSTALLED, MariaDb
+
+CASES = int(os.environ.get("NORIA_FUZZ_CASES", "60"))
+WORKERS = os.environ.get("NORIA_WORKERS", "")
+LOCKED, NAMES = 1205, ("acc", "kv", "ai", "bag")
+
+
+class Servers:
+    """Both servers, with the connections of all sessions."""
+
+    def __init__(self, directory: Path, mariadb: MariaDb, workers: int):
+        self._several = workers > 1
+        self.server, self.mariadb = LocalServer(directory, workers=workers), mariadb
+        self.both = [(self.server.connect(), mariadb.connect()) for _ in range(SESSIONS + 1)]
+        for each in self.both:
+            for connection in each:
+                sent(connection, "SET SESSION innodb_lock_wait_timeout = 0")
+
+    def close(self) -> None:
+        for each in self.both:
+            for connection in each:
+                connection.close()
+        self.server.close()
+
+    def play(self, history: Sequence[Step], seen: Counter[str]) -> str | None:
+        """The first difference, or None."""
+        self._begin_anew()
+        for number, (session, text) in enumerate(history):
+            got, want = (sent(connection, text) for connection in self.both[session])
+            waits = [isinstance(each, Error) and each.code == LOCKED for each in (got, want)]
+            seen[_kind(text, want)] += 1
+            if waits == [False, True] or (waits == [True, False] and (self._several or isinstance(want, Error))):
+                seen[f"waits: only {'MariaDB' if waits[1] else 'Noria'}"] += 1
+                return None
+            if differs(text, got, want) is not None:
+                return f"step {number}, session {session}: {text}\n  noria:   {got}\n  mariadb: {want}"
+        self.server.validate()
+        return None
+
+    def _begin_anew(self) -> None:
+        for ours, theirs in self.both:
+            for connection in (ours, theirs):
+                sent(connection, "ROLLBACK")
+                sent(connection, "SET autocommit = 1")
+                sent(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for connection in self.both[SESSIONS]:
+            for name in NAMES:
+                sent(connection, f"DROP TABLE IF EXISTS {name}")
+            for text in TABLES:
+                made = sent(connection, text)
+                assert not isinstance(made, Error), (text, made)
+
+
+def _kind(text: str, outcome: Any) -> str:
+    return f"{' '.join(text.split()[:2])}: {f'error {outcome.code}' if isinstance(outcome, Error) else 'done'}"
+
+
+@pytest.fixture(scope="module")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    server = MariaDb(tmp_path_factory.mktemp("m"))
+    yield server
+    server.close()
+
+
+@pytest.mark.mariadb
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
+@pytest.mark.parametrize("workers", [int(WORKERS)] if WORKERS else [1, 2, 3])
+def test_sessions_get_what_they_get_of_mariadb(tmp_path: Path, mariadb: MariaDb, workers: int) -> None:
+    given = os.environ.get("NORIA_FUZZ_SEED", "100")
+    first = random.randrange(10**6) * 1000 if given == "random" else int(given)
+    seen: Counter[str] = Counter()
+    servers = Servers(tmp_path / "data", mariadb, workers)
+    try:
+        for seed in range(first, first + CASES // (1 if WORKERS else 3)):
+            history = Histories(seed).history()
+            if (found := servers.play(history, seen)) is not None:
+                pytest.fail(f"NORIA_WORKERS={workers} NORIA_FUZZ_SEED={seed} NORIA_FUZZ_CASES=1; shrunk:\n"
+                            + _shrunk(servers, history, found))
+    finally:
+        servers.close()
+    print(f"{workers} workers: " + ", ".join(f"{kind} {n}" for kind, n in seen.most_common()))
+
+
+def _shrunk(servers: Servers, history: Sequence[Step], found: str) -> str:
+    """The shortest history found that ends with the same kind of difference."""
+    def fails(candidate: Sequence[Step]) -> bool:
+        other = servers.play(candidate, Counter())
+        return other is not None and _what(other) == _what(found)
+
+    small = fewer(list(history), fails)
+    return "\n".join(f"{session}: {text};" for session, text in small) + f"\n{servers.play(small, Counter())}"
+
+
+def _what(difference: str) -> str:
+    """The statement that differs, without its step."""
+    return difference.split(": ", 1)[1].splitlines()[0]
