@@ -111,7 +111,7 @@ class HttpTransport:
         return answer
 
     def begin(self, text: str) -> str:
-        token = self._sql(text, []).transaction
+        token = self._sql(text, [], again=True).transaction
         assert token is not None, "the statements begin a transaction"
         return token
 
@@ -119,13 +119,13 @@ class HttpTransport:
         with contextlib.suppress(SqlError):  # it has ended
             self._sql("ROLLBACK", [], transaction=transaction)
 
-    def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
-             ) -> Answer:
+    def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None,
+             again: bool = False) -> Answer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
         asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
                  **({"database": self.database} if self.database else {})}
         body = json.dumps(asked).encode()
-        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)})
+        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)}, again)
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
         return Answer(table.replace_schema_metadata(None) if about.get("rows") else None, about.get("affected", 0),

@@ -96,6 +96,21 @@ def test_a_reset_session_holds_none(server: LocalServer) -> None:
     a.close()
 
 
+def test_a_lost_front_end_holds_none(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path / "data", workers=1, front_ends=2)
+    a, b = server.at(0), server.at(1)
+    assert one(a, "GET_LOCK('x', 0)") == 1
+    waiting = Waiting(b, "SELECT GET_LOCK('x', 60)")
+    until(waits(server.at(1), 1))
+
+    async def lost() -> None:
+        server._mysql.ended[0].set()  # type: ignore[union-attr]
+
+    server._embedded._run(lost())
+    assert waiting.end() is None and waiting.rows == [(1,)]
+    server.close()
+
+
 def test_parameters(server: LocalServer) -> None:
     a, b = server.connector(), server.connect()
     cursor = a.cursor(prepared=True)
