@@ -110,7 +110,13 @@ class Histories:
             lambda: "SELECT acc.id, kv.k FROM acc JOIN kv ON acc.a = kv.v",
             lambda: "SELECT acc.id, kv.k FROM acc LEFT JOIN kv ON acc.a = kv.v AND kv.n > 1",
             lambda: "SELECT id FROM acc WHERE a IN (SELECT v FROM kv WHERE n < 3)",
+            lambda: f"SELECT * FROM acc WHERE id = {self._id()} {self._lock()}",
+            lambda: f"SELECT v, n FROM kv WHERE k = '{self._key()}' {self._lock()}",
+            lambda: f"SELECT COUNT(*), SUM(b) FROM acc WHERE id IN ({self._id()}, {self._id()}) {self._lock()}",
             lambda: f"SELECT id, b FROM acc WHERE b BETWEEN {c.randrange(30)} AND {c.randrange(30, 70)}"))()
+
+    def _lock(self) -> str:
+        return self._c.choice(("FOR UPDATE", "LOCK IN SHARE MODE"))
 
     def _id(self) -> int:
         return self._c.randint(1, 9)

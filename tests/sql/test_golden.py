@@ -26,6 +26,7 @@ from noria.sql.commands import (
     Explain,
     Information,
     Item,
+    LockingSelect,
     Select,
     SelectItems,
     Timed,
@@ -46,6 +47,10 @@ def described(command: Command) -> list[str]:
         return ["explain", *described(command.command)]
     if isinstance(command, Timed):
         return ["at 2026-01-30 12:00:00", *described(command.at(datetime(2026, 1, 30, 12), timedelta()))]
+    if isinstance(command, LockingSelect):
+        rows = [f"locks {t.table.name}, {'exclusively' if t.exclusive else 'shared'}, {command.how}"
+                for t in command.locked]
+        return [*rows, *_select(command.select), *(() if command.whole is None else _select(command.whole))]
     if isinstance(command, Select):
         return _select(command)
     if isinstance(command, Information):

@@ -193,6 +193,26 @@ class Column:
     added: int = 0  # the number of the change that added it; 0: it is as old as the table
     dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
     source: int | None = None  # a column, dropped since, whose converted value is that of older rows
+    # How `expression` makes its value: "virtual" and "stored" for generated columns, "prefix" for a hidden one of a
+    # UNIQUE key (`sql/statements/keys.py`); "constant", "time" and "default" for DEFAULT (expression)
+    # (`sql/statements/defaults.py`); "" for none.
+    computed: str = ""
+    expression: str = ""  # over the table's columns, as SQL (`sql/expressions/of_columns.py`)
+
+    @property
+    def generated(self) -> bool:
+        return self.computed in ("virtual", "stored", "prefix")
+
+    @property
+    def prefix_of(self) -> tuple[int, int]:
+        """Of a hidden column: the length of its prefix, and the position of the column that the prefix is of."""
+        _, length, _, base = self.name.split()
+        return int(length), int(base)
+
+    @property
+    def takes_time(self) -> bool:
+        """True if the front end adds a default that depends on the time."""
+        return self.default_now or self.computed == "time"
 
     @property
     def field(self) -> Field:
@@ -206,6 +226,16 @@ class IndexDef:
     name: str
     columns: tuple[int, ...]
     unique: bool = False
+    prefix: tuple[int, ...] = ()  # for each column the length of the prefix that was declared, or 0; empty: none
+
+
+@dataclass(frozen=True)
+class Check:
+    """A CHECK constraint.  text: its condition over the table's columns, as SQL (`sql/expressions/of_columns.py`)."""
+
+    name: str
+    text: str
+    enforced: bool = True
 
 
 @dataclass(frozen=True)
@@ -241,6 +271,7 @@ class TableDef:
     made: int = 0  # the number of changes of columns before the table was created
     keyed: int = 0  # how often its primary key was changed
     scattered: bool = False  # True if columns that are not among these determine a row's worker
+    checks: tuple[Check, ...] = ()  # in the order of their names
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -251,7 +282,7 @@ class TableDef:
         for cols in (self.primary_key, *(i.columns for i in self.indexes)):
             if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
-        if self.order and sorted(self.order) != [i for i, c in enumerate(self.columns) if not c.dropped]:
+        if self.order and sorted(self.order) != _visible(self.columns):
             raise ValueError(f"table {self.name} has an ill-formed order {self.order}")
 
     @property
@@ -271,7 +302,7 @@ class TableDef:
     @cached_property
     def shown(self) -> tuple[int, ...]:
         """The positions of the existing columns, in the order for clients."""
-        return self.order or tuple(i for i, c in enumerate(self.columns) if not c.dropped)
+        return self.order or tuple(_visible(self.columns))
 
     @cached_property
     def sharded_by(self) -> tuple[int, ...] | None:
@@ -297,6 +328,31 @@ class TableDef:
     def altered(self) -> bool:
         """True if columns were added or dropped since the table was created."""
         return any(c.added or c.dropped for c in self.columns)
+
+    @cached_property
+    def generated(self) -> tuple[int, ...]:
+        """The positions of the generated columns, each behind those that it reads; hidden ones come last."""
+        hidden = [i for i, c in enumerate(self.columns) if c.computed == "prefix" and not c.dropped]
+        return (*(i for i in self.shown if self.columns[i].generated), *hidden)
+
+    def parts(self, index: IndexDef) -> list[tuple[int, int]]:
+        """The declared parts of an index: the position of each column, and the length of its prefix, or 0."""
+        columns = [self.columns[c].prefix_of[1] if self.columns[c].computed == "prefix" else c for c in index.columns]
+        return list(zip(columns, index.prefix or (0,) * len(columns), strict=True))
+
+    @cached_property
+    def defaulted(self) -> tuple[int, ...]:
+        """The positions of the columns whose default reads other columns, each behind those that it reads."""
+        return tuple(i for i in self.shown if self.columns[i].computed == "default")
+
+    @cached_property
+    def writable(self) -> tuple[int, ...]:
+        """The existing columns that take values, in the order for clients."""
+        return tuple(i for i in self.shown if not self.columns[i].generated) if self.generated else self.shown
+
+    @cached_property
+    def enforced(self) -> tuple[Check, ...]:
+        return tuple(c for c in self.checks if c.enforced)
 
     @property
     def shape(self) -> tuple[tuple[int, str], ...]:
@@ -325,7 +381,8 @@ class TableDef:
         names = dict(shown)
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
-        return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=()).keyed_as(self)
+        return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=(),
+                       checks=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""
@@ -348,6 +405,15 @@ class TableDef:
         column = self.auto_increment
         new = column is not None and column >= len(was.columns) and self.columns[column].source is None
         return column if new else None
+
+
+def _visible(columns: tuple[Column, ...]) -> list[int]:
+    return [i for i, c in enumerate(columns) if not c.dropped and c.computed != "prefix"]
+
+
+def prefix_name(position: int, length: int) -> str:
+    """Return the name of the hidden column of a prefix.  As with dropped columns, no other name ends with a space."""
+    return f"prefix {length} of {position} "
 
 
 def gone(position: int) -> str:

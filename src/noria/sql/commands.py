@@ -135,6 +135,34 @@ class Select:
 
 
 @dataclass(frozen=True)
+class LockedTable:
+    """A table whose rows a SELECT locks.  `at`: the place of its key among the hidden columns."""
+
+    table: TableDef
+    at: int
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class LockingSelect:
+    """SELECT … FOR UPDATE or FOR SHARE.
+
+    `select` has the keys of the locked rows behind its first `visible` columns.  `whole`: the SELECT itself, if it
+    groups rows; then `select` has the keys only.  `how`: wait, nowait or skip.
+    """
+
+    select: Select
+    whole: Select | None
+    locked: tuple[LockedTable, ...]
+    visible: int
+    how: str = "wait"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.select.fields[: self.visible] if self.whole is None else self.whole.fields
+
+
+@dataclass(frozen=True)
 class Information:
     """A SELECT from information_schema, over the program's own definitions."""
 
@@ -318,9 +346,9 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use | CreateDatabase
-           | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables | Insert | Update
-           | Delete)
+           | Select | LockingSelect | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use
+           | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables
+           | Insert | Update | Delete)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:
@@ -349,7 +377,7 @@ class Prepared:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | Timed | Information):
+        if isinstance(self.command, Select | LockingSelect | Timed | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

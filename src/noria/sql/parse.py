@@ -23,6 +23,7 @@ from noria.sql.commands import (
     CreateView,
     Do,
     Explain,
+    LockingSelect,
     Nothing,
     Prepared,
     Select,
@@ -31,6 +32,7 @@ from noria.sql.commands import (
     bound_select,
 )
 from noria.sql.expressions import clock
+from noria.sql.query.locking import locking
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.statements import alterations, definitions, information, session, text_views, writes
@@ -106,8 +108,8 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
         inner, of = _planned(rest, text, catalog, names), text[rest[0].start:]
-        return Prepared(Explain(inner.command, analyze, of), inner.parameters,
-                        lambda values: Explain(inner.binder(values), analyze, of))
+        return Prepared(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
+                        lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
     statement = parse_tokens(tokens, text)
@@ -137,6 +139,13 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
 def _do(command: Command) -> Command:
     assert isinstance(command, SelectItems | Timed)
     return Do(command)
+
+
+def _unlocked(command: Command) -> Command:
+    """The SELECT without its locks, which do not change how it is answered."""
+    if not isinstance(command, LockingSelect):
+        return command
+    return command.whole or command.select
 
 
 def _makes_view(tree: exp.Expr) -> bool:
@@ -241,6 +250,8 @@ def _from_nothing(tree: exp.Select) -> bool:
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    if isinstance(tree, exp.Select) and tree.args.get("locks"):
+        return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and _from_nothing(tree):
         given = [None] * statement.parameters
         return (select_items(Context(catalog, block_of, "batch", given), tree),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.clients import Waiting, refused, run, until
+from e2e.transactions.waiting import Waiting, refused, run, until
 from noria.core.columns_codec import to_stream
 from noria.server.http.bodies import ARROW
 from server.local_services import LocalServices
@@ -340,3 +340,15 @@ def test_it_has_a_database(both: Both) -> None:
     client.done("COMMIT", token)
     assert client.rows("SELECT id FROM shop.t ORDER BY id") == [[7], [8]]
     assert client.rows("SELECT COUNT(*) FROM t") == [[4]]
+
+
+def test_it_locks_what_it_reads(both: Both) -> None:
+    client, b = both.http(), both.server.connect()
+    token = client.begin()
+    assert client.rows("SELECT a FROM t WHERE id = 1 FOR UPDATE", token) == [[10]]
+    assert client.refused("SELECT a FROM t WHERE id = 1 FOR UPDATE NOWAIT")[:2] == (400, 3572)
+    waiting = Waiting(b, "UPDATE t SET a = a + 1 WHERE id = 1")
+    until(lambda: both.server.locks_waited_for() == 1)
+    client.done("UPDATE t SET a = 20 WHERE id = 1; COMMIT", token)
+    assert waiting.end() is None
+    assert client.rows("SELECT a FROM t WHERE id = 1") == [[21]]

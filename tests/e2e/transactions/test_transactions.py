@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.clients import Waiting, refused, run, until
+from e2e.transactions.waiting import Waiting, refused, run, until
 from noria.core.errors import SqlError
 
 
@@ -84,6 +84,18 @@ def test_a_definition_commits(server: LocalServer) -> None:
     a, b = server.connect(), server.connect()
     run(a, "BEGIN", "DELETE FROM t WHERE id = 1", "CREATE TABLE u (id INT PRIMARY KEY)", "ROLLBACK")
     assert run(b, "SELECT COUNT(*) FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "BEGIN", "SET autocommit = 1", "CREATE TABLE u (id INT PRIMARY KEY)"])
+def test_a_commit_after_another_session_altered_the_table_fails_once(server: LocalServer, end: str) -> None:
+    """It must not be tried again: the second try would have nothing to commit, and be acknowledged."""
+    a, b = server.connect(), server.connect()
+    run(a, "SET autocommit = 0", "INSERT INTO t VALUES (4, 40, 'x')")
+    run(b, "ALTER TABLE t ADD n INT")
+    assert refused(a, end) == 1412
+    run(a, "COMMIT")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(3,)]
+    assert server.ask("stats")["open_transactions"] == 0
 
 
 def test_a_client_that_goes_is_rolled_back(server: LocalServer) -> None:

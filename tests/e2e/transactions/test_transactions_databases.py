@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.clients import refused, run
+from e2e.transactions.waiting import refused, run
 
 
 @pytest.fixture(params=[(1, 1), (3, 2)], ids=["one worker", "three workers, two front ends"])

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.clients import Waiting, refused, run, until
+from e2e.transactions.waiting import Waiting, refused, run, until
 from noria.client import Database
 from noria.core.errors import SqlError
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from noria.core.expressions.coerce import coerce
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.functions import at_time
 from noria.core.identifiers import quote_identifier
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.text_views import TextView
+from noria.storage.tables.computed import time_default
 
 _TEXT = re.compile(r"TEXT `((?:[^`]|``)*)`: ")
 _STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
@@ -73,6 +76,9 @@ def _timed(column: Column) -> Column:
     if column.default_now:
         now = datetime.now(UTC).replace(tzinfo=None)
         column = replace(column, initial=coerce(now, column, 1))
+    if column.computed == "time":
+        value = constant(at_time(time_default(column), datetime.now(UTC).replace(tzinfo=None), timedelta()))
+        column = replace(column, initial=None if value is None else coerce(value, column, 1))
     return column
 
 

@@ -9,11 +9,13 @@ from noria.sql import commands
 
 
 def refits(command: commands.AlterTable) -> bool:
-    """True if rows must be checked: for other types, NOT NULL, UNIQUE, another key or AUTO_INCREMENT column."""
+    """True if rows must be checked: for other types, NOT NULL, CHECK, UNIQUE, another key or AUTO_INCREMENT column."""
     was, table = command.was, command.table
     known = zip(was.columns, table.columns, strict=False)
     return any((a.type, a.nullable) != (b.type, b.nullable) and not b.dropped for a, b in known) \
         or any(c.source is not None for c in table.columns[len(was.columns):]) \
+        or not {c.text for c in table.enforced} <= {c.text for c in was.enforced} \
+        or (bool(table.enforced or table.generated) and len(table.columns) > len(was.columns)) \
         or loses_unique(table, was) or was.keyed != table.keyed or was.auto_increment != table.auto_increment
 
 

@@ -26,6 +26,7 @@ from noria.plan.mir import tables_of
 from noria.plan.uses import used
 from noria.sql import commands
 from noria.sql.parse import parse
+from noria.sql.statements.checks import renamed
 
 
 class TableChanges:
@@ -93,7 +94,7 @@ class TableChanges:
                 raise table_exists(new)
             catalog.databases.of(new)
             del tables[fold(old)]
-            tables[fold(new)] = stamped(was, replace(was, name=new), change, catalog.as_of.values())
+            tables[fold(new)] = stamped(was, renamed(was, new), change, catalog.as_of.values())
             steps.append(packets.AlterTable(tables[fold(new)]))
             names.append((was.name, new))
         await self._sender.migrate(steps, catalog.recipe())

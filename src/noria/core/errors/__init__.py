@@ -20,6 +20,7 @@ from noria.core.errors.codes import (
     LOCK_WAIT_TIMEOUT,
     NO_DEFAULT_FOR_FIELD,
     NO_SUCH_TABLE,
+    NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN,
     NON_UPDATABLE_TABLE,
     NOT_SUPPORTED_YET,
     PARSE_ERROR,
@@ -111,10 +112,14 @@ def view_gone(name: str) -> SqlError:
     return SqlError(*NO_SUCH_TABLE, f"View '{name}' doesn't exist")
 
 
+class NotCommitted(SqlError):
+    """A COMMIT failed.  Whatever its code says, the transaction is over, and the statement must not be tried again."""
+
+
 def is_gone(error: SqlError) -> bool:
     """True if a view was dropped or redefined during a read, so that the statement must be planned again."""
     unknown = error.code == NO_SUCH_TABLE.number and error.message.startswith("View '")
-    return unknown or error.code == TABLE_DEF_CHANGED.number
+    return unknown or (error.code == TABLE_DEF_CHANGED.number and not isinstance(error, NotCommitted))
 
 
 def unfilled(name: str) -> SqlError:
@@ -160,6 +165,12 @@ def duplicate_entry(entry: str, key: str) -> SqlError:
 
 def null_not_allowed(column: str) -> SqlError:
     return SqlError(*BAD_NULL, f"Column '{column}' cannot be null")
+
+
+def generated_value(column: str, table: str) -> SqlError:
+    """The error of a statement that has a value for a generated column."""
+    return SqlError(*NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN,
+                    f"The value specified for generated column '{column}' in table '{table}' is not allowed.")
 
 
 def no_default(column: str) -> SqlError:

@@ -128,6 +128,10 @@ class Staging(Protocol):
         """Run statements within the transaction, all or none. Raises Blocked; SqlError 1213 if `done` is not the
         number of its requests here."""
 
+    def lock_rows(self, transaction: str, done: int, table: str, keys: Sequence[tuple[object, ...]], exclusive: bool,
+                  how: str) -> tuple[int, ...]:
+        """Lock rows by the values of their primary keys; as `LockRows` says. Raises Blocked, if `how` is wait."""
+
     def undo(self, transaction: str, done: int, keep: int) -> None:
         """Undo all but the first `keep` requests."""
 

@@ -8,6 +8,7 @@ of `statements.Staged`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.statements import Statement
@@ -65,6 +66,23 @@ class OpenSnapshot:
 
 
 @dataclass(frozen=True)
+class LockRows:
+    """Lock rows of a table by their primary keys, given as values. Answer: the positions of those that others have
+    locked, if `how` is skip; else none. With nowait, such a row is error 3572.
+
+    Rows that do not exist, and rows of other workers, can be locked too.
+    """
+
+    request: int
+    transaction: str
+    done: int
+    table: str
+    keys: tuple[tuple[Any, ...], ...]
+    exclusive: bool
+    how: str
+
+
+@dataclass(frozen=True)
 class Within:
     """The transaction in which a `Query` reads.
 
@@ -80,4 +98,4 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = Stage | Undo | EndTransaction | EndWait | OpenSnapshot
+TransactionPacket = LockRows | Stage | Undo | EndTransaction | EndWait | OpenSnapshot

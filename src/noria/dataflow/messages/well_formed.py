@@ -42,6 +42,8 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.Undo: {"request": _INT, "transaction": _TEXT, "done": _INT, "keep": _INT},
     transaction_packets.EndTransaction: {"request": _INT, "transaction": _TEXT},
     transaction_packets.EndWait: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.LockRows: {"request": _INT, "transaction": _TEXT, "done": _INT, "table": _TEXT, "keys": _ROW,
+                                   "exclusive": _FLAG, "how": _TEXT},
     transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT},
     transaction_packets.Within: {"transaction": _TEXT, "done": _ROW, "tables": _ROW, "snapshot": _FLAG},
 }

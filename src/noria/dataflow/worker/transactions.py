@@ -47,7 +47,8 @@ class Transactions:
         self.deadlocks = 0
         self.handlers: dict[type, Callable[[Any, Envelope], Packet | None]] = {
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
-            messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot}
+            messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
+            messages.LockRows: self._lock_rows}
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -111,6 +112,13 @@ class Transactions:
                 return refused(e, deadlock())
             self._late(self._waiting[victim].envelope, refused(self._waiting.pop(victim).envelope, deadlock()))
             self.ended(victim)
+
+    def _lock_rows(self, body: messages.LockRows, e: Envelope) -> Packet | None:
+        def run() -> Packet:
+            return Done(body.request, self._staging.lock_rows(body.transaction, body.done, body.table, body.keys,
+                                                              body.exclusive, body.how))
+
+        return self._locking(body.transaction, e, run, lambda: self._lock_rows(body, e))
 
     def _undo(self, body: messages.Undo, e: Envelope) -> Packet:
         self._staging.undo(body.transaction, body.done, body.keep)

@@ -27,7 +27,7 @@ class Asked(Protocol):
 async def copy_rows(links: Sequence[Asked], change: Callable[[Write], Awaitable[Wrote]], table: TableDef,
                     other: TableDef) -> None:
     """Copy the rows. SqlError for a row that does not fit; the rows copied so far remain in the other table."""
-    columns = tuple(c for c in other.shown if c != other.numbered(table))
+    columns = tuple(c for c in other.writable if c != other.numbered(table))
     for link in links:
         after: bytes | None = None
         while True:

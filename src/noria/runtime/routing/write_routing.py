@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, used_up
+from noria.core.errors import SqlError, generated_value, used_up
 from noria.core.errors.codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
@@ -38,6 +38,9 @@ from noria.core.statements import (
 )
 from noria.core.types import TableDef
 from noria.core.values import convert, default_code, encode
+from noria.storage.tables.computed import computed_of, sources
+
+Key = tuple[Any, ...]  # the values of a primary key
 
 
 @dataclass
@@ -143,6 +146,22 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: Numbers
                   few=concerned is not None, renumbers=renumbers(statement, table))
 
 
+def by_worker(table: TableDef, keys: Sequence[Key], workers: int) -> dict[int, list[Key]]:
+    """The primary keys, by the worker that may have their rows. Each is at all of them if the key does not tell."""
+    by = table.sharded_by
+    if by == () or workers == 1:
+        return {0: list(keys)}
+    if by is None or not set(by) <= set(table.primary_key):
+        return {w: list(keys) for w in range(workers)}
+    places, symbols = [table.primary_key.index(c) for c in by], PlainSymbols()
+    codes = [convert([key[at] for key in keys], table.columns[c], 1, symbols) for at, c in zip(places, by, strict=True)]
+    found: dict[int, list[Key]] = {}
+    owners = shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
+    for key, w in zip(keys, owners.tolist(), strict=True):
+        found.setdefault(w, []).append(key)
+    return found
+
+
 def renumbers(statement: Statement, table: TableDef) -> bool:
     """Whether the statement may set an AUTO_INCREMENT column to values not assigned here."""
     if table.auto_increment is None or isinstance(statement, Delete):
@@ -173,13 +192,14 @@ def _concerned(where: Expr | None, table: TableDef, workers: int) -> list[int] |
 
 def _moves(statement: Statement, table: TableDef) -> bool:
     """Whether a row may get other values in the columns that determine its worker."""
+    by = sources(table, table.sharded_by or ())
     return isinstance(statement, Insert | Update) and any(
-        c in (table.sharded_by or ()) and not _stays(c, e) for c, e in statement.assignments)
+        c in by and not _stays(c, e) for c, e in statement.assignments)
 
 
 def _assigns_unique(statement: Statement, table: TableDef) -> bool:
     """Whether a row may get other values in a UNIQUE index whose values several workers have."""
-    columns = {c for i in table.spread_unique for c in i.columns}
+    columns = sources(table, [c for i in table.spread_unique for c in i.columns])
     return isinstance(statement, Insert | Update) and any(
         c in columns and not (isinstance(e, Col) and e.index == c) for c, e in statement.assignments)
 
@@ -258,11 +278,26 @@ def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, in
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:
     """A column's values as stored codes."""
     column, rows = table.columns[position], statement.rows
+    if column.generated:
+        return _generated(statement, table, position, symbols)
+    if column.computed == "default":
+        column = replace(column, nullable=True)  # its worker knows the value
     if position not in statement.columns:
         return np.full(len(rows), default_code(column, symbols), np.int64)
     place = statement.columns.index(position)
     values = rows.column(place) if isinstance(rows, (pa.RecordBatch, pa.Table)) else [_value(r, place) for r in rows]
     return convert(values, column, 1, symbols)
+
+
+def _generated(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:
+    """A generated column's codes.  Raises error 3105 if the statement has values for it."""
+    if position in statement.columns:
+        raise generated_value(table.columns[position].name, table.name)
+    computed = next(c for c in computed_of(table) if c.at == position)
+    codes = np.zeros((len(table.columns), len(statement.rows)), np.int64)
+    for c in computed.reads:
+        codes[c] = _codes(statement, table, c, symbols)
+    return computed.codes(codes, symbols)
 
 
 def _value(row: Sequence[Any], place: int) -> Any:

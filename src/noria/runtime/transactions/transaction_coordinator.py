@@ -24,10 +24,12 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import Move, Part, Staged, Statement, WorkedOut, WriteResult, tables_written
+from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
+    LockRows,
     OpenSnapshot,
     Stage,
     TransactionPacket,
@@ -38,7 +40,7 @@ from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import Lost, WorkerGone
 from noria.runtime.link.member import StagingWorker
 from noria.runtime.link.written import WrittenTables
-from noria.runtime.routing.write_routing import RoutedWrite
+from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.plans import Planning, met, worked_out
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
@@ -262,6 +264,21 @@ class TransactionCoordinator:
             if done != mark.get(worker, 0):
                 await self._undo(transaction, worker, mark.get(worker, 0))
 
+    # ------------------------------------------------------------ locks
+    async def lock_rows(self, transaction: OpenTransaction, table: TableDef, keys: Sequence[Key], exclusive: bool,
+                        how: str, wait_s: float) -> list[Key]:
+        """Lock rows by their primary keys. Returns those that others have locked, if `how` is skip. Raises SqlError
+        1205 after `wait_s`, 3572 if `how` is nowait, 1213."""
+        self._refuse_lost(transaction)
+        mine = by_worker(table, keys, len(self._workers.staging_workers))
+        replies, why = await self._replies(transaction, {
+            w: LockRows(0, transaction.name, transaction.done.get(w, 0), table.name, tuple(some), exclusive, how)
+            for w, some in mine.items()}, wait_s)
+        errors = [r.error for r in replies.values() if r.error is not None]
+        if errors or why is not None:
+            raise errors[0] if errors else why or interrupted()
+        return list(dict.fromkeys(mine[w][n] for w, reply in replies.items() for n in reply.value))
+
     # ------------------------------------------------------------ reads
     async def open_snapshot(self, transaction: OpenTransaction) -> None:
         """Open the transaction's snapshot at all workers, unless it has one."""
@@ -288,11 +305,12 @@ class TransactionCoordinator:
             return False
         return not names.isdisjoint(transaction.unsure) or self._workers.written.since(transaction.snapshot, names)
 
-    def within(self, transaction: OpenTransaction, tables: Iterable[str]) -> Within:
-        """How a query of these tables reads within the transaction."""
+    def within(self, transaction: OpenTransaction, tables: Iterable[str], latest: bool = False) -> Within:
+        """How a query of these tables reads within the transaction. `latest`: the last commits, not its snapshot."""
         self._refuse_lost(transaction)
         done = tuple(transaction.done.get(w, 0) for w in range(len(self._workers.staging_workers)))
-        return Within(transaction.name, done, tuple(sorted(tables)), transaction.snapshot is not None)
+        return Within(transaction.name, done, tuple(sorted(tables)),
+                      transaction.snapshot is not None and not latest)
 
     # ------------------------------------------------------------ ends
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:

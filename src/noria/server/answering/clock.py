@@ -12,19 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import at_time, call, cast, cut
 from noria.core.statements import DEFAULT, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
+from noria.core.values import arrow_type
 from noria.server.answering import zones
+from noria.storage.tables.computed import time_default
 
 Assignments = tuple[tuple[int, Expr], ...]
 
 
 def needs(statement: ClientWrite, table: TableDef, offset: timedelta) -> bool:
     """True if the statement depends on the clock or on a time zone."""
-    return statement.clock or any(c.default_now or c.update_now or (offset and c.type.timestamp)
+    return statement.clock or any(c.takes_time or c.update_now or (offset and c.type.timestamp)
                                   for c in table.columns)
 
 
@@ -50,11 +53,12 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
     if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are in UTC
         rows = tuple([tuple([zones.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
                              for n, v in enumerate(row)]) for row in rows])
-    absent = [i for i, c in enumerate(table.columns) if c.default_now and i not in columns]
-    given = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].default_now}
-    more = tuple(_stamp(table.columns[i], utc, offset) for i in absent)
+    absent = [i for i, c in enumerate(table.columns) if c.takes_time and i not in columns]
+    given = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].takes_time}
+    more = tuple(_default(table.columns[i], utc, offset) for i in absent)
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
-        times = [pa.array([m] * len(rows), pa.timestamp("us")) for m in more]
+        types = [arrow_type(table.columns[i].type) for i in absent]
+        times = [pa.array([m] * len(rows), type) for m, type in zip(more, types, strict=True)]
         rows = pa.RecordBatch.from_arrays([*rows.columns, *times], names=[str(i) for i in (*columns, *absent)]) \
             if absent else rows
     elif absent or given:
@@ -68,8 +72,16 @@ def _stamp(column: Column, utc: datetime, offset: timedelta) -> datetime:
     return cut(utc if column.type.timestamp else utc + offset, column.type.scale)
 
 
+def _default(column: Column, utc: datetime, offset: timedelta) -> Any:
+    """Return the default of a column that depends on the time."""
+    if column.default_now:
+        return _stamp(column, utc, offset)
+    value = constant(at_time(time_default(column), utc, offset))
+    return None if value is None else coerce(value, column, 1)
+
+
 def _stamped(row: Any, given: dict[int, Column], utc: datetime, offset: timedelta) -> tuple[Any, ...]:
-    return tuple([_stamp(given[n], utc, offset) if v is DEFAULT and n in given else v for n, v in enumerate(row)])
+    return tuple([_default(given[n], utc, offset) if v is DEFAULT and n in given else v for n, v in enumerate(row)])
 
 
 def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: timedelta) -> Assignments:

@@ -40,7 +40,7 @@ from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
-from noria.server.bulk.loading import drop_rejects, keep_rejects
+from noria.server.bulk.loading import drop_rejects, keep_rejects, unchanged
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.places import removed
 from noria.server.bulk.reporting import compared, failed
@@ -279,7 +279,7 @@ class Bulk:
             assert put is not None or not merges
             about_it = {"rejected": report.rejected, "examples": report.examples, "reject_file": reject_file}
             async for step in merged(table, report, request, put) if put and merges else self._taken_in(
-                    table.name, report, request):
+                    unchanged(table, self._program), report, request):
                 if step["step"] == "done" and not report.rejected and request.get("reject"):
                     await asyncio.to_thread(drop_rejects, str(request["reject"]))
                 yield {**about_it, **step} if step["step"] == "done" else step

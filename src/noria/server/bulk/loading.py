@@ -35,7 +35,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, view_changed
 from noria.core.errors.codes import (
     ACCESS_DENIED,
     FILE_EXISTS,
@@ -44,7 +44,9 @@ from noria.core.errors.codes import (
     UNKNOWN_ERROR,
 )
 from noria.core.limits import LOAD_FILES
+from noria.core.types import TableDef
 from noria.spark.loading.rows.reading import of_request
+from noria.sql.query.relations.context import Catalog
 
 TOKEN_FILE = "load.token"
 PROOF_HEADER = "Noria-Proof"
@@ -302,3 +304,11 @@ def drop_rejects(target: str) -> None:
 
 __all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit", "check_reject_file", "drop_rejects",
            "fixed_part",           "is_url", "keep_rejects", "make_token", "proof"]
+
+
+def unchanged(table: TableDef, program: Catalog) -> str:
+    """The name of the table that files were made for.  Raises error 1412 if it has other CHECKs by now."""
+    now = program.table(table.name)
+    if now is not None and now.enforced != table.enforced:
+        raise view_changed(table.name)
+    return table.name

@@ -26,7 +26,7 @@ async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], p
     """Write the rows and yield steps of progress.  The last step has the numbers of written, ignored and replaced rows.
     Raises SqlError if a statement fails; its text says how many rows before it are written."""
     on, once = str(request["on_duplicate"]), str(request.get("once", ""))
-    columns = tuple(i for i, _ in table.shape)
+    columns = table.writable
     done = affected = 0
     for piece in _pieces(report.files):
         done += piece.num_rows

@@ -64,7 +64,8 @@ def _columns(program: Relations) -> Iterator[Values]:
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
                    "column_key": inspection.key_of(at, table), "privileges": "select,insert,update",
-                   "column_comment": "", "generation_expression": ""}
+                   "column_comment": "",
+                   "generation_expression": column.expression if column is not None and column.generated else ""}
 
 
 def _of_column(column: Column | None) -> Values:
@@ -116,6 +117,7 @@ def _statistics(program: Relations) -> Iterator[Values]:
                 yield {**placed, "index_schema": placed["table_schema"], "index_name": name,
                        "non_unique": int(not unique), "seq_in_index": n + 1,
                        "column_name": table.columns[c].name, "collation": "A",
+                       "sub_part": inspection.sub_part(table, name, n),
                        "nullable": "YES" if table.columns[c].nullable else "", "index_type": "BTREE", "comment": "",
                        "index_comment": "", "is_visible": "YES"}
 
@@ -136,6 +138,18 @@ def _constraints(program: Relations) -> Iterator[tuple[Values, TableDef, str, tu
 def _table_constraints(program: Relations) -> Iterator[Values]:
     for named, _, name, _ in _constraints(program):
         yield {**named, "constraint_type": "PRIMARY KEY" if name == "PRIMARY" else "UNIQUE", "enforced": "YES"}
+    for table in program.tables():
+        for check in table.checks:
+            yield {**_constrained(program, table), "constraint_name": check.name, "constraint_type": "CHECK",
+                   "enforced": "YES" if check.enforced else "NO"}
+
+
+def _check_constraints(program: Relations) -> Iterator[Values]:
+    for table in program.tables():
+        for check in table.checks:
+            placed = _constrained(program, table)
+            yield {"constraint_catalog": "def", "constraint_schema": placed["constraint_schema"],
+                   "constraint_name": check.name, "check_clause": check.text}
 
 
 def _key_column_usage(program: Relations) -> Iterator[Values]:
@@ -159,13 +173,13 @@ def _engines(program: Relations) -> Iterator[Values]:
 
 
 def _none(program: Relations) -> Iterator[Values]:
-    """Yield no rows: Noria has no foreign keys, CHECK constraints, triggers, routines or events."""
+    """Yield no rows: Noria has no foreign keys, triggers, routines or events."""
     return iter(())
 
 
 _ROWS: dict[str, Callable[[Relations], Iterator[Values]]] = {
     "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
     "table_constraints": _table_constraints, "key_column_usage": _key_column_usage, "referential_constraints": _none,
-    "check_constraints": _none, "views": _views, "engines": _engines,
+    "check_constraints": _check_constraints, "views": _views, "engines": _engines,
     **dict.fromkeys(("triggers", "routines", "parameters", "events"), _none),
 }

@@ -203,13 +203,18 @@ def _columns(command: Show, program: Catalog, about: About) -> ResultSet:
 
 
 def extra_of(column: Column) -> str:
-    said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * column.default_now
+    if column.generated:
+        return f"{column.computed.upper()} GENERATED"
+    said = ["auto_increment"] * column.auto_increment + ["DEFAULT_GENERATED"] * (
+        column.default_now or bool(column.computed))
     return " ".join(said + [f"on update {now_text(column)}"] * column.update_now)
 
 
 def default_of(column: Column) -> str | None:
     if column.default_now:
         return now_text(column)
+    if column.computed:
+        return None if column.generated else column.expression
     return None if not column.has_default or column.default is None else str(column.default)
 
 
@@ -221,8 +226,8 @@ def key_of(at: int, table: TableDef | None) -> str:
     if column in table.primary_key:
         return "PRI"
     for index in table.indexes:
-        if index.columns[0] == column:
-            return "UNI" if index.unique and len(index.columns) == 1 else "MUL"
+        if table.parts(index)[0][0] == column:
+            return "UNI" if index.unique and len(index.columns) == 1 and not index.prefix else "MUL"
     return ""
 
 
@@ -257,7 +262,8 @@ def _index(command: Show, program: Catalog, about: About) -> ResultSet:
     if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
     rows = [] if table is None else [
-        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, "A", None, None, None,
+        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, "A", None,
+         sub_part(table, name, n), None,
          "YES" if table.columns[c].nullable else "", "BTREE", "", "")
         for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
@@ -267,7 +273,13 @@ def _index(command: Show, program: Catalog, about: About) -> ResultSet:
 def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
     """Return (name, unique, columns) of the table's keys and indexes; the primary key is first."""
     keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
-    return keys + [(i.name, i.unique, i.columns) for i in table.indexes]
+    return keys + [(i.name, i.unique, tuple(c for c, _ in table.parts(i))) for i in table.indexes]
+
+
+def sub_part(table: TableDef, name: str, part: int) -> int | None:
+    """Return the length of the prefix of a key's column, or None."""
+    index = next((i for i in table.indexes if i.name == name), None)
+    return index.prefix[part] or None if index is not None and index.prefix else None
 
 
 def _variables(command: Show, program: Catalog, about: About) -> ResultSet:
@@ -370,7 +382,7 @@ def about_view(view: ViewDef, reader: ViewDef | None) -> dict[str, Any]:
 
 def about_table(table: TableDef, databases: Databases) -> dict[str, Any]:
     """Describe a table for a client that writes to it."""
-    columns = [table.columns[i] for i in table.shown]
+    columns = [table.columns[i] for i in table.writable]
     database, name = databases.split(table.name)
     return {"name": name, "database": database, "columns": [c.name for c in columns],
             "types": [c.type.sql() for c in columns],

@@ -311,6 +311,8 @@ class Session:
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
             return await self._limited(self._select(command))
+        if isinstance(command, sql.LockingSelect):
+            return await self._limited(self._select_locking(command))
         if isinstance(command, _WRITES) and self._transaction.active:
             return await self._write_within(command)
         if isinstance(command, _WRITES):
@@ -430,6 +432,18 @@ class Session:
             return await self._select_bound(command)
         in_utc = await self._select_bound(zones.in_utc(command, self.offset))
         return zones.shown(in_utc, self.offset)
+
+    async def _select_locking(self, command: sql.LockingSelect) -> ResultSet:
+        await self.see_own()
+        if self.offset:
+            whole = command.whole and zones.in_utc(command.whole, self.offset)
+            command = replace(command, select=zones.in_utc(command.select, self.offset), whole=whole)
+        self._tell("waiting for the worker")
+        try:
+            found = await self._transaction.select_locking(command)
+        finally:
+            self._set_status()
+        return zones.shown(found, self.offset) if self.offset else found
 
     async def _select_bound(self, command: sql.Select) -> ResultSet:
         for _ in range(VIEW_BINDS):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from noria.core.errors import SqlError
+from noria.core.errors import NotCommitted, SqlError
 from noria.core.errors.codes import (
     CANT_CHANGE_TX_CHARACTERISTICS,
     CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
@@ -144,7 +144,10 @@ class Transaction:
         parts = self._parts
         self._leave()
         if parts is not None:
-            wrote: Wrote = await self._service.coordinator.commit(parts)
+            try:
+                wrote: Wrote = await self._service.coordinator.commit(parts)
+            except SqlError as e:
+                raise NotCommitted(e.code, e.state, e.message) from None
             self.written = wrote.own
 
     def abandon(self) -> None:
@@ -179,6 +182,20 @@ class Transaction:
         try:
             return await self._service.stage(self._its_parts(), command, offset,
                                              float(self._variables["innodb_lock_wait_timeout"]))
+        except SqlError as e:
+            raise self._told(e) from None
+
+    async def select_locking(self, command: sql.LockingSelect) -> ResultSet:
+        """Answer SELECT … FOR UPDATE or FOR SHARE.  Without a transaction its locks end with it."""
+        wait_s, coordinator = float(self._variables["innodb_lock_wait_timeout"]), self._service.coordinator
+        if not self.active:
+            own = coordinator.begin()
+            try:
+                return await self._service.lock(own, command, wait_s)
+            finally:
+                coordinator.end(own)
+        try:
+            return await self._service.lock(self._its_parts(), command, wait_s)
         except SqlError as e:
             raise self._told(e) from None
 

@@ -8,13 +8,15 @@ Keeps true: such a SELECT is exact, or an error that says why it cannot be answe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from noria.core.errors import SqlError, not_supported
-from noria.core.errors.codes import LOCK_DEADLOCK, QUERY_TIMEOUT
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
+from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.transaction_coordinator import (
     OpenTransaction,
     TransactionCoordinator,
@@ -24,6 +26,8 @@ from noria.server.answering.keys import looked_up
 from noria.server.answering.shapes import Shape, no_rows
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
+
+LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 
 class TransactionService:
@@ -64,16 +68,20 @@ class TransactionService:
         """Answer a SELECT; None if the views have just the rows that the transaction must see."""
         if not self.is_apart(transaction, select):
             return None
-        view = select.view
-        if view is None:
+        if select.view is None:
             raise not_supported("in a transaction that has changed its tables, or whose snapshot is older than they "
                                 "are, this SELECT", "Spark answers it, and sees the last commits only")
+        return await self._read(transaction, select, select.view)
+
+    async def _read(self, transaction: OpenTransaction, select: sql.Select, view: ViewDef, latest: bool = False
+                    ) -> ResultSet:
+        """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
         tables = self.tables(view)
         shape = Shape.of(view)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)
         if not keys and between is None:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
-        within = self.coordinator.within(transaction, tables)
+        within = self.coordinator.within(transaction, tables, latest)
         try:
             return await shape.result_of(*await self._reads.once(view, keys, nulls, between, within))
         except SqlError as e:
@@ -83,3 +91,75 @@ class TransactionService:
                 raise SqlError(e.code, e.state, f"{e.message}: a SELECT in a transaction reads the tables themselves, "
                                                 "once the transaction or a later commit has changed them") from None
             raise
+
+    # ------------------------------------------------------------ FOR UPDATE, FOR SHARE
+    async def lock(self, transaction: OpenTransaction, select: sql.LockingSelect, wait_s: float) -> ResultSet:
+        """Answer a SELECT of the last commits, whose rows the transaction then has locked.
+
+        The SELECT is repeated until it finds no row that is not locked.  Raises SqlError 1205, 3572 and 1213.
+        """
+        held: list[set[Key]] = [set() for _ in select.locked]
+        if select.how == "skip":
+            return await self._lock_free(transaction, select, held)
+        for _ in range(LOCKING_ROUNDS):
+            rows, answer = await self._keyed(transaction, select.select, select)
+            if select.whole is not None:
+                assert select.whole.view is not None
+                whole = await self._read(transaction, select.whole, select.whole.view, True)
+                rows = (await self._keyed(transaction, select.select, select))[0]
+                answer = whole if answer is None else answer
+            if not await self._take(transaction, select, held, rows, wait_s):
+                assert answer is not None
+                return answer
+        raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction: others went on "
+                                           "adding rows that this SELECT finds")
+
+    async def _keyed(self, transaction: OpenTransaction, select: sql.Select, of: sql.LockingSelect
+                     ) -> tuple[list[list[Key]], ResultSet | None]:
+        """The keys of each row, by locked table; and the rows without them, unless they are only keys."""
+        assert select.view is not None
+        found = await self._read(transaction, select, select.view, True)
+        rows, visible = list(found.rows), of.visible
+        keys = [[tuple(row[visible + t.at : visible + t.at + len(t.table.primary_key)]) for row in rows]
+                for t in of.locked]
+        if of.whole is not None:
+            return keys, None
+        return keys, replace(found, fields=found.fields[:visible], rows=[row[:visible] for row in rows])
+
+    async def _take(self, transaction: OpenTransaction, select: sql.LockingSelect, held: list[set[Key]],
+                    keys: list[list[Key]], wait_s: float) -> bool:
+        """Lock these rows.  Returns whether one was not locked before."""
+        more = False
+        for locked, mine, some in zip(select.locked, held, keys, strict=True):
+            new = [key for key in dict.fromkeys(some) if key not in mine and None not in key]
+            if new:
+                await self.coordinator.lock_rows(transaction, locked.table, new, locked.exclusive, select.how, wait_s)
+                mine.update(new)
+                more = True
+        return more
+
+    async def _lock_free(self, transaction: OpenTransaction, select: sql.LockingSelect, held: list[set[Key]]
+                         ) -> ResultSet:
+        """SKIP LOCKED: the first rows, in order, that nobody else has locked."""
+        view = select.select.view
+        assert view is not None
+        first, count = view.offset, view.limit
+        every = replace(select.select, view=replace(view, limit=None, offset=0))
+        refused: list[set[Key]] = [set() for _ in select.locked]
+        while True:
+            keys, answer = await self._keyed(transaction, every, select)
+            assert answer is not None
+            rows = list(answer.rows)
+            free = [n for n in range(len(rows)) if not any(k[n] in no for k, no in zip(keys, refused, strict=True))]
+            chosen = free[first:] if count is None else free[first : first + count]
+            again = False
+            for locked, mine, no, some in zip(select.locked, held, refused, keys, strict=True):
+                new = [k for k in dict.fromkeys(some[n] for n in chosen) if k not in mine and None not in k]
+                if new:
+                    found = await self.coordinator.lock_rows(transaction, locked.table, new, locked.exclusive, "skip",
+                                                             0.0)
+                    no.update(found)
+                    mine.update(set(new).difference(found))
+                    again = True
+            if not again:
+                return replace(answer, rows=[rows[n] for n in chosen])

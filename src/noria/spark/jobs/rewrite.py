@@ -47,6 +47,7 @@ from noria.storage.offline.snapshot import BATCH_ROWS, bytes_about, open_read_on
 from noria.storage.rocks import reading
 from noria.storage.statements.effects import assign
 from noria.storage.statements.find import true_of
+from noria.storage.tables.rules import refuse_broken, rules_of
 from noria.storage.tables.shards import shards_of
 from noria.storage.tables.sst import ROW_NUMBER, bag_rows
 from noria.storage.tables.table import Index, Table
@@ -193,6 +194,7 @@ def _after(statement: Update | Delete, table: TableDef, piece: Piece, rows: int 
         after, some = was.copy(), was[:, matched]
         if some.shape[1]:
             after[:, matched] = assign(table, statement.assignments, some, some, symbols)
+            refuse_broken(rules_of(table), after[:, (was != after).any(axis=0)], symbols)
         yield _Changed(keys, matched, was, after, symbols)
 
 

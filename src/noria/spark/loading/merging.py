@@ -77,11 +77,11 @@ class WriteRows:
         yield rejected.report(files=tuple(made)).parcel()
 
     def _pieces(self, number: int, rejected: Rejected) -> Iterator[pa.RecordBatch]:
-        shown = [i for i, _ in self.job.table.shape]
+        shown = list(self.job.table.writable)
         for batch in read_split(self.job, self.job.splits[number], rejected):
             for start in range(0, batch.num_rows, SOURCE_STATEMENT_ROWS):
                 yield batch.select(shown).slice(start, SOURCE_STATEMENT_ROWS)
 
 
 def schema_of(table: TableDef) -> pa.Schema:
-    return pa.schema([(table.columns[i].name, arrow_type(table.columns[i].type)) for i, _ in table.shape])
+    return pa.schema([(table.columns[i].name, arrow_type(table.columns[i].type)) for i in table.writable])

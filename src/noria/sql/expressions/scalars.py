@@ -92,6 +92,21 @@ class Resolver:
         return call(op, *(self(node.args[n]) for n in names if node.args.get(n) is not None))
 
 
+def volatile(node: exp.Expr) -> str | None:
+    """The name of a function of the clock, of chance or of the session; None for any other node."""
+    if isinstance(node, exp.Anonymous):
+        name = node.name.upper()
+        timed = name in CLOCK_NAMES and not (name == "UNIX_TIMESTAMP" and node.expressions)
+        return name.lower() if timed or (name in _VOLATILE_NAMES and maker_of(name) is None) else None
+    return _FUNCTIONS.get(type(node), node.key) if isinstance(node, _VOLATILE) else None
+
+
+_FUNCTIONS = {exp.CurrentTimestamp: "now", exp.Localtime: "now", exp.Localtimestamp: "now", exp.CurrentDate: "curdate",
+              exp.CurrentTime: "curtime", exp.CurrentSchema: "database", exp.CurrentUser: "current_user",
+              exp.CurrentVersion: "version", exp.UtcTimestamp: "utc_timestamp", exp.UtcDate: "utc_date",
+              exp.UtcTime: "utc_time"}
+
+
 def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
         return refuse("a subquery here", node, "join with it in FROM")

@@ -92,7 +92,8 @@ def _check_clauses(tree: exp.Select) -> None:
         if tree.args.get(name) is not None:
             only(tree.args[name], frozenset(known), name.upper())
     if tree.args.get("locks"):
-        raise refuse("FOR UPDATE and FOR SHARE", tree, "an UPDATE locks the rows that it changes")
+        raise refuse("FOR UPDATE and FOR SHARE in a subquery, a view or a UNION", tree,
+                     "write them in a SELECT of their own")
 
 
 # ------------------------------------------------------------------ the clauses

@@ -11,7 +11,7 @@ only for another primary key or a new AUTO_INCREMENT column (`TableDef.keyed`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -31,6 +31,16 @@ from noria.core.types import NOW, Collation, Column, IndexDef, Kind, SqlType, Ta
 from noria.sql.commands import AlterTable, Command
 from noria.sql.expressions.types import collation
 from noria.sql.query.relations.context import Catalog
+from noria.sql.statements.checks import (
+    alter_check,
+    checked_conditions,
+    declared,
+    names_check,
+    renamed,
+    with_checks,
+    without_check,
+)
+from noria.sql.statements.defaults import with_defaults, without_default
 from noria.sql.statements.definitions import (
     NOT_ENFORCED,
     charset,
@@ -42,11 +52,11 @@ from noria.sql.statements.definitions import (
     first_id,
     has_collation,
     index_of,
-    key_column,
-    key_positions,
-    named_indexes,
     unique_of,
 )
+from noria.sql.statements.generated import refuse_other_status, regenerated
+from noria.sql.statements.keys import key_column, key_positions, with_indexes, with_prefixes, without_column
+from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only
 
@@ -118,15 +128,16 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     """Complete and check the definition.  Raises SqlError if a table cannot have it or its rows cannot be converted."""
     keys = [k for k in (table.primary_key, *(i.columns for i in table.indexes if i.unique)) if k]
     new = range(len(was.columns), len(table.columns))
-    timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].default_now]
+    timed = [table.columns[c].name for key in keys for c in key if c in new and table.columns[c].takes_time]
     if timed:
         raise refuse("a new column with the time for its default in a key", exp.to_identifier(timed[0]), SET)
     if table.primary_key != was.primary_key or table.numbered(was) is not None:
         table = replace(table, keyed=was.keyed + 1)
-    for at in new:
+    table = regenerated(was, with_defaults(with_prefixes(table, _dropped), was), _anew)
+    for at in range(len(was.columns), len(table.columns)):
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
-    return checked_table(table)
+    return checked_table(checked_conditions(was, table))
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
@@ -136,7 +147,7 @@ def create_index(tree: exp.Create, catalog: Catalog) -> Command:
         raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
     only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
-    columns = [key_column(c, unique) for c in index.args["params"].args.get("columns") or []]
+    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
     return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
 
 
@@ -156,15 +167,13 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 
 
 # ------------------------------------------------------------------ indexes
-def _with_index(table: TableDef, name: str, columns: list[str], unique: bool = False) -> TableDef:
+def _with_index(table: TableDef, name: str, columns: Sequence[str], unique: bool = False) -> TableDef:
     if name:
         _check_free(table.indexes, check_name(name))
-    known = [(i.name, i.columns, i.unique) for i in table.indexes]
-    places = key_positions(table.columns, columns)
-    return replace(table, indexes=named_indexes([*known, (name or columns[0], places, unique)]))
+    return with_indexes(table, [(name or columns[0], columns, unique)])
 
 
-def _with_primary_key(table: TableDef, columns: list[str]) -> TableDef:
+def _with_primary_key(table: TableDef, columns: Sequence[str]) -> TableDef:
     if table.primary_key:
         raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
     key = key_positions(table.columns, columns)
@@ -201,6 +210,8 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
             table = _with_index(table, *unique_of(node), True)
         elif isinstance(node, exp.IndexColumnConstraint):
             table = _with_index(table, *index_of(node))
+        elif checks := declared([node]):
+            table = with_checks(table, checks)
         else:
             (inner,) = node.expressions if isinstance(node, exp.Constraint) and len(node.expressions) == 1 else (node,)
             what, instead = NOT_ENFORCED.get(type(inner), ("this in ALTER TABLE … ADD", COPY))
@@ -244,7 +255,8 @@ def _add_column(table: TableDef, part: exp.Expr) -> TableDef:
     _check_unknown(table, column.name)
     column = replace(column, nullable=column.nullable and not primary)
     at = len(table.columns)
-    return _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
+    table = _keyed(_placed(_with_column(table, column), at, part), at, primary, unique)
+    return with_checks(table, declared([part]))
 
 
 def _keyed(table: TableDef, at: int, primary: bool, unique: bool) -> TableDef:
@@ -299,9 +311,9 @@ def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
 def _initial(c: Column) -> object:
     """The value of a new column in existing rows: its default, or MySQL's implicit value for NOT NULL.  None for
     AUTO_INCREMENT, which numbers the rows.  Raises error 1364 for a type without an implicit value."""
-    if c.auto_increment:
+    if c.auto_increment or c.generated:
         return None
-    if c.has_default or c.default_now or c.nullable:
+    if c.has_default or c.takes_time or c.nullable:
         return c.default if c.has_default else None  # the time is set when the command runs
     if c.type.members or c.type.is_json or c.type.kind not in _ZERO:
         raise SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{c.name}' doesn't have a default value for the rows of before")
@@ -326,7 +338,7 @@ def _dropped(table: TableDef, at: int) -> TableDef:
     was = table.columns[at]
     place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
                    source=was.source)
-    left = [replace(i, columns=tuple(c for c in i.columns if c != at)) for i in table.indexes]
+    left = [without_column(i, at) for i in table.indexes]
     return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
                    order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns),
                    primary_key=tuple(c for c in table.primary_key if c != at))
@@ -352,7 +364,7 @@ def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
     column, primary, unique = column_of(_bare(node))
     _check_unknown(table, column.name, at)
     table, at = _changed(table, at, column)
-    return _keyed(_placed(table, at, node), at, primary, unique)
+    return with_checks(_keyed(_placed(table, at, node), at, primary, unique), declared([node]))
 
 
 def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
@@ -360,6 +372,10 @@ def _changed(table: TableDef, at: int, column: Column) -> tuple[TableDef, int]:
     was = table.columns[at]
     if at in table.primary_key:
         column = replace(column, nullable=False)
+    refuse_other_status(was, column)
+    if column.generated and (was.computed, was.type, was.expression) != (
+            column.computed, column.type, column.expression):
+        return _anew(table, at, column), len(table.columns)
     column = replace(checked(column), initial=was.initial, added=was.added, source=was.source)
     keyed = any(at in columns for columns in (table.primary_key, *(i.columns for i in table.indexes)))
     if coded_alike(was.type, column.type) and not (keyed and was.type.collation is not column.type.collation):
@@ -381,6 +397,19 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
     return was.scale == type.scale or was.kind in (Kind.INT, Kind.TEXT)
 
 
+def _anew(table: TableDef, at: int, column: Column | None = None) -> TableDef:
+    """Replace a column by a new generated one, whose values are computed anew."""
+    column = table.columns[at] if column is None else column
+    made, new = table, len(table.columns)
+    if column.computed != "prefix":
+        made = _converted(table, at, column)
+    else:  # it has no place for clients
+        columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in table.indexes]
+        made = _dropped(replace(table, columns=(*table.columns, replace(column, name=gone(new))),
+                                indexes=tuple(columns)), at)
+    return _with(made, new, replace(made.columns[new], name=column.name, source=None))
+
+
 def _converted(table: TableDef, at: int, column: Column) -> TableDef:
     """Replace the column by a new one with its converted values, in the same shown place and in the same keys."""
     new, place = len(table.columns), table.shown.index(at)
@@ -397,7 +426,7 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
     at = _position(table, part.name)
-    bare = replace(table.columns[at], has_default=False, default=None, default_now=False)
+    bare = without_default(table.columns[at])
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
     return _with(table, at, checked(changed))
 
@@ -433,7 +462,7 @@ def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _rename(table: TableDef, part: exp.Expr) -> TableDef:
-    return replace(table, name=check_name(part.this.name))
+    return renamed(table, check_name(part.this.name))
 
 
 def _how(table: TableDef, part: exp.Expr) -> TableDef:
@@ -443,18 +472,22 @@ def _how(table: TableDef, part: exp.Expr) -> TableDef:
     return table
 
 
-def _without_constraint(table: TableDef, name: str) -> TableDef:
-    """DROP FOREIGN KEY and DROP CHECK: raise error 1091, because no table has one."""
+def _without_foreign_key(table: TableDef, name: str) -> TableDef:
+    """DROP FOREIGN KEY: raise error 1091, because no table has one."""
     raise _no_key(name)
 
 
-_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_index,
-          "FOREIGN KEY": _without_constraint, "CHECK": _without_constraint}
+def _without_constraint(table: TableDef, name: str) -> TableDef:
+    return without_check(table, name) if names_check(table, name) else _without_index(table, name)
+
+
+_DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_constraint,
+          "FOREIGN KEY": _without_foreign_key, "CHECK": without_check}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,
     exp.AlterRename: _rename, exp.AutoIncrementProperty: _first_id, exp.AlgorithmProperty: _how, exp.LockProperty: _how,
     exp.DropPrimaryKey: _without_primary_key, exp.CharacterSet: _text, exp.CharacterSetProperty: _default_text,
     exp.CollateProperty: _default_text, exp.EngineProperty: _as_is, exp.SchemaCommentProperty: _as_is,
-    exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is,
+    exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is, AlterCheck: alter_check,
 }

@@ -1,7 +1,6 @@
 """Translates CREATE TABLE, CREATE VIEW and DROP to commands.  Call `create` and `drop`.
 
-Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY, CHECK), and so are generated columns and
-FULLTEXT.
+Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY), and so is FULLTEXT.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from noria.core.errors.codes import (
     DUP_FIELDNAME,
     INVALID_DEFAULT,
     INVALID_ON_UPDATE,
-    KEY_COLUMN_DOES_NOT_EXIST,
     MULTIPLE_PRI_KEY,
     NONUNIQ_TABLE,
     TABLE_MUST_HAVE_COLUMNS,
@@ -30,7 +28,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
-from noria.core.types import JSON, Collation, Column, IndexDef, Kind, SqlType, TableDef
+from noria.core.types import JSON, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
     CreateTable,
@@ -43,6 +41,10 @@ from noria.sql.expressions.scalars import literal_value
 from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.purposes import view_of
 from noria.sql.query.relations.context import Catalog
+from noria.sql.statements.checks import declared, says_json, with_checks
+from noria.sql.statements.defaults import by_expression, with_defaults
+from noria.sql.statements.generated import generated, with_expressions
+from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeated, with_indexes
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
@@ -51,6 +53,7 @@ from noria.sql.text.syntax import Statement, only, rendered, snippet
 _CREATE = frozenset({"this", "kind", "exists", "properties", "replace", "expression"})
 _TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollateProperty, exp.SchemaCommentProperty,
                   exp.RowFormatProperty, exp.AutoIncrementProperty)
+_LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString)
 _CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"}
 
 
@@ -145,12 +148,12 @@ class _Draft:
 
     name: str
     columns: list[Column] = field(default_factory=list)
-    primary_key: list[str] | None = None
-    indexes: list[tuple[str, list[str], bool]] = field(default_factory=list)
+    primary_key: Sequence[str] | None = None
+    indexes: list[tuple[str, Sequence[str], bool]] = field(default_factory=list)
     collation: Collation = Collation.CI
     first_id: int = 1
 
-    def set_primary_key(self, columns: list[str]) -> None:
+    def set_primary_key(self, columns: Sequence[str]) -> None:
         if self.primary_key is not None:
             raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
         self.primary_key = columns
@@ -168,7 +171,8 @@ def _create_table(statement: Statement, tree: exp.Create, names: Names) -> Comma
         if handler is None:
             raise refuse("this in CREATE TABLE", part)
         handler(draft, part)
-    return CreateTable(_finished(draft), bool(tree.args.get("exists")), statement.text)
+    table = with_checks(with_defaults(with_expressions(_finished(draft))), declared(tree.this.expressions))
+    return CreateTable(table, bool(tree.args.get("exists")), statement.text)
 
 
 def _options(draft: _Draft, properties: exp.Expr | None) -> None:
@@ -239,7 +243,11 @@ def _default(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 def default_of(c: Column, value: exp.Expr) -> Column:
     """The column with this DEFAULT, which may be in parentheses.  Raises SqlError for an invalid one."""
-    value = value.unnest()
+    written, value = value, value.unnest()
+    plain = isinstance(value.this if isinstance(value, exp.Neg) else value, _LITERALS)
+    if isinstance(written, exp.Paren | exp.Subquery) and not plain and not (
+            _is_now(value) and c.type.kind is Kind.DATETIME):
+        return by_expression(c, written)
     if _is_now(value):
         _check_now(value, c, INVALID_DEFAULT, "Invalid default value")
         return replace(c, default_now=True)
@@ -269,8 +277,8 @@ def _on_update(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 def _default_value(node: exp.Expr, c: Column) -> Any:
     negative = isinstance(node, exp.Neg)
     inner = node.this if negative else node
-    if not isinstance(inner, (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString)):
-        raise refuse("a DEFAULT that is neither a literal nor CURRENT_TIMESTAMP", node)
+    if not isinstance(inner, _LITERALS):
+        raise refuse("a DEFAULT that is neither a literal nor CURRENT_TIMESTAMP", node, "write it in brackets")
     value = literal_value(inner)
     if value is None:
         return None
@@ -321,16 +329,15 @@ def _column_charset(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
-    """Read MariaDB's JSON, a LONGTEXT with CHECK (json_valid(c)), as JSON.  Refuse other CHECKs, which Noria would not
-    enforce."""
-    asked = node.this
-    json = isinstance(asked, exp.Anonymous) and asked.name.lower() == "json_valid" and len(asked.expressions) == 1 and (
-        isinstance(asked.expressions[0], exp.Column) and asked.expressions[0].name.lower() == c.name.lower())
-    if not json or c.type.declared != "longtext":
-        what, instead = NOT_ENFORCED[exp.CheckColumnConstraint]
-        raise refuse(what, node, instead)
+    """Read MariaDB's JSON, a LONGTEXT with CHECK (json_valid(c)), as JSON.  `checks.with_checks` adds other CHECKs."""
+    if not says_json(node, c.name) or c.type.declared != "longtext":
+        return c
     column = replace(c, type=JSON)
     return replace(column, default=coerce(c.default, column, 1)) if c.default is not None else column
+
+
+def _generated(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    return generated(c, node)
 
 
 def _ignored(draft: _Draft, c: Column, node: exp.Expr) -> Column:
@@ -342,11 +349,11 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
+    exp.ComputedColumnConstraint: _generated,
     exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
 }
 _REFUSED: dict[type, tuple[str, str]] = {
     exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
-    exp.ComputedColumnConstraint: ("generated columns", "compute the value in a view"),
     exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
 }
 
@@ -361,10 +368,10 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
     draft.indexes.append((name or columns[0], columns, True))
 
 
-def unique_of(node: exp.Expr, name: str = "") -> tuple[str, list[str]]:
+def unique_of(node: exp.Expr, name: str = "") -> tuple[str, Sequence[KeyPart]]:
     """The name of a UNIQUE index (`name` if it has none), and its columns."""
     schema = node.this
-    return schema.this.name if schema.this is not None else name, [key_column(c, True) for c in schema.expressions]
+    return schema.this.name if schema.this is not None else name, [key_column(c, False) for c in schema.expressions]
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:
@@ -372,7 +379,7 @@ def _index(draft: _Draft, node: exp.Expr) -> None:
     draft.indexes.append((name or columns[0], columns, False))
 
 
-def index_of(node: exp.Expr) -> tuple[str, list[str]]:
+def index_of(node: exp.Expr) -> tuple[str, Sequence[KeyPart]]:
     """The name of an index ("" if it has none), and its columns."""
     if node.args.get("kind"):
         raise refuse(f"{node.args['kind']} indexes", node)
@@ -391,23 +398,8 @@ def _constraint(draft: _Draft, node: exp.Expr) -> None:
         handler(draft, inner)
 
 
-def key_column(node: exp.Expr, unique: bool) -> str:
-    """The column of a key.  A key on a prefix becomes one on the entire column, unless it is unique: that is refused,
-    since it would mean something else."""
-    if isinstance(node, exp.Ordered):
-        node = node.this
-    if isinstance(node, exp.ColumnPrefix):
-        if unique:
-            raise refuse("a unique key on a prefix", node, "make the whole column unique")
-        node = node.this
-    if not isinstance(node, (exp.Column, exp.Identifier)):
-        raise refuse("a key on an expression", node)
-    return node.name
-
-
 NOT_ENFORCED: dict[type, tuple[str, str]] = {
     exp.ForeignKey: ("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
-    exp.CheckColumnConstraint: ("CHECK", "leave it out, and check in the application"),
 }
 
 
@@ -416,10 +408,14 @@ def _not_enforced(draft: _Draft, node: exp.Expr) -> None:
     raise refuse(what, node, instead)
 
 
+def _table_check(draft: _Draft, node: exp.Expr) -> None:
+    """Do nothing: `checks.with_checks` adds it to the finished table."""
+
+
 _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
     exp.ColumnDef: _column, exp.PrimaryKey: _primary_key, exp.UniqueColumnConstraint: _unique,
     exp.IndexColumnConstraint: _index, exp.Constraint: _constraint,
-    **dict.fromkeys(NOT_ENFORCED, _not_enforced),
+    **dict.fromkeys(NOT_ENFORCED, _not_enforced), exp.CheckColumnConstraint: _table_check,
 }
 
 
@@ -429,8 +425,8 @@ def _finished(draft: _Draft) -> TableDef:
         raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     key = key_positions(draft.columns, draft.primary_key or [])
     columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
-    indexes = named_indexes([(n, key_positions(draft.columns, cols), u) for n, cols, u in draft.indexes])
-    return checked_table(TableDef(draft.name, columns, key, indexes, first_id=draft.first_id))
+    table = TableDef(draft.name, columns, key, first_id=draft.first_id)
+    return checked_table(with_indexes(table, draft.indexes))
 
 
 def checked_table(table: TableDef) -> TableDef:
@@ -443,42 +439,8 @@ def checked_table(table: TableDef) -> TableDef:
     return table
 
 
-def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
-    """The positions of a key's columns.  Raises SqlError for unknown and repeated columns."""
-    places = {c.name.lower(): i for i, c in enumerate(columns)}
-    for n in names:
-        if n.lower() not in places:
-            raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
-    found = tuple(places[n.lower()] for n in names)
-    if (twice := repeated(names)) is not None:
-        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
-    return found
-
-
-def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs before, whatever its case."""
-    known = set[str]()
-    for name in names:
-        if name.lower() in known:
-            return name
-        known.add(name.lower())
-    return None
-
-
 def checked(c: Column) -> Column:
     defaults = c.has_default or c.default_now
     if (not c.nullable and c.has_default and c.default is None) or (c.auto_increment and defaults):
         raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'")
     return c
-
-
-def named_indexes(indexes: list[tuple[str, tuple[int, ...], bool]]) -> tuple[IndexDef, ...]:
-    """Make the indexes; a name that is already taken gets a number."""
-    out: dict[str, IndexDef] = {}
-    for name, columns, unique in indexes:
-        free, n = name, 2
-        while free.lower() in out:
-            free, n = f"{name}_{n}", n + 1
-        out[free.lower()] = IndexDef(free, columns, unique)
-    return tuple(out.values())
-

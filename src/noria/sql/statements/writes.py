@@ -16,6 +16,7 @@ from sqlglot import exp
 from noria.core.errors import (
     SqlError,
     division_by_zero,
+    generated_value,
     no_table,
     parse_error,
     unknown_column,
@@ -39,8 +40,10 @@ from noria.core.expressions.functions import (
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
+from noria.sql.expressions.of_columns import of_text
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.query.relations.context import Catalog
+from noria.sql.statements.generated import without_generated
 from noria.sql.text import syntax as trees
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import only, snippet
@@ -83,6 +86,8 @@ def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Bi
     if not isinstance(values, exp.Values):
         raise refuse("INSERT … SELECT", node, "read the rows and insert them")
     rows = tuple(_row(t, columns, i) for i, t in enumerate(values.expressions, 1))
+    if table.generated:
+        columns, rows = without_generated(table, columns, rows)
     if not columns and not schema:
         raise parse_error("INSERT without values")
     on_duplicate, conflict = _on_duplicate(statement, node), node.args.get("conflict")
@@ -224,8 +229,13 @@ def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) 
             raise parse_error(f"an assignment is written column = value, near '{snippet(n)}'")
         target = resolve.column(n.this.name, n.this.table, "field list")
         assert isinstance(target, Col)
-        if isinstance(n.expression, exp.Column) and not n.expression.table and n.expression.name.upper() == "DEFAULT":
-            out.append((target.index, _default(table, target.index)))
+        default = isinstance(n.expression, exp.Column) and not n.expression.table and (
+            n.expression.name.upper() == "DEFAULT")
+        if table.columns[target.index].generated:
+            if not default:
+                raise generated_value(table.columns[target.index].name, table.name)
+        elif default:
+            out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
             out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
     return tuple(out)
@@ -247,6 +257,8 @@ def _stored(e: Expr, column: Column) -> Expr:
 
 def _default(table: TableDef, at: int) -> Expr:
     c = table.columns[at]
+    if c.computed in ("default", "time"):
+        return of_text(table, c.expression)
     if c.default_now:
         return now(c.type.scale, c.type.timestamp)
     if not c.has_default and not c.nullable:

@@ -25,6 +25,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from noria.core.errors import SqlError, codes, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
+from noria.sql.text.constraints import ConstraintParser
 from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
 
@@ -78,7 +79,7 @@ _AFTER_OPERAND = _AFTER_EXPRESSION | {
 _SHIFTS = {TokenType.LT, TokenType.GT}  # a shift is two of these tokens
 
 
-class _Parser(MySQLParser):
+class _Parser(ConstraintParser):
     """Records the text of each expression, after which MySQL names a column.  A column or literal that no operator
     follows is read at once, without descending through all levels of precedence."""
 
@@ -129,12 +130,6 @@ class _Parser(MySQLParser):
         schema = self._parse_schema()
         parts = schema.expressions if schema is not None else []
         return [p if isinstance(p, exp.ColumnDef) else exp.AddConstraint(expressions=[p]) for p in parts]
-
-    def _parse_unique_key(self) -> exp.Expr | None:
-        """Read UNIQUE.  In `a INT UNIQUE FIRST` the last word is a position, not the key's name."""
-        if self._match_texts(("FIRST", "AFTER"), advance=False) and self._next.token_type is not TokenType.L_PAREN:
-            return None
-        return super()._parse_unique_key()
 
     def _parse_convert_to(self) -> list[exp.Expr]:
         """Read CONVERT TO CHARACTER SET utf8mb4 [COLLATE c] of ALTER TABLE."""

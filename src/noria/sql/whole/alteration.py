@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from noria.core.identifiers import quote_identifier
 from noria.core.types import Column, IndexDef, TableDef
-from noria.sql.whole.written import column_text, default_text, index_text
+from noria.sql.statements.defaults import KINDS
+from noria.sql.whole.written import check_text, column_text, default_text, index_text
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
@@ -47,6 +48,8 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
     if key != key_of(was):
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
         added = (*[f"ADD PRIMARY KEY ({', '.join(map(quote_identifier, key))})"] * bool(key), *added)
+    gone_checks, new_checks = _checks(was, want)
+    dropped, added = (*gone_checks, *dropped), (*added, *new_checks)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -82,13 +85,15 @@ def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
 
 def _bare(c: Column) -> tuple[object, ...]:
     """The properties that ALTER COLUMN cannot change."""
-    return c.type, c.nullable, c.auto_increment, c.update_now
+    return c.type, c.nullable, c.auto_increment, c.update_now, *((c.computed, c.expression) if c.generated else ())
 
 
 def _default(c: Column) -> tuple[object, ...]:
     """The column's default; () for none or NULL."""
     if c.default_now:
         return ("now",)
+    if c.computed in KINDS:
+        return c.computed, c.expression
     return (c.default,) if c.has_default and c.default is not None else ()
 
 
@@ -118,9 +123,20 @@ def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     return tuple(before), tuple(behind)
 
 
+def _checks(was: TableDef, want: TableDef) -> tuple[Names, Names]:
+    """The parts about CHECKs: those before new columns (drops) and those after (new ones, [NOT] ENFORCED)."""
+    old, new = ({c.name.lower(): c for c in table.checks} for table in (was, want))
+    same = {n for n, c in new.items() if n in old and old[n].text == c.text}
+    switched = [new[n] for n in new if n in same and old[n].enforced != new[n].enforced]
+    return (tuple(f"DROP CHECK {quote_identifier(c.name)}" for n, c in old.items() if n not in same),
+            (*(f"ADD {check_text(c)}" for n, c in new.items() if n not in same),
+             *(f"ALTER CHECK {quote_identifier(c.name)} {'' if c.enforced else 'NOT '}ENFORCED" for c in switched)))
+
+
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
     return {i.name.lower(): i for i in table.indexes}
 
 
 def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:
-    return _columns(table, index.columns), index.unique
+    parts = [(table.columns[c].name.lower(), prefix) for c, prefix in table.parts(index)]
+    return parts, index.unique

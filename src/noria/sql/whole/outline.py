@@ -80,7 +80,8 @@ class Outline:
     def _altered(self, command: AlterTable) -> TableDef:
         """The altered table.  Refuses to drop, rename or move columns: a program declares the final table instead."""
         known, table = len(command.was.columns), command.table
-        if table.name != command.was.name or list(table.shown) != list(range(len(table.columns))) or [
+        moved = list(table.shown) != sorted(table.shown) or any(c.dropped for c in table.columns)
+        if table.name != command.was.name or moved or [
                 c.name for c in table.columns[:known]] != [c.name for c in command.was.columns]:
             raise not_supported("ALTER TABLE that drops, renames or moves in a program", "write the CREATE TABLE as "
                                 "the table is to be")

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.identifiers import quote_identifier
-from noria.core.types import Column, IndexDef, TableDef
+from noria.core.types import Check, Column, IndexDef, TableDef
+from noria.sql.statements.defaults import KINDS
 
 
 # ------------------------------------------------------------------ one table
@@ -20,29 +21,41 @@ def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str 
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
+    lines += [f"  {check_text(c)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
     return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
 
 
 def index_text(table: TableDef, index: IndexDef) -> str:
     unique = "UNIQUE " if index.unique else ""
-    return f"{unique}KEY {quote_identifier(index.name)} ({_names(table, index.columns)})"
+    parts = [quote_identifier(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index)]
+    return f"{unique}KEY {quote_identifier(index.name)} ({', '.join(parts)})"
+
+
+def check_text(check: Check) -> str:
+    off = "" if check.enforced else " /*!80016 NOT ENFORCED */"
+    return f"CONSTRAINT {quote_identifier(check.name)} CHECK ({check.text}){off}"
 
 
 def column_text(c: Column) -> str:
-    text = f"{quote_identifier(c.name)} {c.type.sql()}" + ("" if c.nullable else " NOT NULL")
+    text = f"{quote_identifier(c.name)} {c.type.sql()}"
+    if c.generated:
+        text += f" GENERATED ALWAYS AS ({c.expression}) {c.computed.upper()}"
+    text += "" if c.nullable else " NOT NULL"
     if c.auto_increment:
         return text + " AUTO_INCREMENT"
     update = f" ON UPDATE {now_text(c)}" if c.update_now else ""
     if c.default_now:
         return f"{text} DEFAULT {now_text(c)}{update}"
-    return text + update + (f" DEFAULT {default_text(c)}" if c.has_default else "")
+    return text + update + (f" DEFAULT {default_text(c)}" if c.has_default or c.computed in KINDS else "")
 
 
 def default_text(c: Column) -> str:
-    """The default of a column that has one: a literal, or CURRENT_TIMESTAMP."""
+    """The default of a column that has one: a literal, CURRENT_TIMESTAMP, or an expression in brackets."""
     if c.default_now:
         return now_text(c)
+    if c.computed in KINDS:
+        return f"({c.expression})"
     value = c.default
     if value is None:
         return "NULL"

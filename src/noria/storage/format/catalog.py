@@ -16,9 +16,9 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
-from noria.core.types import Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
+from noria.core.types import Check, Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
 
-FORMAT = 5  # 5: the program has databases (`sql/text/databases.py`)
+FORMAT = 5  # 5: databases, CHECKs and generated columns, which an older version would not keep
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
@@ -39,11 +39,13 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         "id": table.table_id,
         "columns": [_column_to_json(c) for c in table.columns],
         "primary_key": list(table.primary_key),
-        "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique} for i in table.indexes],
+        "indexes": [{"name": i.name, "columns": list(i.columns), "unique": i.unique,
+                     **({"prefix": list(i.prefix)} if i.prefix else {})} for i in table.indexes],
         **({"order": list(table.order)} if table.order else {}),
         **({"past": [[p.before, p.name, p.shown] for p in table.past]} if table.past else {}),
         **({"made": table.made} if table.made else {}),
         **({"keyed": table.keyed} if table.keyed else {}),
+        **({"checks": [[c.name, c.text, c.enforced] for c in table.checks]} if table.checks else {}),
     }
 
 
@@ -52,13 +54,15 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         data["name"],
         tuple(_column_from_json(c) for c in data["columns"]),
         tuple(data["primary_key"]),
-        tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"]) for i in data["indexes"]),
+        tuple(IndexDef(i["name"], tuple(i["columns"]), i["unique"], tuple(i.get("prefix", ())))
+              for i in data["indexes"]),
         data["id"],
         order=tuple(data.get("order", ())),
         past=tuple(Past(before, name, tuple((at, called) for at, called in shown))
                    for before, name, shown in data.get("past", ())),
         made=data.get("made", 0),
         keyed=data.get("keyed", 0),
+        checks=tuple(Check(*c) for c in data.get("checks", ())),
     )
 
 
@@ -76,6 +80,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         **({"initial": _value_to_json(column.initial), "added": column.added} if column.added else {}),
         **({"dropped": column.dropped} if column.dropped else {}),
         **({} if column.source is None else {"source": column.source}),
+        **({"computed": [column.computed, column.expression]} if column.computed else {}),
     }
 
 
@@ -89,7 +94,7 @@ def _column_from_json(data: dict[str, Any]) -> Column:
         data["name"], type, data["nullable"], default is not None,
         None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
         data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0),
-        data.get("dropped", 0), data.get("source"))
+        data.get("dropped", 0), data.get("source"), *data.get("computed", ()))
 
 
 def _value_to_json(value: Any) -> list[Any]:

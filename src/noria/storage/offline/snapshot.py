@@ -19,12 +19,13 @@ from rocksdict import AccessType, Options, Rdict
 from noria.core.expressions.coerce import coerce
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, TableDef
-from noria.core.values import arrow_type, bytes_of, convert, to_arrow
+from noria.core.values import arrow_type, bytes_of, convert, from_arrow, to_arrow
 from noria.storage.format.catalog import family_of, table_from_json
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.engine import DEFAULT, META, table_options
 from noria.storage.rocks.errors import StoreError, opening_error
+from noria.storage.tables.computed import computed_of
 from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
 
@@ -119,12 +120,23 @@ def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> p
     column = table.columns[at]
     if at < len(parts):
         return _array(parts[at], column)
+    if column.generated:
+        return _computed_array(table, at, parts, rows)
     if column.source is None:
         return default_array(column, rows)
     symbols = PlainSymbols()
     before = column_array(table, column.source, parts, rows).dictionary_encode()  # each value is converted once
     values = to_arrow(convert(before.dictionary, replace(column, nullable=True), 1, symbols), column.type, symbols)
     return values.take(before.indices)
+
+
+def _computed_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> pa.Array:
+    """A generated column of rows that were written before it was added."""
+    symbols, computed = PlainSymbols(), next(c for c in computed_of(table) if c.at == at)
+    codes = np.zeros((len(table.columns), rows), np.int64)
+    for c in computed.reads:
+        codes[c] = from_arrow(column_array(table, c, parts, rows), table.columns[c].type, symbols)
+    return to_arrow(computed.codes(codes, symbols), table.columns[at].type, symbols)
 
 
 def _array(part: Any, column: Column) -> pa.Array:

@@ -1,7 +1,7 @@
 """Checks, while a table is written, whether its rows fit another definition.
 
-The definition may have columns of other types, new UNIQUE indexes or another primary key.  `Fitting.step` checks a
-slice of the rows.
+The definition may have columns of other types, new CHECKs, new UNIQUE indexes or another primary key.  `Fitting.step`
+checks a slice of the rows.
 
 Keeps true: from the first slice on, the rows of every write are checked, too.  So when all slices are done without an
 error, every row fits, until the table gets its new definition (`TableDefinitions.alter_table`).
@@ -34,6 +34,7 @@ from noria.storage.online.comparing import Comparing
 from noria.storage.online.numbering import Numbering
 from noria.storage.online.rekeying import Copy, change
 from noria.storage.rocks.engine import Engine
+from noria.storage.tables.rules import new_rules, refuse_broken
 from noria.storage.tables.table import Changed, Index, Table
 
 Refitted = tuple[int, SqlType, Column]  # the position of a column's values, their type, and the later column
@@ -61,7 +62,12 @@ def counts_anew(was: TableDef, table: TableDef) -> int | None:
 def unlike(was: TableDef, table: TableDef) -> bool:
     """True if the rows must be checked before the table gets the later definition."""
     return bool(refitted(was, table) or made_unique(was, table) or was.keyed != table.keyed
-                or counts_anew(was, table) is not None)
+                or counts_anew(was, table) is not None or new_rules(was, table) or _new_generated(was, table))
+
+
+def _new_generated(was: TableDef, table: TableDef) -> list[tuple[int, Column]]:
+    """The generated columns that only the later definition has."""
+    return [(at, replace(table.columns[at], added=0)) for at in table.generated if at >= len(was.columns)]
 
 
 def refuse_unfit(table: Table, wanted: TableDef) -> None:
@@ -112,6 +118,7 @@ class Fitting:
         was = table.definition
         self._wanted, self._later = wanted, Table(wanted, symbols)
         self._columns, self._counting = refitted(was, wanted), counts_anew(was, wanted)
+        self._rules, self._generated = new_rules(was, wanted), _new_generated(was, wanted)
         self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
         self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
         if self.copy is not None:
@@ -145,9 +152,12 @@ class Fitting:
         was = self._table.definition
         if self.copy is not None and not self.copy.serves(self._table):
             return False
+        if self._generated != _new_generated(was, wanted):
+            return False
         return (_types(self._columns) == _types(refitted(was, wanted)) and self._counting == counts_anew(was, wanted)
                 and (self._wanted.keyed, self._wanted.primary_key) == (wanted.keyed, wanted.primary_key)
-                and made_unique(was, self._wanted) == made_unique(was, wanted))
+                and made_unique(was, self._wanted) == made_unique(was, wanted)
+                and {r.condition for r in self._rules} >= {r.condition for r in new_rules(was, wanted)})
 
     def step(self, rows: int) -> bool:
         """Check the next rows; True when all were checked or one does not fit."""
@@ -188,9 +198,11 @@ class Fitting:
         """Check rows with their keys and add their entries.  before: how many rows were checked before these."""
         for at, source, column in self._columns:
             self._fits(rows[at], source, column, before)
-        if not keys or not (self.unique or self.copy or self._counting is not None):
+        if not keys or not (self.unique or self.copy or self._rules or self._generated
+                            or self._counting is not None):
             return
         rows = self._as_later(rows)
+        refuse_broken(self._rules, rows, self._symbols)
         if self._numbers is not None:
             self._numbers.give(rows, keys)
         for index in self.unique:

@@ -17,6 +17,8 @@ from noria.core.types import TableDef
 from noria.core.values import recode
 from noria.storage.statements.find import FoundRows
 from noria.storage.statements.stage import MANY_ROWS, Change, Effect, Stage, key_order
+from noria.storage.tables.computed import fill
+from noria.storage.tables.rules import refuse_broken
 from noria.storage.tables.table import Index
 
 Assignments = tuple[tuple[int, Expr], ...]
@@ -56,8 +58,11 @@ def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
     return [keys[r] for r in order], codes[:, order]
 
 
-def update_rows(stage: Stage, found: FoundRows, new: Codes) -> int:
-    """Replace found rows by new ones where they differ; return how many did.  SqlError 1062 if a key is taken."""
+def update_rows(stage: Stage, found: FoundRows, new: Codes, symbols: Symbols) -> int:
+    """Replace found rows by new ones where they differ; return how many did.
+
+    Raises SqlError 1062 if a key is taken, 3819 if a new row breaks a CHECK.
+    """
     rows = np.flatnonzero((found.codes != new).any(axis=0))
     if not len(rows):
         return 0
@@ -65,6 +70,7 @@ def update_rows(stage: Stage, found: FoundRows, new: Codes) -> int:
     keys = found.keys
     if len(rows) < len(keys):
         old, new, keys = old[:, rows], new[:, rows], [keys[r] for r in rows.tolist()]
+    refuse_broken(table.rules, new, symbols)
     touched = {c for c in range(table.width) if bool((old[c] != new[c]).any())}
     new_keys = table.keys(new) if touched & set(table.key) else keys
     changes = [_moved(stage, None, keys, new_keys, table.rows(new), new)]
@@ -116,7 +122,7 @@ def raise_mark(stage: Stage, rows: Codes) -> None:
 
 
 def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:
-    """The old rows after the assignments, whose expressions read `inputs`."""
+    """The old rows after the assignments, whose expressions read `inputs`, with their generated columns."""
     new = old.copy()
     batch = Batch.of(inputs)
     for column, expr in assignments:
@@ -124,4 +130,6 @@ def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes,
             raise division_by_zero()
         codes = evaluate.compile(expr)(batch, symbols)
         new[column] = recode(codes, expr.type, table.columns[column], 1, symbols)
+    if table.generated:
+        fill(table, new, symbols)
     return new

@@ -11,6 +11,7 @@ statement, not within one: UPDATE t SET id = id + 1 works.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
@@ -23,6 +24,7 @@ from noria.core.batch import Codes
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
+    generated_value,
     took_too_much,
     used_up,
     view_changed,
@@ -34,6 +36,7 @@ from noria.core.expressions.expr import Col, Expr, substitute
 from noria.core.integers import codes_of, span
 from noria.core.limits import NULL_CODE
 from noria.core.statements import (
+    DEFAULT,
     NEW,
     Clear,
     Delete,
@@ -62,9 +65,12 @@ from noria.storage.statements.effects import (
 )
 from noria.storage.statements.find import FoundRows, find
 from noria.storage.statements.stage import Stage
+from noria.storage.tables.computed import Computed, defaults_of, fill
+from noria.storage.tables.rules import broken, error_of
 from noria.storage.tables.table import Index, Table
 
 Mask = npt.NDArray[np.bool_]
+Conflicts = list[tuple[Index | None, Mask]]
 
 
 def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
@@ -86,7 +92,7 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
             return WriteResult(affected=len(found.keys))
-        changed = update_rows(stage, found, _assigned(stage, statement, found.codes, symbols))
+        changed = update_rows(stage, found, _assigned(stage, statement, found.codes, symbols), symbols)
         return WriteResult(affected=changed, matched=len(found.keys))
     except SqlError as error:
         stage.undo(mark)
@@ -199,6 +205,7 @@ class _Insert:
         self.table = stage.table
         self.ids: Codes | None = None  # after the run: the AUTO_INCREMENT value of each row
         self.generated: Sequence[int] = ()  # rows whose value was generated here
+        self.pending: list[tuple[Computed, Codes]] = []  # defaults that read other columns, and the rows that need them
         self.met_rows: set[int] = set()  # rows that were not added because they conflict with others
 
     def run(self) -> WriteResult:
@@ -212,15 +219,45 @@ class _Insert:
             keys = self.table.bag_keys(first, rows)
         else:
             keys = self.table.keys(codes)
+        broken = self._broken(codes)
+        if broken is not None and self.statement.on_duplicate == "ignore":
+            return self._without(codes, keys, broken)
         conflicts = self._conflicts(codes, keys)
+        if broken is not None:
+            self._refuse(codes, broken, conflicts)
         if not conflicts:
             self.stage.add(addition(self.stage, *in_key_order(keys, codes)))
             return self._result(rows)
         if self.statement.on_duplicate == "error":
-            index, mask = min(conflicts, key=lambda c: int(c[1].argmax()))
-            raise self.table.duplicate(index, codes[:, mask.argmax()])
+            raise self._taken_error(codes, conflicts)
         alone = any(index is not None for index, _ in conflicts) or self._moves_keys()
         return self._result(self._rounds(codes, keys, alone))
+
+    def _taken_error(self, codes: Codes, conflicts: Conflicts) -> SqlError:
+        index, mask = min(conflicts, key=lambda c: int(c[1].argmax()))
+        return self.table.duplicate(index, codes[:, mask.argmax()])
+
+    # ---------------------------------------------------------------- CHECK
+    def _broken(self, codes: Codes) -> Mask | None:
+        """The mask of rows that break a CHECK; None if there are none."""
+        if not self.table.rules:
+            return None
+        mask = broken(self.table.rules, codes, self.symbols)
+        return mask if mask.any() else None
+
+    def _refuse(self, codes: Codes, mask: Mask, conflicts: Conflicts) -> None:
+        """Raise the error of the first row that breaks a CHECK, or whose key is taken."""
+        first = int(mask.argmax())
+        if self.statement.on_duplicate == "error" and any(int(m.argmax()) < first for _, m in conflicts):
+            raise self._taken_error(codes, conflicts)
+        raise error_of(self.table.rules, codes[:, first], self.symbols)
+
+    def _without(self, codes: Codes, keys: list[bytes], mask: Mask) -> WriteResult:
+        """Run INSERT IGNORE without the rows that break a CHECK."""
+        self.met_rows.update(np.flatnonzero(mask).tolist())
+        rows = np.flatnonzero(~mask).tolist()
+        alone = bool(self.table.unique_indexes)
+        return self._result(self._rounds(codes, keys, alone, rows))
 
     def met(self) -> list[bytes]:
         """The keys of stored rows that its rows conflict with, in any index."""
@@ -264,14 +301,41 @@ class _Insert:
         if not rows:
             return codes
         for position, column in enumerate(definition.columns):
-            if position not in given:
+            if position not in given and not column.generated and column.computed != "default":
                 codes[position] = default_code(column, self.symbols)
+        if definition.defaulted:
+            columns = self._defaulted(codes, columns)
         for position, values in zip(given, columns, strict=True):
-            codes[position] = convert(values, definition.columns[position], 1, self.symbols)
+            if definition.columns[position].generated:
+                raise generated_value(definition.columns[position].name, definition.name)
+            column = definition.columns[position]
+            if column.computed == "default":  # NULL stands for DEFAULT
+                column = replace(column, nullable=True)
+            codes[position] = convert(values, column, 1, self.symbols)
+        for default, rows_of in self.pending:
+            codes[default.at, rows_of] = default.codes(codes[:, rows_of], self.symbols)
         if definition.auto_increment is not None:
             self._generate(codes[definition.auto_increment], definition.columns[definition.auto_increment])
             self.ids = codes[definition.auto_increment].copy()
+        if definition.generated:
+            fill(definition, codes, self.symbols)
         return codes
+
+    def _defaulted(self, codes: Codes, columns: Sequence[Any]) -> Sequence[Any]:
+        """Find the rows that need a default which reads other columns.  Returns the values without the word DEFAULT."""
+        given, columns = self.statement.columns, list(columns)
+        every = np.arange(codes.shape[1])
+        for default in defaults_of(self.table.definition):
+            wanted = every
+            if default.at in given:
+                values = columns[given.index(default.at)]
+                wanted = every[:0] if isinstance(values, pa.Array | pa.ChunkedArray) else np.array(
+                    [row for row, value in enumerate(values) if value is DEFAULT], np.int64)
+                if len(wanted):
+                    columns[given.index(default.at)] = [None if v is DEFAULT else v for v in values]
+            if len(wanted):
+                self.pending.append((default, wanted))
+        return columns
 
     def _values(self) -> tuple[int, Sequence[Any]]:
         """The number of rows, and the values of each named column."""
@@ -307,9 +371,9 @@ class _Insert:
         self.stage.counters = self.stage.counters._replace(auto_increment=mark)
 
     # ---------------------------------------------------------------- keys that are taken
-    def _conflicts(self, codes: Codes, keys: list[bytes]) -> list[tuple[Index | None, Mask]]:
+    def _conflicts(self, codes: Codes, keys: list[bytes]) -> Conflicts:
         """For the key and each unique index: the mask of rows whose entry a stored or an earlier row has."""
-        found: list[tuple[Index | None, Mask]] = []
+        found: Conflicts = []
         if self.table.key and not self._surely_new():
             found.append((None, self._taken(self.table.family, keys)))
         for index in self.table.unique_indexes:
@@ -333,17 +397,20 @@ class _Insert:
         return taken
 
     # ---------------------------------------------------------------- REPLACE, IGNORE, ON DUPLICATE KEY UPDATE
-    def _rounds(self, codes: Codes, keys: list[bytes], alone: bool) -> int:
-        """Run all rows so that rows with the same key see each other in order; return how many were affected.
+    def _rounds(self, codes: Codes, keys: list[bytes], alone: bool, some: Sequence[int] | None = None) -> int:
+        """Run rows so that those with the same key see each other in order; return how many were affected.
 
         alone: a UNIQUE index is involved, so any row may conflict with any other and each runs in its own round.
+        some: the rows to run; None for all.
         """
+        wanted = range(len(keys)) if some is None else some
         if alone:
-            rounds = [[row] for row in range(len(keys))]
+            rounds = [[row] for row in wanted]
         else:
             turns: dict[bytes, int] = {}
             rounds = []
-            for row, key in enumerate(keys):
+            for row in wanted:
+                key = keys[row]
                 turn = turns[key] = turns.get(key, -1) + 1
                 if turn == len(rounds):
                     rounds.append([])
@@ -401,7 +468,7 @@ class _Insert:
             found = self._found([v for v in victims if v is not None])
             inputs = np.concatenate([found.codes, codes[:, rows]])
             new = assign(self.stage.table.definition, self._assignments(), found.codes, inputs, self.symbols)
-            affected += 2 * update_rows(self.stage, found, new)
+            affected += 2 * update_rows(self.stage, found, new, self.symbols)
             self._stand(new, [at[r] for r in rows])
         return affected
 

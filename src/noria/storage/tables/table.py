@@ -26,6 +26,8 @@ from noria.core.types import BIGINT, TableDef
 from noria.core.values import decode, encode, recode_all
 from noria.storage.format.catalog import family_of, index_family_of
 from noria.storage.format.encoding import keys_of, rows_of, unpack_rows
+from noria.storage.tables.computed import computed_of
+from noria.storage.tables.rules import Rule, rules_of
 from noria.storage.tables.shards import Shard
 
 Changed = tuple[list[bytes], Codes, list[bytes], Codes]  # net: keys and rows removed, keys and rows added
@@ -130,7 +132,9 @@ class Table:
         self.key = definition.primary_key
         self.key_types = tuple(self.types[c] for c in self.key)
         self.dropped = frozenset(at for at, c in enumerate(definition.columns) if c.dropped)
+        self._rules: tuple[Rule, ...] | None = None if definition.enforced else ()
         self._converted = [(at, c.source) for at, c in enumerate(definition.columns) if c.source is not None]
+        self._later = [at for at in definition.generated if definition.columns[at].added]
 
     def redefine(self, definition: TableDef) -> None:
         """Set another definition: columns, names, declared indexes, defaults, AUTO_INCREMENT.
@@ -145,6 +149,13 @@ class Table:
         self.indexes = [i if i.unique else replace(i, name=self.declared(i.columns)) for i in self.indexes]
         self.counters = self.counters._replace(
             auto_increment=max(self.counters.auto_increment, definition.first_id - 1))
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The CHECKs that rows must fulfil."""
+        if self._rules is None:
+            self._rules = rules_of(self.definition)
+        return self._rules
 
     def declared(self, columns: tuple[int, ...]) -> str:
         """The name under which an index of these columns is declared, or ""."""
@@ -222,15 +233,19 @@ class Table:
     # ---------------------------------------------------------------- from bytes
     def codes(self, values: Sequence[bytes], texts: Collection[int] | None = None) -> Codes:
         """(width, rows) codes of packed rows; `texts` as in `unpack_rows`."""
-        texts = None if self._converted else texts
+        texts = None if self._converted or self._later else texts
         codes = unpack_rows(values, self.types, self._defaults, self._symbols, texts)
-        if self._converted and len(values):
+        if (self._converted or self._later) and len(values):
             widths = np.fromiter((v[0] | v[1] << 8 for v in values), np.int64, len(values))
             for at, source in self._converted:
                 before = np.flatnonzero(widths <= at)
                 if len(before):
                     codes[at, before] = recode_all(codes[source, before], self.types[source],
                                                    self.definition.columns[at], 1, self._symbols)
+            for computed in computed_of(self.definition) if self._later else ():
+                before = np.flatnonzero(widths <= computed.at)
+                if len(before):
+                    codes[computed.at, before] = computed.codes(codes[:, before], self._symbols)
         return codes
 
     def _defaults(self) -> Codes:

@@ -8,9 +8,9 @@ Keeps true: what a transaction writes, it has locked.  A statement without a tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from noria.dataflow.transactions.locks import LockTable, Owner, Resource, locked
+from noria.dataflow.transactions.locks import Blocked, LockTable, Owner, Resource, locked
 from noria.storage.statements.stage import Effect
 from noria.storage.tables.table import Table
 
@@ -18,8 +18,7 @@ from noria.storage.tables.table import Table
 class Guard:
     """The guard of one statement on one table.  owner: its transaction; None for a statement by itself.
 
-    reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: the resource that was
-    refused.
+    reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: what was refused.
     """
 
     def __init__(self, locks: LockTable, owner: Owner | None, table: Table, reserves: bool = False):
@@ -27,7 +26,7 @@ class Guard:
         self._families = {table.family, *(i.family for i in table.unique_indexes)}
         self._family = table.family
         self._wanted: dict[Resource, None] = {}
-        self.blocked: Resource | None = None
+        self.blocked: Blocked | None = None
 
     def meets(self, family: str, keys: Sequence[bytes]) -> None:
         """Refuse a key that another transaction has locked.  Its row may change before this statement's commit."""
@@ -36,7 +35,7 @@ class Guard:
         if self._reserves:
             self._want([(family, key) for key in keys])
         else:
-            self._refuse((family, key) for key in keys)
+            self._refuse(((family, key) for key in keys), exclusive=False)
 
     def found(self, keys: Sequence[bytes]) -> None:
         """Lock the rows that a condition found."""
@@ -56,10 +55,10 @@ class Guard:
         self._refuse(resources)
         self._wanted.update(dict.fromkeys(resources))
 
-    def _refuse(self, resources: Iterable[Resource] | Iterator[Resource]) -> None:
-        wrong = self._locks.conflict(self._owner, resources)
+    def _refuse(self, resources: Iterable[Resource], exclusive: bool = True) -> None:
+        wrong = self._locks.conflict(self._owner, resources, exclusive)
         if wrong is not None:
-            self.blocked = wrong
+            self.blocked = Blocked(wrong, exclusive)
             raise locked()
 
 

@@ -20,8 +20,9 @@ from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACH
 from noria.core.limits import TRANSACTION_BYTES
 from noria.core.statements import Move, Part, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
+from noria.core.values import convert
 from noria.dataflow.graph.work import Work
-from noria.dataflow.transactions.locks import Blocked, LockTable
+from noria.dataflow.transactions.locks import Blocked, LockTable, locked
 from noria.state.rows.netting import netted
 from noria.storage.rocks.engine import Engine
 from noria.storage.statements.stage import Change, Effect, Stage
@@ -110,7 +111,7 @@ class StagedTransactions:
         stage.guard = stage.work = None
         if guard.blocked is not None:
             self._undo(found, mark)
-            raise Blocked(guard.blocked)
+            raise guard.blocked
         if result.error is not None:
             return result
         self._grow(found, sum(map(_size, stage.effects[before:])))
@@ -156,9 +157,24 @@ class StagedTransactions:
             if known is None:
                 del found.stages[table], found.shapes[table]
         if guard.blocked is not None:
-            raise Blocked(guard.blocked)
+            raise guard.blocked
         guard.take()
         self._open[part.transaction] = found
+
+    def lock_rows(self, transaction: str, done: int, name: str, keys: Sequence[tuple[object, ...]], exclusive: bool,
+                  how: str) -> tuple[int, ...]:
+        """Lock rows by the values of their primary keys, as `LockRows` says."""
+        self._of(transaction, done)
+        table = self._readable(name)
+        self.refuse(name)
+        columns = [table.definition.columns[c] for c in table.key]
+        codes = [convert([key[n] for key in keys], column, 1, self._symbols) for n, column in enumerate(columns)]
+        wanted = [(table.family, key) for key in table.columns_key(codes, table.key)]
+        if how == "skip":
+            return tuple(n for n, one in enumerate(wanted) if self.locks.take(transaction, (one,), exclusive))
+        if (wrong := self.locks.take(transaction, wanted, exclusive)) is not None:
+            raise locked() if how == "nowait" else Blocked(wrong, exclusive)
+        return ()
 
     def _stage(self, found: _Open, name: str) -> Stage:
         table = self._readable(name)

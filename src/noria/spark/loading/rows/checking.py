@@ -9,23 +9,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core import values
 from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import columns_of
+from noria.core.expressions.functions import at_time
 from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.rows.fields import Reasons, prepared
 from noria.spark.loading.rows.files import MISSING, BadFile, Chunk, Loose, Reject
 from noria.spark.loading.rows.reading import Reading
+from noria.storage.tables.computed import Computed, computed_of, defaults_of, time_default
+from noria.storage.tables.rules import broken, error_of, rules_of
 
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
 
@@ -52,6 +59,8 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
         if n.strip().lower() in by_name:
             raise BadFile(f"{path}: names column {n} twice")
         by_name[n.strip().lower()] = n
+    if given := [c.name for c in table.columns if c.generated and c.name.lower() in by_name]:
+        raise BadFile(f"{path}: has values for the generated column {given[0]}; drop it in the file")
     missing = [c.name for c in table.columns if c.name.lower() not in by_name and not _has_value(c)]
     if missing:
         raise BadFile(f"{path}: no column {', '.join(missing)}, which table {table.name} needs; add it to the file "
@@ -60,7 +69,7 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
 
 
 def _has_value(c: Column) -> bool:
-    return c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
+    return bool(c.computed) or c.has_default or c.default_now or c.nullable or c.auto_increment or bool(c.dropped)
 
 
 def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
@@ -68,6 +77,8 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
     out = []
     for c in table.columns:
         value: Any = now if c.default_now else c.default if c.has_default else None
+        if c.computed == "time":
+            value = constant(at_time(time_default(c), now, timedelta()))
         fitted = None if value is None else coerce(value, c, 1)
         out.append(pa.scalar(fitted, values.arrow_type(c.type)))
     return out
@@ -87,6 +98,17 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         arrays.append(array)
         for row, reason in reasons.items():
             bad.setdefault(row, (c.name, reason))
+    for at in table.defaulted:
+        if (rows := _without(chunk, mapping.names[at])) is not None:
+            made, reasons = _computed(table, defaults_of(table), at, arrays, bad)
+            arrays[at] = pc.if_else(pa.array(rows), made, arrays[at])
+            bad.update({row: (table.columns[at].name, reason) for row, reason in reasons.items() if rows[row]})
+    for at in table.generated:
+        arrays[at], reasons = _computed(table, computed_of(table), at, arrays, bad)
+        for row, reason in reasons.items():
+            bad.setdefault(row, (table.columns[at].name, reason))
+    for row, reason in _broken(table, arrays).items():
+        bad.setdefault(row, ("", reason))
     batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
     rejects = list(chunk.rejects)
     if bad:
@@ -95,6 +117,48 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
         batch = batch.filter(pa.array(keep))
         rejects += _rejects(chunk, bad, path)
     return batch, rejects
+
+
+def _without(chunk: Chunk, name: str | None) -> npt.NDArray[np.bool_] | None:
+    """The mask of rows without a value for a column; None if all have one."""
+    if name is None:
+        return np.ones(chunk.rows, np.bool_)
+    source = chunk.columns[name]
+    mask = np.array([v is MISSING for v in source.values], np.bool_) if isinstance(source, Loose) else None
+    return mask if mask is not None and mask.any() else None
+
+
+def _computed(table: TableDef, every: Sequence[Computed], at: int, arrays: Sequence[pa.Array], bad: Collection[int]
+              ) -> tuple[pa.Array, Reasons]:
+    """A column of good rows from its expression, and the reasons of rows for which it has no value."""
+    symbols, made = PlainSymbols(), next(c for c in every if c.at == at)
+    rows = np.zeros((len(arrays), len(arrays[0])), np.int64)
+    for c in made.reads:
+        rows[c] = values.from_arrow(arrays[c], table.columns[c].type, symbols)
+    codes, reasons = np.full(rows.shape[1], NULL_CODE), Reasons()
+    good = np.setdiff1d(np.arange(rows.shape[1]), np.array(list(bad), np.int64))
+    try:
+        codes[good] = made.codes(rows[:, good], symbols)
+    except SqlError:
+        for row in good.tolist():
+            try:
+                codes[row] = made.codes(rows[:, [row]], symbols)[0]
+            except SqlError as e:
+                reasons[row] = _AT_ROW.sub("", e.message)
+    return values.to_arrow(codes, table.columns[at].type, symbols), reasons
+
+
+def _broken(table: TableDef, arrays: Sequence[pa.Array]) -> Reasons:
+    """The rows that break a CHECK, with the error's message."""
+    rules = rules_of(table)
+    if not rules or not len(arrays[0]):
+        return {}
+    symbols, read = PlainSymbols(), {c for rule in rules for c in columns_of(rule.condition)}
+    rows = np.zeros((len(arrays), len(arrays[0])), np.int64)
+    for at in read:
+        rows[at] = values.from_arrow(arrays[at], table.columns[at].type, symbols)
+    found = np.flatnonzero(broken(rules, rows, symbols)).tolist()
+    return {row: error_of(rules, rows[:, row], symbols).message for row in found}
 
 
 def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> list[Reject]:
@@ -112,7 +176,7 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
         text = json.dumps(named, default=str, ensure_ascii=False)
         number = None if chunk.first_row is None else chunk.first_row + r
         name, reason = bad[r]
-        out.append(Reject(path, number, text, reason, None if lines is None else lines[r], name))
+        out.append(Reject(path, number, text, reason, None if lines is None else lines[r], name or None))
     return out
 
 

@@ -1,4 +1,4 @@
-"""Clients whose transactions meet: their statements, also those that wait for each other."""
+"""Statements of several sessions, some of which wait in threads for others."""
 
 from __future__ import annotations
 

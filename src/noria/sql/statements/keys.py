@@ -1,0 +1,151 @@
+"""Keys and their parts: `KEY (title(10))` and `UNIQUE KEY (title(10), author)`.
+
+A plain key on a prefix is an index over the whole column, and only shown with the prefix.  A UNIQUE one has a hidden
+column in the place of the prefix, which is generated as `left(title, 10)`.
+
+Keeps true: each hidden column is part of an index, and is of the column that the prefix is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from noria.core.errors import SqlError
+from noria.core.errors.codes import DUP_FIELDNAME, KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
+from noria.core.types import Column, IndexDef, TableDef, prefix_name
+from noria.sql.text.refusals import refuse
+
+
+class KeyPart(str):
+    """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all."""
+
+    prefix: int = 0
+
+
+Drop = Callable[[TableDef, int], TableDef]  # drops a column, also from indexes
+
+
+def key_column(node: exp.Expr, whole: bool) -> KeyPart:
+    """The column of a key.  whole: refuse a prefix, because the key is the primary one."""
+    if isinstance(node, exp.Ordered):
+        node = node.this
+    length = 0
+    if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Literal):
+        node = exp.ColumnPrefix(this=exp.to_identifier(node.name), expression=node.expressions[0])  # in CREATE INDEX
+    if isinstance(node, exp.ColumnPrefix):
+        if whole:
+            raise refuse("a primary key on a prefix", node, "make the whole column the key, or a UNIQUE key on "
+                         "the prefix")
+        number, node = node.expression.name, node.this
+        length = int(number) if number.isdigit() else 0
+        if not length:
+            raise _wrong()
+    if not isinstance(node, (exp.Column, exp.Identifier)):
+        raise refuse("a key on an expression", node, "make a generated column, and a key on it")
+    part = KeyPart(node.name)
+    part.prefix = length
+    return part
+
+
+def _wrong() -> SqlError:
+    return SqlError(*WRONG_SUB_KEY, "Incorrect prefix key; the used key part isn't a string, the used length is longer "
+                                    "than the key part, or the storage engine doesn't support unique prefix keys")
+
+
+def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
+    """The positions of a key's columns.  Raises SqlError for unknown and repeated columns."""
+    places = {c.name.lower(): i for i, c in enumerate(columns)}
+    for n in names:
+        if n.lower() not in places:
+            raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
+    found = tuple(places[n.lower()] for n in names)
+    if (twice := repeated(names)) is not None:
+        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
+    return found
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs before, whatever its case."""
+    known = set[str]()
+    for name in names:
+        if name.lower() in known:
+            return name
+        known.add(name.lower())
+    return None
+
+
+# ------------------------------------------------------------------ a definition with them
+def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], bool]]) -> TableDef:
+    """The table with further indexes: (name, columns, unique).  A name that is already taken gets a number."""
+    for name, parts, unique in declared:
+        places = key_positions(table.columns, parts)
+        prefix = tuple(_prefix(table.columns[at], part) for at, part in zip(places, parts, strict=True))
+        if unique:
+            for n, length in enumerate(prefix):
+                if length:
+                    table, hidden = _hidden(table, places[n], length)
+                    places = (*places[:n], hidden, *places[n + 1:])
+        index = IndexDef(_free(table, name), places, unique, prefix if any(prefix) else ())
+        table = replace(table, indexes=(*table.indexes, index))
+    return table
+
+
+def _free(table: TableDef, name: str) -> str:
+    taken, free, n = {i.name.lower() for i in table.indexes}, str(name), 2  # no `KeyPart`, which cannot be sent
+    while free.lower() in taken:
+        free, n = f"{name}_{n}", n + 1
+    return free
+
+
+def _prefix(column: Column, part: str) -> int:
+    length = part.prefix if isinstance(part, KeyPart) else 0
+    if length and (not column.type.is_text or column.type.is_json or (
+            column.type.length and length > column.type.length)):
+        raise _wrong()
+    return 0 if length == column.type.length else length
+
+
+def _hidden(table: TableDef, base: int, length: int) -> tuple[TableDef, int]:
+    """The table with the hidden column of a prefix, and its position."""
+    name = prefix_name(base, length)
+    known = next((at for at, c in enumerate(table.columns) if c.name == name and not c.dropped), None)
+    if known is not None:
+        return table, known
+    column = _made(Column(name, table.columns[base].type, computed="prefix"), table.columns[base], length)
+    return replace(table, columns=(*table.columns, column)), len(table.columns)
+
+
+def _made(hidden: Column, base: Column, length: int) -> Column:
+    type = replace(base.type, length=length, declared=base.type.declared if base.type.declared == "char" else "")
+    quoted = "`" + base.name.replace("`", "``") + "`"
+    return replace(hidden, type=type, expression=f"left({quoted}, {length})")
+
+
+# ------------------------------------------------------------------ ALTER TABLE
+def with_prefixes(table: TableDef, drop: Drop) -> TableDef:
+    """The altered table, with hidden columns that follow those that they are of.
+
+    A hidden column is dropped with its column, and when no index has it any longer.
+    """
+    for at, hidden in enumerate(table.columns):
+        if hidden.computed != "prefix":
+            continue
+        length, base = hidden.prefix_of
+        if table.columns[base].dropped:
+            base = next((c for c in table.shown if table.columns[c].source == base), base)
+        if table.columns[base].dropped or not any(at in i.columns for i in table.indexes):
+            table = drop(table, at)
+            continue
+        made = _made(replace(hidden, name=prefix_name(base, length)), table.columns[base], length)
+        table = replace(table, columns=(*table.columns[:at], made, *table.columns[at + 1:]))
+    return table
+
+
+def without_column(index: IndexDef, at: int) -> IndexDef:
+    """The index without a column."""
+    kept = [n for n, c in enumerate(index.columns) if c != at]
+    prefix = tuple(index.prefix[n] for n in kept) if index.prefix else ()
+    return replace(index, columns=tuple(index.columns[n] for n in kept), prefix=prefix if any(prefix) else ())
