@@ -113,7 +113,7 @@ class Followed(LocalServices):
         executor, link = self._executor, self._embedded._link
 
         async def run(text: str) -> object:
-            return await self.run_sql(text, [])
+            return await self._embedded._sessions.run(text, [])
 
         (directory / "parts").mkdir(exist_ok=True)
         writes = Writes(executor, None, link, directory / "parts", run)  # type: ignore[arg-type]  # never many rows

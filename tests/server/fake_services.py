@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.errors import SqlError, duplicate_entry, unknown_table
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.types import BIGINT, TEXT, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Ok, Outcome, ResultSet
+from noria.server.sessions.held_transactions import Caller, TokenRefused
 from noria.sql.text.databases import Databases
 
 TABLE = TableDef("Words", (Column("id", BIGINT, False), Column("word", TEXT)), (0,), table_id=1)
@@ -52,6 +54,10 @@ class FakeServices:
 
     def attachment(self) -> dict[str, Any]:
         return {"path": "/nowhere", "host": "elsewhere"}
+
+    @property
+    def transactions(self) -> Any:
+        return FakeTransactions(self)
 
     async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
         self.statements.append((sql, values))
@@ -105,3 +111,25 @@ class FakeServices:
     async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         yield {"step": "snapshot"}
         yield {"view": "ById", "agrees": True, "rows": 3}
+
+
+class FakeTransactions:
+    """There is none: a request with a token is refused."""
+
+    def __init__(self, services: FakeServices):
+        self._services = services
+
+    async def run(self, caller: Caller, text: str, parameters: list[Any], found_rows: bool = False
+                  ) -> tuple[list[Outcome], str | None]:
+        if caller.token is not None:
+            raise TokenRefused("unknown", UNKNOWN_ERROR, "there is no transaction of this token")
+        return await self._services.run_sql(text, parameters, found_rows, caller.database), None
+
+    async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int:
+        return await self._services.insert(table, rows, on_duplicate)
+
+    async def lookup(self, caller: Caller, view: str, keys: pa.Table) -> pa.Table:
+        return await self._services.lookup(view, keys)
+
+    def leave(self, caller: Caller) -> None:
+        """There is nothing to roll back."""

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from noria.client.embedded import EmbeddedTransport
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
@@ -19,17 +17,18 @@ from noria.server.bulk.loading import LoadPermit
 from noria.server.http.app import make_app
 from noria.server.http.server import Bounds, HttpServer
 from noria.server.listening import listening
-from noria.server.outcomes import Outcome
+from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.settings import SettingsError, parse_size
 from noria.sql.text.databases import Databases
 
 
 class LocalServices:
-    """`with LocalServices(directory) as local: ... local.port`."""
+    """`with LocalServices(directory) as local: ... local.port`.  embedded: an open database, which stays open."""
 
-    def __init__(self, directory: Path, password: str | None = None, bounds: Bounds | None = None):
+    def __init__(self, directory: Path, password: str | None = None, bounds: Bounds | None = None,
+                 embedded: EmbeddedTransport | None = None):
         self.user, self.password = "root", password
-        self._embedded = EmbeddedTransport(directory / "data")
+        self._embedded, self._own = embedded or EmbeddedTransport(directory / "data"), embedded is None
         self._executor, self._program = self._embedded._executor, self._embedded._program
         self.feeds, self.guard = self._embedded._feeds, self._embedded._sessions.guard
         self._permit = LoadPermit([directory], b"token")
@@ -46,7 +45,8 @@ class LocalServices:
     def __exit__(self, *error: object) -> None:
         self._embedded._run(self.feeds.close())
         self._embedded._run(self.http.stop())
-        self._embedded.close()
+        if self._own:
+            self._embedded.close()
 
     def run(self, *texts: str) -> None:
         for text in texts:
@@ -81,14 +81,9 @@ class LocalServices:
     def attachment(self) -> dict[str, Any]:
         return self._embedded.attachment()
 
-    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
-        return await self._embedded._sessions.run(sql, values, found_rows, database)
-
-    async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
-        return await self._executor.insert(table, rows, on_duplicate)
-
-    async def lookup(self, view: str, keys: pa.Table) -> pa.Table:
-        return await self._executor.lookup(view, keys)
+    @property
+    def transactions(self) -> HeldTransactions:
+        return self._embedded._sessions.held
 
     async def export(self) -> str:
         return await self._program.exported()

@@ -95,3 +95,9 @@ def test_standby_slots_are_of_a_cluster(tmp_path: Path) -> None:
             Settings(tmp_path, master=master, standby_slots=1)
     for master in ("spark://node1:7077", "local-cluster[3,1,1024]"):
         assert Settings(tmp_path, master=master, standby_slots=2).standby_slots == 2
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 28_801])
+def test_an_idle_transaction_ends_some_time(seconds: int) -> None:
+    with pytest.raises(SettingsError, match=f"--transaction-idle {seconds}: from 1 to 28800 seconds"):
+        Settings(Path("d"), transaction_idle_s=seconds)

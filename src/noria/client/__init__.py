@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from os import PathLike
 
-from noria.client.api import Database, Result, Table, View
+from noria.client.api import Database, Result, Table, Transaction, View
 
-__all__ = ["Database", "Result", "Table", "View", "connect", "open"]
+__all__ = ["Database", "Result", "Table", "Transaction", "View", "connect", "open"]
 
 
 def connect(url: str = "http://127.0.0.1:8080", database: str = "") -> Database:

@@ -6,27 +6,33 @@
     db.view("votecount").lookup(1)                   # [(1, 2)]
     db.view("votecount").lookup_many([1, 2, 3])      # a pyarrow Table
 
-Every write is durable and visible in the views when the call returns.
+Every write is durable and visible in the views when the call returns; within `with db.transaction() as tx:`, when the
+block ends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from noria.client.attached import SharedView
 from noria.client.rows import Rows, array, as_table
-from noria.client.transport import Transport
+from noria.client.transport import Answer, Transport
+from noria.client.within import Within, begun_by
 from noria.core.errors import SqlError
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.identifiers import quote_identifier
 
+T = TypeVar("T")
 INSERT_ROWS = 50_000  # of one request; more rows are sent in several requests, each committed by itself
+REPEATED = (LOCK_DEADLOCK.number, LOCK_WAIT_TIMEOUT.number)  # the errors after which `transact` begins again
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,12 @@ class Result:
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     """Return the rows of an Arrow table as tuples."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
+
+
+def _result(answer: Answer) -> Result:
+    rows = answer.rows
+    return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
+                  rows, answer.affected, answer.last_insert_id, answer.warnings)
 
 
 @dataclass(frozen=True)
@@ -98,10 +110,38 @@ class Database:
 
         found_rows: a row that a write finds but does not change counts as affected.
         """
-        answer = self._transport.sql(text, list(parameters), found_rows)
-        rows = answer.rows
-        return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
-                      rows, answer.affected, answer.last_insert_id, answer.warnings)
+        return _result(self._transport.sql(text, list(parameters), found_rows))
+
+    @contextmanager
+    def transaction(self, isolation: str | None = None, read_only: bool = False) -> Iterator[Transaction]:
+        """Begin a transaction; commit it at the end of the block, or roll it back if the block raises.
+
+            with db.transaction() as tx:
+                tx.sql("UPDATE accounts SET balance = balance - ? WHERE id = ?", [5, 1])
+
+        isolation: READ COMMITTED or REPEATABLE READ; by default the session's.  Raises SqlError: 1213 if the
+        transaction was rolled back because of others (`transact` repeats it then)."""
+        tx = Transaction(Within(self._transport, begun_by(isolation, read_only)))
+        try:
+            yield tx
+        except BaseException:
+            with suppress(ConnectionError):  # the server rolls it back by itself
+                tx.rollback()
+            raise
+        tx.commit()
+
+    def transact(self, work: Callable[[Transaction], T], isolation: str | None = None, read_only: bool = False,
+                 tries: int = 10) -> T:
+        """Run `work(tx)` in a transaction, and return what it returns.  If the transaction was rolled back because of
+        others (1213), or waited for a lock for too long (1205), run it again, at most `tries` times."""
+        for left in reversed(range(tries)):
+            try:
+                with self.transaction(isolation, read_only) as tx:
+                    return work(tx)
+            except SqlError as e:
+                if e.code not in REPEATED or not left:
+                    raise
+        raise ValueError(f"tries is a number from 1, not {tries}")
 
     def use(self, database: str) -> None:
         """Read names without a database in this one from now on, also in tables and views made before.  Raises SqlError
@@ -126,6 +166,49 @@ class Database:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
                  ) -> None:
         self.close()
+
+
+class Transaction:
+    """An open transaction.  Its requests see its own changes; one runs at a time."""
+
+    def __init__(self, within: Within):
+        self._within, self._savepoints = within, 0
+
+    def __repr__(self) -> str:
+        return f"<noria transaction of {self._within.place}>"
+
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, found_rows: bool = False) -> Result:
+        """Run one statement within the transaction, as `Database.sql` does."""
+        return _result(self._within.sql(text, list(parameters), found_rows))
+
+    def table(self, name: str) -> Table:
+        return Table(self._within, name)
+
+    def view(self, name: str) -> View:
+        return View(self._within, name)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Set a savepoint, and roll back to it if the block raises."""
+        self._savepoints += 1
+        name = f"noria_{self._savepoints}"
+        self.sql(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            with suppress(SqlError, ConnectionError):  # the transaction has ended
+                self.sql(f"ROLLBACK TO SAVEPOINT {name}")
+                self.sql(f"RELEASE SAVEPOINT {name}")
+            raise
+        self.sql(f"RELEASE SAVEPOINT {name}")
+
+    def commit(self) -> None:
+        """Commit now.  If the transaction has ended, this does nothing."""
+        self._within.commit()
+
+    def rollback(self) -> None:
+        """Roll back now.  If the transaction has ended, this does nothing."""
+        self._within.roll_back()
 
 
 class Table:

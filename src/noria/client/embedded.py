@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from noria.server.answering.executor import Executor
 from noria.server.feeding import Feeds, Told, told_of
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
+from noria.server.sessions.held_transactions import Caller
 from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import make_run_dir, remove_run_dir
@@ -80,6 +82,7 @@ class EmbeddedTransport:
             self._program, self._link,
             lambda w: attach(str(views_dir(self._run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
         self._sessions = Sessions(self._executor)
+        self._sessions.held.idle_s = inf  # its clients are in this process: `with` ends their transactions
         self._feeds = Feeds(self._program, feeds_dir(config), self._sessions.run)
         await self._link.start()
         await self._link.up()
@@ -97,18 +100,39 @@ class EmbeddedTransport:
             raise ConnectionError("the database is closed") from None
 
     # ------------------------------------------------------------ the API's requests
-    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
-        last = self._run(self._sessions.run(text, parameters, found_rows, self.database))[-1]
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
+            ) -> Answer:
+        if transaction is None:
+            outcomes, token = self._run(self._sessions.run(text, parameters, found_rows, self.database)), None
+        else:
+            outcomes, token = self._run(self._sessions.held.run(self._caller(transaction), text, parameters,
+                                                                found_rows))
+        last = outcomes[-1]
         if isinstance(last, ResultSet):
-            return Answer(arrow_rows(last.fields, last.rows), warnings=tuple(last.warnings))
+            return Answer(arrow_rows(last.fields, last.rows), 0, 0, tuple(last.warnings), token)
         assert isinstance(last, Ok)
-        return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings))
+        return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings), token)
 
-    def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
-        return self._run(self._executor.insert(named_in(self.database, table), rows, on_duplicate))
+    def begin(self, text: str) -> str:
+        _, token = self._run(self._sessions.held.run(self._caller(None), text, []))
+        assert token is not None, "the statements begin a transaction"
+        return token
 
-    def lookup(self, view: str, keys: pa.Table) -> pa.Table:
-        return self._run(self._executor.lookup(named_in(self.database, view), keys))
+    def roll_back(self, transaction: str) -> None:
+        async def left() -> None:
+            self._sessions.held.leave(self._caller(transaction))
+
+        self._run(left())
+
+    def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
+        return self._run(self._sessions.held.insert(self._caller(transaction), named_in(self.database, table), rows,
+                                                    on_duplicate))
+
+    def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table:
+        return self._run(self._sessions.held.lookup(self._caller(transaction), named_in(self.database, view), keys))
+
+    def _caller(self, transaction: str | None) -> Caller:
+        return Caller(token=transaction, database=self.database)
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
         return self._run(self._described(kind, named_in(self.database, name)))

@@ -23,11 +23,11 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 
 from noria.core.columns_codec import to_stream
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.limits import FEED_ALIVE_S
 from noria.runtime.transport.json_lines import json_lines
 from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
-from noria.server.http.bodies import ARROW, JSON
+from noria.server.http.bodies import ARROW, JSON, TRANSACTION_HEADER
 from noria.server.http.parameters import encoded
 
 TIMEOUT_S = 120  # of one request; the requests of bulk jobs have none
@@ -35,23 +35,34 @@ TIMEOUT_S = 120  # of one request; the requests of bulk jobs have none
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a statement: rows as Arrow (None for one without rows), and the fields of MySQL's OK packet."""
+    """The answer to a statement: rows as Arrow (None for one without rows), and the fields of MySQL's OK packet.
+    transaction: the token, if the statement's transaction is still open."""
 
     rows: pa.Table | None = None
     affected: int = 0
     last_insert_id: int = 0
     warnings: tuple[tuple[str, int, str], ...] = field(default=())
+    transaction: str | None = None
 
 
 class Transport(Protocol):
+    """The requests to a database.  transaction: the token of the transaction to which a request belongs."""
+
     place: str  # the database's address or directory
     database: str  # of names without one; "": the server's default
 
-    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer: ...
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
+            ) -> Answer: ...
 
-    def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
+    def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int: ...
 
-    def lookup(self, view: str, keys: pa.Table) -> pa.Table: ...
+    def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table: ...
+
+    def begin(self, text: str) -> str:
+        """Begin a transaction by these statements, and return its token."""
+
+    def roll_back(self, transaction: str) -> None:
+        """Roll a transaction back.  One that has ended stays as it is."""
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
         """Return the description of a table or view.  kind: tables or views."""
@@ -91,24 +102,44 @@ class HttpTransport:
         return f"/{kind}/{quote(name, safe='')}{what}" + (f"?{named}" if named else "")
 
     # ------------------------------------------------------------ the API's requests
-    def sql(self, text: str, parameters: list[Any], found_rows: bool = False) -> Answer:
+    def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
+            ) -> Answer:
+        answer = self._sql(text, parameters, found_rows, transaction)
+        if transaction is None and answer.transaction is not None:
+            self.roll_back(answer.transaction)
+            raise over_several_calls()
+        return answer
+
+    def begin(self, text: str) -> str:
+        token = self._sql(text, [], again=True).transaction
+        assert token is not None, "the statements begin a transaction"
+        return token
+
+    def roll_back(self, transaction: str) -> None:
+        with contextlib.suppress(SqlError):  # it has ended
+            self._sql("ROLLBACK", [], transaction=transaction)
+
+    def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None,
+             again: bool = False) -> Answer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
         asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
                  **({"database": self.database} if self.database else {})}
         body = json.dumps(asked).encode()
-        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON})
+        raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)}, again)
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
         return Answer(table.replace_schema_metadata(None) if about.get("rows") else None, about.get("affected", 0),
-                      about.get("last_insert_id", 0), tuple((w[0], w[1], w[2]) for w in about["warnings"]))
+                      about.get("last_insert_id", 0), tuple((w[0], w[1], w[2]) for w in about["warnings"]),
+                      about.get("transaction"))
 
-    def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
+    def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
         path = self._path("tables", table, "/rows", on_duplicate=on_duplicate)
-        return int(json.loads(self._request("POST", path, to_stream(rows), {"Content-Type": ARROW}))["affected"])
+        raw = self._request("POST", path, to_stream(rows), {"Content-Type": ARROW, **_of(transaction)})
+        return int(json.loads(raw)["affected"])
 
-    def lookup(self, view: str, keys: pa.Table) -> pa.Table:
+    def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table:
         path = self._path("views", view, "/lookup")
-        raw = self._request("POST", path, to_stream(keys), {"Content-Type": ARROW}, again=True)
+        raw = self._request("POST", path, to_stream(keys), {"Content-Type": ARROW, **_of(transaction)}, again=True)
         return pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
@@ -224,6 +255,16 @@ class HttpTransport:
         if self._tls is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self._tls)
+
+
+def over_several_calls() -> SqlError:
+    """Return the error for a call that ends within a transaction; it was rolled back."""
+    return not_supported("a transaction over several calls", "each is a session of its own, so this one was rolled "
+                         "back: use `with db.transaction()`, or send BEGIN … COMMIT as one text")
+
+
+def _of(transaction: str | None) -> dict[str, str]:
+    return {} if transaction is None else {TRANSACTION_HEADER: transaction}
 
 
 def read_token(path: str) -> bytes | None:

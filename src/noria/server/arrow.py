@@ -1,4 +1,4 @@
-"""Converts Arrow columns of clients to the values that MySQL's clients send."""
+"""Converts Arrow columns of clients to the values that MySQL's clients send, and Arrow rows to INSERTs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noria.core.errors import SqlError
+from noria.control.program import Program
+from noria.core.errors import SqlError, no_table, unknown_column, wrong_value_count
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE, UNKNOWN_ERROR
+from noria.core.statements import Insert
+from noria.core.types import TableDef
 
 
 def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -52,3 +55,27 @@ def _in_range(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return codes.cast(pa.timestamp(kind.unit))
     return column
+
+
+def arrow_insert(program: Program, name: str, rows: pa.Table, on_duplicate: str) -> Insert | None:
+    """Return the INSERT of the rows of an Arrow table, whose columns are matched by name; None without rows.
+    on_duplicate: "error", "replace" or "ignore"."""
+    if on_duplicate not in ("error", "replace", "ignore"):
+        raise SqlError(*UNKNOWN_ERROR, f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
+    table = program.table(name)
+    if table is None:
+        raise no_table(name, program.view(name) is not None)
+    columns = tuple(_position(table, c) for c in rows.column_names)
+    if len(set(columns)) != len(columns):
+        raise wrong_value_count(1)
+    if not rows.num_rows:
+        return None
+    (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
+    return Insert(table.name, columns, batch, on_duplicate)
+
+
+def _position(table: TableDef, name: str) -> int:
+    try:
+        return table.position(name)
+    except KeyError:
+        raise unknown_column(name, "field list") from None

@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import uvloop
 
 from noria.control.processes.lease_address import LeaseUnavailable
@@ -59,7 +58,7 @@ from noria.server.http.gate import Policy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
-from noria.server.outcomes import Outcome
+from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import (
     Settings,
@@ -220,10 +219,11 @@ class Node:
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
         self.sessions = Sessions(self.executor)
+        self.sessions.held.idle_s = settings.transaction_idle_s
         self.guard = self.sessions.guard
-        self.feeds = Feeds(self.program, feeds_dir(workers), self.run_sql)
+        self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
-                                   lambda text: self.run_sql(text, [], database=HOME))
+                                   lambda text: self.sessions.run(text, [], database=HOME))
         self._closers.append(("reads of Spark's source", self._source.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)
@@ -447,14 +447,9 @@ class Node:
                 "host": socket.gethostname(), "pid": os.getpid(),
                 "load_token": str(self.settings.data_dir / TOKEN_FILE)}
 
-    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = "") -> list[Outcome]:
-        return await self.sessions.run(sql, values, found_rows, database)
-
-    async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int:
-        return await self.executor.insert(table, rows, on_duplicate)
-
-    async def lookup(self, view: str, keys: pa.Table) -> pa.Table:
-        return await self.executor.lookup(view, keys)
+    @property
+    def transactions(self) -> HeldTransactions:
+        return self.sessions.held
 
     def permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:
         return self._permit.check(request, raw, proof)

@@ -19,7 +19,7 @@ from pathlib import Path
 from noria.control.processes.extras import require
 from noria.control.processes.lease_address import Address
 from noria.core.errors import SqlError
-from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_WORKERS
+from noria.core.limits import DEFAULT_MEMORY_BYTES, HTTP_TRANSACTION_IDLE_S, MAX_WORKERS, MYSQL_IDLE_S
 from noria.sql.text.databases import HOME, checked_name
 from noria.views import files
 
@@ -56,6 +56,7 @@ class Settings:
     database: str = HOME  # of clients that name none; made if missing
     front_ends: int = 1  # processes that serve MySQL clients; 1: this one does
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    transaction_idle_s: int = HTTP_TRANSACTION_IDLE_S  # of transactions over HTTP
     user: str = "root"
     password: str | None = field(default=None, repr=False)
     http_names: tuple[str, ...] = ()
@@ -80,6 +81,8 @@ class Settings:
             raise SettingsError(f"--front-ends {self.front_ends}: from 1 to {MAX_FRONT_ENDS}")
         if self.batch_spark not in BATCH_SPARK:
             raise SettingsError(f"--batch-spark {self.batch_spark}: {' or '.join(BATCH_SPARK)}")
+        if not 1 <= self.transaction_idle_s <= MYSQL_IDLE_S:
+            raise SettingsError(f"--transaction-idle {self.transaction_idle_s}: from 1 to {MYSQL_IDLE_S} seconds")
         of_a_cluster = bool(self.master) and self.master.partition("[")[0] != "local"
         if not 0 <= self.standby_slots <= (MAX_WORKERS if of_a_cluster else 0):
             raise SettingsError(f"--standby-slots {self.standby_slots}: from 0 to {MAX_WORKERS}, of a cluster that "

@@ -205,6 +205,7 @@ class Item:
     `kind` "value" has its value.  Kind "variable" names a system variable (`name` without @@; `scope` "session",
     "global" or "").  Kind "user_variable" names one of the client's.  Kind "function" names a function of the session
     or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …).
+    Only functions about locks (GET_LOCK, …) have `arguments`.
     """
 
     field: Field
@@ -212,6 +213,7 @@ class Item:
     name: str = ""
     scope: str = ""
     value: Any = None
+    arguments: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,13 @@ class Timed:
 
     at: Callable[[datetime, timedelta], Command]
     fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class Do:
+    """DO: a SELECT without FROM whose row nobody wants."""
+
+    command: SelectItems | Timed
 
 
 @dataclass(frozen=True)
@@ -337,7 +346,7 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | LockingSelect | Timed | SelectItems | Information | Explain | Show | SetVariable | Use
+           | Select | LockingSelect | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables
            | Insert | Update | Delete)
 

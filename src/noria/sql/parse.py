@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.core.errors import KeptAsText, SqlError, not_supported, parse_error
 from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
@@ -21,11 +21,13 @@ from noria.sql.commands import (
     Command,
     CreateTextView,
     CreateView,
+    Do,
     Explain,
     LockingSelect,
     Nothing,
     Prepared,
     Select,
+    SelectItems,
     Timed,
     bound_select,
 )
@@ -108,6 +110,8 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
         inner, of = _planned(rest, text, catalog, names), text[rest[0].start:]
         return Prepared(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
+    if word == "DO" and len(tokens) > 1:
+        return _done(tokens, text, catalog)
     statement = parse_tokens(tokens, text)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
@@ -118,6 +122,23 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
     qualify(statement, names)
     command, binder = _command(statement, catalog, names)
     return Prepared(command, statement.parameters, binder)
+
+
+def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+    """DO expression, …: a SELECT of these without FROM."""
+    do = tokens[0]
+    select = Token(TokenType.SELECT, do.text, do.line, do.col, do.start, do.end)
+    statement = parse_tokens([select, *tokens[1:]], text)
+    tree = statement.tree
+    if not isinstance(tree, exp.Select) or any(value for name, value in tree.args.items() if name != "expressions"):
+        raise parse_error("DO takes expressions only, without FROM or other clauses")
+    command, binder = (_timed if clock.asks(statement.nodes) else _select)(statement, tree, catalog)
+    return Prepared(_do(command), statement.parameters, lambda values: _do(binder(values)))
+
+
+def _do(command: Command) -> Command:
+    assert isinstance(command, SelectItems | Timed)
+    return Do(command)
 
 
 def _unlocked(command: Command) -> Command:

@@ -57,6 +57,15 @@ def test_two_holders_that_both_want_more_are_a_deadlock() -> None:
     assert set(locks.wait(2, A)) == {1, 2}
 
 
+def test_one_of_several_is_released() -> None:
+    locks = LockTable()
+    locks.take(1, [A, B])
+    locks.wait(2, A)
+    assert locks.free(1, A) == [2] and locks.held(1) == 1 and locks.held(2) == 1
+    assert locks.free(1, B) == [] and locks.held(1) == 0
+    assert locks.conflict(3, [A]) == A and locks.conflict(3, [B]) is None
+
+
 def test_a_cycle_of_three_is_found_when_it_closes() -> None:
     locks = LockTable()
     for owner, resource in ((1, A), (2, B), (3, C)):
@@ -87,6 +96,10 @@ def test_random_interleavings(seed: int) -> None:
             if rng.random() < 0.1:
                 del waits[owner]
                 granted(locks.give_up(owner))
+        elif held[owner] and rng.random() < 0.2:
+            one = rng.choice(sorted(held[owner]))
+            del held[owner][one]
+            granted(locks.free(owner, one))
         elif rng.random() < 0.25:
             held[owner].clear()
             granted(locks.release(owner))

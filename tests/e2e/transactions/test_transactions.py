@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.waiting import Waiting, refused, run
+from e2e.transactions.waiting import Waiting, refused, run, until
 from noria.core.errors import SqlError
 
 
@@ -22,14 +22,6 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
         "INSERT INTO t VALUES (1, 10, 'one'), (2, 20, 'two'), (3, 30, 'three')")
     yield server
     server.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Ask again until it holds; each question is a round trip."""
-    for _ in range(10_000):
-        if holds():
-            return
-    raise AssertionError("it never held")
 
 
 def test_a_rolled_back_change_is_gone(server: LocalServer) -> None:
@@ -265,7 +257,7 @@ def test_commit_release_answers_and_ends_the_connection(server: LocalServer) -> 
 
 def test_a_request_of_its_own_is_told_that_its_transaction_ended(server: LocalServer) -> None:
     sql = server._embedded.sql
-    with pytest.raises(SqlError, match="over several requests"):
+    with pytest.raises(SqlError, match="over several calls"):
         sql("BEGIN; DELETE FROM t WHERE id = 1", [])
     assert run(server.connect(), "SELECT COUNT(*) FROM t") == [(3,)]
     sql("BEGIN; DELETE FROM t WHERE id = 1; COMMIT", [])

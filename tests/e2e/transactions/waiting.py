@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pymysql
@@ -47,3 +48,11 @@ class Waiting:
         self._thread.join(60)
         assert not self._thread.is_alive()
         return self.error
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask again until it holds; each question is a round trip."""
+    for _ in range(10_000):
+        if holds():
+            return
+    raise AssertionError("it never held")

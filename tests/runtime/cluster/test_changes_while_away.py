@@ -15,7 +15,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import HEARTBEAT_MS
 from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client
-from noria.server.sessions.sessions import complete
+from noria.server.sessions.requests import complete
 from noria.storage.tables.shards import owners
 from runtime.processes import run, within
 from runtime.several import Several

@@ -17,7 +17,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client
-from noria.server.sessions.sessions import complete
+from noria.server.sessions.requests import complete
 from runtime.processes import run, within
 from runtime.several import Several
 

@@ -25,7 +25,7 @@ from noria.dataflow.graph import layout
 from noria.dataflow.messages.packets import Evict, Read
 from noria.runtime.link.link import WorkerGone
 from noria.server.outcomes import Client
-from noria.server.sessions.sessions import complete
+from noria.server.sessions.requests import complete
 from noria.views import files
 
 STORIES = "CREATE TABLE stories (id INT PRIMARY KEY, author VARCHAR(20) NOT NULL, title VARCHAR(40))"

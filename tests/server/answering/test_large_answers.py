@@ -57,7 +57,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module in (reads, shapes):
         monkeypatch.setattr(module, "python_rows", watched(rows.python_rows, lambda table, width: len(table)))
     monkeypatch.setattr(shapes, "sort_rows", watched(shapes.sort_rows, lambda found, *_: len(found)))
-    monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes: len(outcomes[0].rows)))
+    monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes, about: len(outcomes[0].rows)))
     return seen
 
 

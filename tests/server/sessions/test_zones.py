@@ -12,7 +12,7 @@ import pytest
 import noria
 from noria.core.errors import SqlError
 from noria.server.outcomes import Client
-from noria.server.sessions.sessions import complete
+from noria.server.sessions.requests import complete
 
 
 class Elsewhere:

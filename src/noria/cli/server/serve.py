@@ -34,6 +34,9 @@ def command(
     front_ends: Annotated[int, typer.Option(
         "--front-ends", help="Processes that serve MySQL clients on the one port; with 1 the server itself "
                              "serves them.")] = 1,
+    transaction_idle: Annotated[int, typer.Option(
+        "--transaction-idle", help="A transaction over HTTP is rolled back if it gets no request for so many "
+                                   "seconds.")] = 60,
     memory_limit: Annotated[str, typer.Option(
         "--memory-limit", help="Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. "
                                "The least recently read keys are evicted first.")] = "1G",
@@ -88,7 +91,7 @@ def command(
         settings = Settings(
             data_dir=data_dir.absolute(), mysql_host=mysql_host, mysql_port=mysql_port, http_host=http_host,
             http_port=http_port, master=master, standby_slots=standby_slots, batch_spark=batch_spark, workers=workers,
-            front_ends=front_ends, database=database,
+            front_ends=front_ends, transaction_idle_s=transaction_idle, database=database,
             memory_bytes=parse_size(memory_limit), user=user,
             password=None if password_file is None else read_password(password_file), http_names=tuple(http_name or ()),
             load_dirs=tuple(d.absolute() for d in load_dir or ()), tls_cert=tls_cert, tls_key=tls_key,

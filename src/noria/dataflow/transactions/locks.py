@@ -123,6 +123,15 @@ class LockTable:
         self._unqueue(owner)
         return self._grant(resource)
 
+    def free(self, owner: Owner, resource: Resource) -> list[Owner]:
+        """Release one resource of the owner. Returns the owners whose requests are granted."""
+        mine = self._held[owner]
+        mine.remove(resource)
+        if not mine:
+            del self._held[owner]
+        del self._locks[resource].holders[owner]
+        return self._grant(resource)
+
     def release(self, owner: Owner) -> list[Owner]:
         """Release everything of the owner. Returns the owners whose requests are granted."""
         granted = self.give_up(owner)

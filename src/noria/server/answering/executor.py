@@ -23,18 +23,14 @@ from noria.control.program import Program
 from noria.core.errors import (
     SqlError,
     is_gone,
-    no_table,
     not_supported,
     took_too_long,
-    unknown_column,
     unknown_table,
     view_changed,
-    wrong_value_count,
 )
-from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT, UNKNOWN_ERROR
+from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Ask, Done, Own, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.reuse.lookups.through import Through
@@ -52,6 +48,7 @@ from noria.server.answering.reads import Many, Reads, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import Compiled, Statements, is_one_key
+from noria.server.arrow import arrow_insert
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
 from noria.server.rows import arrow_rows, beside
@@ -433,24 +430,19 @@ class Executor:
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
         """Insert rows of an Arrow table, whose columns are matched by name.  Return the number of affected rows.
         on_duplicate: "error", "replace" or "ignore"."""
-        if on_duplicate not in ("error", "replace", "ignore"):
-            raise SqlError(*UNKNOWN_ERROR, f"on_duplicate is error, replace or ignore, not '{on_duplicate}'")
-        name = self._catalog.resolved(name)
-        table = self.program.table(name)
-        if table is None:
-            raise no_table(name, self.program.view(name) is not None)
-        columns = tuple(_position(table, c) for c in rows.column_names)
-        if len(set(columns)) != len(columns):
-            raise wrong_value_count(1)
-        if not rows.num_rows:
+        statement = self.insert_of(name, rows, on_duplicate)
+        if statement is None:
             return 0
-        self.locks.check(None, table.name)
-        (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
-        done = self.submit(Insert(table.name, columns, batch, on_duplicate))
+        self.locks.check(None, statement.table)
+        done = self.submit(statement)
         await asyncio.wait((done,))
         affected = self.result_of(done).affected
         await self.catch_up(self.written(done))  # no session would wait for this before its next read
         return affected
+
+    def insert_of(self, name: str, rows: pa.Table, on_duplicate: str) -> Insert | None:
+        """Return the INSERT of these rows; None without rows."""
+        return arrow_insert(self.program, self._catalog.resolved(name), rows, on_duplicate)
 
     # ------------------------------------------------------------ questions to the worker
     async def ask(self, question: Ask) -> Any:
@@ -489,12 +481,3 @@ def _to_nobody(state: str) -> None:
 
 async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
     return answer if isinstance(answer, ResultSet) else await answer
-
-
-def _position(table: TableDef, name: str) -> int:
-    try:
-        return table.position(name)
-    except KeyError:
-        raise unknown_column(name, "field list") from None
-
-

@@ -7,7 +7,8 @@
     GET  /views, /views/NAME          views: key, columns, text, and how each is kept
     GET  /tables/NAME                 columns and primary key
     POST /sql                         {"sql": ..., "parameters": [...], "found_rows": false, "database": ...}, answered
-                                      as JSON or as an Arrow stream; parameters.py encodes values without a JSON literal
+                                      as JSON or as an Arrow stream; parameters.py encodes values without a JSON
+                                      literal.  An answer within a transaction has its token, `transaction`
     POST /tables/NAME/rows            an Arrow stream of rows to insert [?on_duplicate=error|replace|ignore]
     POST /views/NAME/lookup           an Arrow stream of keys; answers rows and `__key`, the key's ordinal
     GET  /views/NAME/feed, /views/NAME/changes, /views/NAME/rows      `feeds.py`
@@ -29,6 +30,9 @@
 
 NAME is `table` or `database.table`; `?database=` names the database of a NAME without one.
 
+A request to /sql, /tables/NAME/rows or /views/NAME/lookup belongs to the transaction whose token is in its header
+Noria-Transaction.
+
 A body is sent with its Content-Type: application/json, or the Arrow stream's.  `gate.py` decides which requests are
 answered.
 
@@ -43,7 +47,8 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -76,17 +81,31 @@ from noria.server.feeding import Feeds
 from noria.server.http import bodies, feeds, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
-from noria.server.http.gate import Gate, Policy, Refused
+from noria.server.http.gate import Gate, Policy, Refused, one_header, user_of
 from noria.server.http.metrics import CONTENT_TYPE, render
 from noria.server.http.source import Source, SourceApi
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
+from noria.server.sessions.held_transactions import Caller, TokenRefused
 from noria.server.sessions.inspection import about_table, about_view
 from noria.sql.text.databases import Databases
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Transactions(Protocol):
+    """Requests that may belong to a transaction (`HeldTransactions`)."""
+
+    async def run(self, caller: Caller, text: str, parameters: list[Any], found_rows: bool = False
+                  ) -> tuple[list[Outcome], str | None]: ...
+
+    async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
+
+    async def lookup(self, caller: Caller, view: str, keys: pa.Table) -> pa.Table: ...
+
+    def leave(self, caller: Caller) -> None: ...
 
 
 class Services(Protocol):
@@ -116,12 +135,8 @@ class Services(Protocol):
 
     def attachment(self) -> dict[str, Any]: ...
 
-    async def run_sql(self, sql: str, values: list[Any], found_rows: bool = False, database: str = ""
-                      ) -> list[Outcome]: ...
-
-    async def insert(self, table: str, rows: pa.Table, on_duplicate: str) -> int: ...
-
-    async def lookup(self, view: str, keys: pa.Table) -> pa.Table: ...
+    @property
+    def transactions(self) -> Transactions: ...
 
     async def export(self) -> str: ...
 
@@ -180,6 +195,8 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
             return await handler(request)
         except Refused as e:
             return JSONResponse(wire.json_error(e), e.status, e.headers)
+        except TokenRefused as e:
+            return JSONResponse(wire.json_error(e), _TOKENS[e.kind])
         except SqlError as e:
             return JSONResponse(wire.json_error(e), _STATUS.get(e.code, 400))
         except ClientDisconnect:
@@ -194,6 +211,9 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
 
 _STATUS = {BINLOG_PURGED.number: 410, NO_SUCH_TABLE.number: 404, OPTION_PREVENTS_STATEMENT.number: 403,
            ACCESS_DENIED.number: 403}
+
+
+_TOKENS = {"unknown": 404, "busy": 409, "ended": 410, "many": 429}
 
 
 def _bug(what: str) -> SqlError:
@@ -270,24 +290,43 @@ class Api:
             raise bodies.wrong('the body is {"sql": "...", "parameters": [...]}')
         if type(found_rows) is not bool:
             raise bodies.wrong('"found_rows" is true or false')
-        parameters, database = bodies.parameters(body.get("parameters", [])), bodies.database_of(body)
-        outcomes = await _unless_gone(request, self._s.run_sql(sql, parameters, found_rows, database))
+        parameters, caller = bodies.parameters(body.get("parameters", [])), self._caller(request)
+        caller = replace(caller, database=bodies.database_of(body))
+        outcomes, token = await self._within(request, caller,
+                                             self._s.transactions.run(caller, sql, parameters, found_rows))
+        about = {} if caller.token is None and token is None else {"transaction": token}
         if ARROW in request.headers.get("accept", ""):
-            return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1])),
+            return Response(await _encoded(outcomes[-1:], partial(wire.arrow_outcome, outcomes[-1], about)),
                             media_type=ARROW)
-        return Response(await _encoded(outcomes, partial(wire.json_body, outcomes)),
+        return Response(await _encoded(outcomes, partial(wire.json_body, outcomes, about)),
                         media_type="application/json")
 
     async def insert(self, request: Request) -> Response:
         rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
-        affected = await self._s.insert(bodies.name_of(request), rows,
-                                        request.query_params.get("on_duplicate", "error"))
+        caller = self._caller(request)
+        affected = await self._within(request, caller, self._s.transactions.insert(
+            caller, bodies.name_of(request), rows, request.query_params.get("on_duplicate", "error")))
         return JSONResponse({"affected": affected})
 
     async def lookup(self, request: Request) -> Response:
         keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
-        return Response(to_stream(await self._s.lookup(bodies.name_of(request), keys)).to_pybytes(),
-                        media_type=ARROW)
+        caller = self._caller(request)
+        found = await self._within(request, caller, self._s.transactions.lookup(caller, bodies.name_of(request), keys))
+        return Response(to_stream(found).to_pybytes(), media_type=ARROW)
+
+    def _caller(self, request: Request) -> Caller:
+        """Return who sends a request, and within which transaction."""
+        return Caller(user_of(request) or self._s.user, one_header(request, bodies.TRANSACTION_HEADER))
+
+    async def _within(self, request: Request, caller: Caller, answer: Coroutine[Any, Any, T]) -> T:
+        """Return the answer.  If the client of a transaction disconnects first, roll it back."""
+        if caller.token is None and request.scope["path"] != "/sql":
+            return await answer
+        try:
+            return await _unless_gone(request, answer)
+        except ClientDisconnect:
+            self._s.transactions.leave(caller)
+            raise
 
     async def attach(self, request: Request) -> Response:
         return JSONResponse(self._s.attachment())

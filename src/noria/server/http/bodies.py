@@ -23,6 +23,7 @@ from noria.sql.text.databases import named_in
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+TRANSACTION_HEADER = "Noria-Transaction"  # the token of the transaction to which a request belongs
 MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: limits.SOURCE_PART_BYTES}
 
 
@@ -132,5 +133,5 @@ def _listed(keys: Mapping[str, str] | Collection[str]) -> str:
     return ", ".join(f'"{k}": {what}' for k, what in about) or "it has an empty object for a body"
 
 
-__all__ = ["ARROW", "JSON", "database_of", "in_database", "incorrect_string", "name_of", "parameters", "parse", "read",
-           "wrong"]
+__all__ = ["ARROW", "JSON", "TRANSACTION_HEADER", "database_of", "in_database", "incorrect_string", "name_of",
+           "parameters", "parse", "read", "wrong"]

@@ -48,11 +48,11 @@ class Policy:
 
 def check(request: Request, policy: Policy) -> None:
     """Check Host, Origin and TLS.  Raises Refused."""
-    host = _one(request, "host")
+    host = one_header(request, "host")
     if host is not None and not _is_ours(host, request, policy):
         raise Refused(403, *UNKNOWN_ERROR, f"this server is not known as '{host[:100]}': use its address, or start it "
                                            "with --http-name NAME")
-    origin = _one(request, "origin")
+    origin = one_header(request, "origin")
     if origin is not None and not _is_same(origin, host):
         raise Refused(403, *UNKNOWN_ERROR, f"a page of the origin '{origin[:100]}' may not use this server")
     if policy.tls_required and request.scope["scheme"] != "https":
@@ -105,7 +105,7 @@ def _unauthorized(why: str) -> Refused:
     return Refused(401, *ACCESS_DENIED, why, {"WWW-Authenticate": 'Basic realm="noria"'})
 
 
-def _one(request: Request, name: str) -> str | None:
+def one_header(request: Request, name: str) -> str | None:
     """Return a header, or None.  Raises Refused if it occurs twice.  Only clients older than HTTP/1.1 omit Host, and no
     browser is among them."""
     found = request.headers.getlist(name)
@@ -148,6 +148,11 @@ def _is_same(origin: str, host: str | None) -> bool:
     return scheme in ("http", "https") and host is not None and place == host.lower()
 
 
+def user_of(request: Request) -> str:
+    """Return the user of the request's HTTP Basic header; "" without one."""
+    return (_given(request) or b"").partition(b":")[0].decode(errors="replace")
+
+
 def _given(request: Request) -> bytes | None:
     """Return `user:password` of the request; None if it has no valid HTTP Basic header."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -159,4 +164,4 @@ def _given(request: Request) -> bytes | None:
         return None
 
 
-__all__ = ["Gate", "Policy", "Refused", "host_name"]
+__all__ = ["Gate", "Policy", "Refused", "host_name", "one_header", "user_of"]

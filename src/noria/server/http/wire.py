@@ -7,7 +7,7 @@ are JSON in the schema's metadata under `noria`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +47,12 @@ def json_outcome(outcome: Outcome) -> dict[str, Any]:
     return body
 
 
-def json_body(outcomes: Sequence[Outcome]) -> bytes:
-    """Encode the outcomes of a text.  Rows are encoded in pieces, so another thread waits for at most one piece."""
+def json_body(outcomes: Sequence[Outcome], about: Mapping[str, Any]) -> bytes:
+    """Encode the outcomes of a text.  Rows are encoded in pieces, so another thread waits for at most one piece.
+    about: further fields of the answer."""
     results = [b"".join(_json_result(o)) for o in outcomes]
-    return results[0] if len(results) == 1 else b'{"results":[' + b",".join(results) + b"]}"
+    body = results[0] if len(results) == 1 else b'{"results":[' + b",".join(results) + b"]}"
+    return body[:-1] + b"," + _dumped(dict(about))[1:] if about else body
 
 
 def _json_result(outcome: Outcome) -> Iterator[bytes]:
@@ -76,8 +78,8 @@ def json_error(error: SqlError) -> dict[str, Any]:
     return {"error": {"code": error.code, "sqlstate": error.state, "message": error.message}}
 
 
-def arrow_outcome(outcome: Outcome) -> bytes:
-    about: dict[str, Any] = {"warnings": _warnings(outcome)}
+def arrow_outcome(outcome: Outcome, further: Mapping[str, Any]) -> bytes:
+    about: dict[str, Any] = {"warnings": _warnings(outcome), **further}
     if isinstance(outcome, ResultSet):
         table = arrow_rows(outcome.fields, outcome.rows)
         about["rows"] = True

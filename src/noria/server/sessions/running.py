@@ -167,12 +167,14 @@ class About(Protocol):
 
 
 class Processes:
-    """The sessions of a server.  hang_up: closes the connection with a number; returns False if none has it."""
+    """The sessions of a server.  hang_up: closes the connection with a number; returns False if none has it.  end_held:
+    likewise for a session between two requests."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, About] = {}
         self._numbers = itertools.count(HTTP_NUMBERS)
         self.hang_up: Callable[[int], bool] = lambda number: False
+        self.end_held: Callable[[int], bool] = lambda number: False
 
     def number(self) -> int:
         """Return a new number for a session without a connection."""
@@ -192,7 +194,7 @@ class Processes:
         if session is None:
             raise SqlError(*NO_SUCH_THREAD, f"Unknown thread id: {number}")
         session.running.stop(interrupted())
-        if connection:
+        if connection and not self.end_held(number):
             self.hang_up(number)
 
     def rows(self, full: bool) -> list[tuple[Any, ...]]:

@@ -64,6 +64,7 @@ from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, Running, hinted_ms
 from noria.server.sessions.transaction import Transaction
 from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
 from noria.sql.query.relations.readable import warnings_of
@@ -81,8 +82,8 @@ class Session:
     server's default database."""
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
-                 guard: LoginGuard, transactions: TransactionService):
-        self._guard, self._transactions = guard, transactions
+                 guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks):
+        self._guard, self._transactions, self._user_locks = guard, transactions, user_locks
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
@@ -96,6 +97,7 @@ class Session:
     def reset(self) -> None:
         """Roll the transaction back, and forget everything that the session has set."""
         self._transaction.abandon()
+        self._user_locks.release_all(self.connection_id)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -129,11 +131,17 @@ class Session:
         """True within BEGIN … COMMIT, or if autocommit=0 and something is to be committed."""
         return self._transaction.open or self._transaction.has_parts
 
+    @property
+    def user_locks(self) -> int:
+        """The number of locks of GET_LOCK that the session holds."""
+        return self._user_locks.held(self.connection_id)
+
     def close(self) -> None:
         """Roll the transaction back, release the locks and stop the statement, because the client is gone.  A write
         that was sent by itself continues."""
         self.running.leave()
         self._transaction.abandon()
+        self._user_locks.release_all(self.connection_id)
         self._executor.locks.unlock(self)
         self._processes.remove(self)
 
@@ -153,6 +161,10 @@ class Session:
     @property
     def _names(self) -> Names:
         return Names(self.namespace, self._executor.program.catalog.databases)
+
+    def count_found(self, found_rows: bool) -> None:
+        """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
+        self._client = replace(self._client, found_rows=found_rows)
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
         return inspection.list_fields(self._names.internal("", table), pattern, self._executor.program.catalog)
@@ -181,6 +193,14 @@ class Session:
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text, compiled.namespace)
         return self._begun(compiled, values, compiled.text)
+
+    async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
+        """Run a command that no text has.  make: makes it, again if a view was redefined meanwhile.  text: describes it
+        for SHOW PROCESSLIST."""
+        async def again() -> Outcome:
+            return await self._run(make())
+
+        return await self._stoppable(self._followed(again(), again), text)
 
     def _begun(self, compiled: Compiled, values: Sequence[Any], text: str
                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
@@ -305,7 +325,11 @@ class Session:
         if isinstance(command, _DEFINITIONS):
             return await self._define(command)
         if isinstance(command, sql.SelectItems):
-            return inspection.select_items(command, self)
+            return await self._select_items(command)
+        if isinstance(command, sql.Do):
+            inner = command.command
+            await self._outcome(self._now(inner) if isinstance(inner, sql.Timed) else inner)
+            return Ok()
         if isinstance(command, sql.Information):
             return await self._limited(information.answer(command, self._executor.program.catalog, self.user))
         if isinstance(command, sql.Kill):
@@ -329,6 +353,14 @@ class Session:
     def _now(self, command: sql.Timed) -> sql.Command:
         """Return the SELECT with the current time in place of its clock functions."""
         return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
+
+    async def _select_items(self, command: sql.SelectItems) -> ResultSet:
+        """Answer a SELECT without FROM.  GET_LOCK waits as long as it says, unless the client has set another limit."""
+        hinted = hinted_ms(self.running.text)
+        limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
+        if limit and limit != VARIABLES["max_execution_time"]:
+            self.running.limit(limit)
+        return inspection.select_items(await self._user_locks.evaluated(command, self, self._tell), self)
 
     async def _show(self, command: sql.Show) -> ResultSet:
         if command.what == "processlist":

@@ -31,6 +31,7 @@ from noria.sql.commands import (
 )
 from noria.sql.statements import databases
 from noria.sql.statements.definitions import check_name
+from noria.sql.statements.without_from import LOCK_FUNCTIONS
 from noria.sql.text.databases import Names
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
@@ -194,6 +195,8 @@ def _value(r: _Reader) -> Any:
     if t.text == "(" or negative:
         raise not_supported("an expression in SET", "set a literal")
     if r.peek() is not None and r.word not in (",", ""):
+        if r.word == "(" and t.text.upper() in LOCK_FUNCTIONS:
+            raise not_supported(f"{t.text.upper()} in SET", "use SELECT or DO")
         depth, start = 0, t.start
         while (n := r.peek()) is not None and (depth or n.text != ","):
             depth += (n.text == "(") - (n.text == ")")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_column
-from noria.core.errors.codes import NO_TABLES_USED
+from noria.core.errors.codes import NO_TABLES_USED, WRONG_PARAMCOUNT_TO_NATIVE_FCT
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field
@@ -20,6 +20,8 @@ from noria.sql.text.syntax import only
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
               "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT, "ROW_COUNT": BIGINT,
               "FOUND_ROWS": BIGINT}
+LOCK_FUNCTIONS = {"GET_LOCK": 2, "RELEASE_LOCK": 1, "RELEASE_ALL_LOCKS": 0, "IS_FREE_LOCK": 1, "IS_USED_LOCK": 1}
+"""The functions about the locks of sessions, with their numbers of arguments."""
 _CLASSES: dict[type[exp.Expr], str] = {
     exp.CurrentSchema: "DATABASE", exp.CurrentVersion: "VERSION", exp.CurrentUser: "CURRENT_USER",
     exp.SessionUser: "SESSION_USER", exp.CurrentDatabase: "DATABASE",
@@ -45,10 +47,23 @@ def _item(context: Context, node: exp.Expr) -> Item:
     function = _CLASSES.get(type(inner)) or (inner.name.upper() if isinstance(inner, exp.Anonymous) else "")
     if function in _FUNCTIONS:
         return Item(Field(name, _FUNCTIONS[function]), "function", function)
+    if function in LOCK_FUNCTIONS:
+        return Item(Field(name, BIGINT), "function", function, arguments=_arguments(context, function, inner))
     if isinstance(inner, exp.Star):
         raise SqlError(*NO_TABLES_USED, "No tables used")
     e = Resolver(_no_column, context.parameter, "field list")(inner)
     return Item(Field(name, e.type, e.nullable), value=constant(e))
+
+
+def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[Item, ...]:
+    """The arguments of a function about locks: constants, variables and functions such as DATABASE()."""
+    if len(node.expressions) != LOCK_FUNCTIONS[function]:
+        raise SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT,
+                       f"Incorrect parameter count in the call to native function '{function}'")
+    found = tuple(_item(context, n) for n in node.expressions)
+    if any(i.name in LOCK_FUNCTIONS for i in found if i.kind == "function"):
+        raise refuse("a lock's function as an argument of another one", node, "call them one after the other")
+    return found
 
 
 def _no_column(name: str, table: str, clause: str) -> Expr:
