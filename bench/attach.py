@@ -27,14 +27,14 @@ from noria.core.batch import Batch
 from noria.core.types import BIGINT, TEXT, Field
 from noria.state.symbols.symbols import SymbolTable
 from noria.views.reader import attach
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 SEED = 1
 BATCH = 10_000
 FIELDS = [Field("id", BIGINT), Field("title", TEXT), Field("author", TEXT), Field("votes", BIGINT)]
 
 
-def publish(path: str, keys: int) -> tuple[View, np.ndarray]:
+def publish(path: str, keys: int) -> tuple[WritableView, np.ndarray]:
     """Make the view with all keys present.  Return it and its columns."""
     symbols = SymbolTable(path)
     view = ViewDirectory(path, symbols, 1).create("stories", FIELDS, (0,), len(FIELDS), False)
@@ -115,7 +115,7 @@ def main() -> None:
         shutil.rmtree(path)
 
 
-def write(view: View, columns: np.ndarray, process: subprocess.Popen[bytes]) -> None:
+def write(view: WritableView, columns: np.ndarray, process: subprocess.Popen[bytes]) -> None:
     """Update the votes of 100 stories in each tick, until the reader has ended."""
     random = np.random.default_rng(SEED)
     weights = np.repeat(np.array([-1, 1], np.int64), 100)

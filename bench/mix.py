@@ -25,11 +25,11 @@ import pymysql
 import noria
 from noria.demo import generate, sysbench
 from noria.demo.acts import FIGURE_2, WORKER_SHARE
-from noria.demo.clients import READ, Profile
+from noria.demo.clients import READ, ClientProfile
 from noria.demo.lobsters import Size
 from noria.demo.mix import Figures, Mix
-from noria.demo.report import State
-from noria.demo.server import Server
+from noria.demo.report import MemoryUse
+from noria.demo.server import DemoServer
 
 # Clients' processes inherit this path, and must not import mysql.py of this directory instead of the library mysql.
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).parent]
@@ -38,16 +38,16 @@ MISS_GOAL_MS = 5.0
 LOADED = (("stories", "csv"), ("users", "csv"), ("votes", "parquet"))
 
 
-def started(directory: Path, what: str) -> Server:
+def started(directory: Path, what: str) -> DemoServer:
     before = time.monotonic()
-    server = Server(directory / "data", directory / "serve.log", [])
+    server = DemoServer(directory / "data", directory / "serve.log", [])
     for _ in server.await_ready():
         pass
     print(f"start to ready, {what:32} {time.monotonic() - before:6.1f} s", flush=True)
     return server
 
 
-def load(server: Server, raw: Path) -> None:
+def load(server: DemoServer, raw: Path) -> None:
     with noria.connect(server.url) as db:
         for text in FIGURE_2:
             db.sql(text)
@@ -65,16 +65,16 @@ def tell(what: str, f: Figures) -> None:
           flush=True)
 
 
-def all_read(server: Server, size: Size) -> None:
+def all_read(server: DemoServer, size: Size) -> None:
     with noria.connect(server.url) as db:
         db.view("StoriesWithVC").lookup_many(np.arange(1, size.stories + 1).tolist())
 
 
-def mixes(server: Server, mix: Mix, size: Size, seconds: float, directory: Path) -> None:
+def mixes(server: DemoServer, mix: Mix, size: Size, seconds: float, directory: Path) -> None:
     all_read(server, size)
     for again, writes in enumerate((0.05, 0.5)):
         name = f"{100 - 100 * writes:.0f}/{100 * writes:.0f}, all present"
-        mix.run(Profile(writes))
+        mix.run(ClientProfile(writes))
         tell(f"{name}, {len(mix)} Python clients", mix.measured(seconds))
         mix.run(None)
         mix.cut()
@@ -84,7 +84,7 @@ def mixes(server: Server, mix: Mix, size: Size, seconds: float, directory: Path)
                   f"{rate.p95_ms:.2f} ms", flush=True)
 
 
-def misses(server: Server, mix: Mix, size: Size) -> None:
+def misses(server: DemoServer, mix: Mix, size: Size) -> None:
     """Read stories that the mix does not read, after an eviction of all keys."""
     server.set_limit(2**20)  # evicts all keys; then there is room again
     server.set_limit(2**30)
@@ -94,7 +94,7 @@ def misses(server: Server, mix: Mix, size: Size) -> None:
     connection = pymysql.connect(host="127.0.0.1", port=server.mysql_port, user="bench", autocommit=True)
     with connection, connection.cursor() as cursor:
         cursor.execute(READ.format(0))
-        mix.run(Profile(0.05, others))
+        mix.run(ClientProfile(0.05, others))
         mix.cut()
         before = server.metrics()["upqueries_total"]
         for story in own.tolist():
@@ -113,16 +113,16 @@ def misses(server: Server, mix: Mix, size: Size) -> None:
     tell("  the load beside it", figures)
 
 
-def limits(server: Server, mix: Mix, size: Size, seconds: float, shares: list[float]) -> None:
+def limits(server: DemoServer, mix: Mix, size: Size, seconds: float, shares: list[float]) -> None:
     server.set_limit(2**30)
     all_read(server, size)
-    full = State.of(server)
+    full = MemoryUse.of(server)
     for share in shares:
         limit = round((full.strings + share * (full.total - full.strings)) / WORKER_SHARE)
         before = time.monotonic()
         server.set_limit(limit)
         took_s = time.monotonic() - before
-        mix.run(Profile(0.05))
+        mix.run(ClientProfile(0.05))
         mix.measured(seconds / 2)
         since = server.metrics()
         figures = mix.measured(seconds)

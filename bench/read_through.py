@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import noria
-from noria.control.catalog.holding import reading
-from noria.server.answering.shapes import Shape
+from noria.control.catalog.view_index import reading
+from noria.server.answering.result_finish import ResultFinish
 
 ROWS = 1_000
 TABLE = ("CREATE TABLE s (id INT PRIMARY KEY, a INT NOT NULL, kind INT, title VARCHAR(50), url VARCHAR(50), c5 INT, "
@@ -43,7 +43,7 @@ class Served:
         executor = self.db._transport._executor
         view = executor.program.view(name)
         reader = executor.program.reader_now(view)
-        through, shape = reading(reader, view), Shape.of(view)
+        through, shape = reading(reader, view), ResultFinish.of(view)
         start = time.perf_counter_ns()
         for key in keys:
             assert executor._one_key(reader, through, view, shape, key, True, None, None).rows is not None

@@ -20,7 +20,7 @@ import numpy as np
 
 import noria
 from noria.client.api import Database
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.demo import lobsters
 
 TABLES = (
@@ -194,7 +194,7 @@ def run(helpers: str, size: lobsters.Size, comments: int, keys: int) -> str:
             written += 1
         took = time.monotonic() - started
         transport: Any = db._transport
-        graph = transport._run(transport._executor.ask(Ask(0, "graph")))
+        graph = transport._run(transport._executor.ask(Inspect(0, "graph")))
         rows = db.sql("SHOW NORIA VIEWS").rows
         full = [d for d in graph if d["state"] == "full"]
         return (f"| {helpers or 'plain'} | {sum(r[3] == 'full' for r in rows)} | {sum(r[3] != 'none' for r in rows)} | "

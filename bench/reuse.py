@@ -27,8 +27,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.control.catalog.holding import ViewIndex, reading
 from noria.control.catalog.published import columns_asked
+from noria.control.catalog.view_index import ViewIndex, reading
 from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
 from noria.core.values import encode
@@ -38,7 +38,7 @@ from noria.dataflow.graph.nodes import Node
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.lower import Lowering
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.sql import commands
 from noria.sql.parse import parse
@@ -92,12 +92,12 @@ def rows_of(table: TableDef, rows: int) -> Iterator[tuple[object, ...]]:
         yield tuple(row)
 
 
-def lent(program: Text) -> dict[str, tuple[ViewDef, Through]]:
+def lent(program: Text) -> dict[str, tuple[ViewDef, ReadThrough]]:
     """Return the views without a reader, each with the view through which it is read.
 
     They are those of a program that creates the views in this order and reads none meanwhile.
     """
-    held, found = ViewIndex(), dict[str, tuple[ViewDef, Through]]()
+    held, found = ViewIndex(), dict[str, tuple[ViewDef, ReadThrough]]()
     views = {v.name: v for v in program.views.values() if not v.internal}
     for view in views.values():
         held.add(view.name, view)

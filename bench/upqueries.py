@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
-from noria.dataflow.messages.peer_messages import Answer, Request
+from noria.dataflow.messages.peer_messages import RowsReply, RowsRequest
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 
@@ -48,7 +48,7 @@ def messages(workers: int, stories: int) -> tuple[int, int]:
     key[0, 0] = 1
     cluster.read(command.view, cluster.rigs[cluster.owner(command.view, rig, key)], key, lambda rows, ordinal: None)
     cluster.drain()
-    return cluster.sent[Request], cluster.sent[Answer]
+    return cluster.sent[RowsRequest], cluster.sent[RowsReply]
 
 
 def main() -> None:

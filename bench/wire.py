@@ -23,7 +23,7 @@ import uvloop
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
 from noria.server.mysql import account, encode_result, listen
-from noria.server.outcomes import AUTOCOMMIT, Client, Entry, Finish, Ok, Prepared, ResultSet, Warning_
+from noria.server.outcomes import AUTOCOMMIT, Client, Entry, Finish, Ok, PreparedHandle, ResultSet, Warning_
 
 SCRIPT = Path(__file__).parent / "sysbench" / "point.lua"
 QUERY = "SELECT id, title, votes FROM stories WHERE id = ?"
@@ -71,8 +71,8 @@ class CannedSession:
     def query(self, sql: str, multi: bool, finish: Finish | None) -> Ok:
         return Ok()
 
-    def prepare(self, sql: str) -> Prepared:
-        return Prepared(sql, sql.count("?"), FIELDS, NUMBER)
+    def prepare(self, sql: str) -> PreparedHandle:
+        return PreparedHandle(sql, sql.count("?"), FIELDS, NUMBER)
 
     def execute(self, handle: Any, values: Sequence[object], finish: Finish | None) -> ResultSet:
         raise AssertionError(f"no reply was kept for {values}")

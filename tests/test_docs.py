@@ -94,7 +94,7 @@ def test_files_that_pages_on_the_code_name_are_there() -> None:
 
 
 def _defined() -> set[str]:
-    """`Class.method` for each class of src/, and what it has of the classes that it is made of."""
+    """`WorkClass.method` for each class of src/, and what it has of the classes that it is made of."""
     classes: dict[str, list[ast.ClassDef]] = {}
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 import noria
 from dataflow.engine_rig import Rig
 from noria.core.batch import Batch, Codes
-from noria.core.expressions.library import LIBRARY, Function, Want
+from noria.core.expressions.library import LIBRARY, ArgumentType, Function
 from noria.core.expressions.library.declare import text_of
 from noria.core.types import INT, Column, Field, TableDef
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Columns, Need, Node, Pattern
+from noria.dataflow.graph.nodes import Columns, KeyPattern, Node, ParentPull
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.ops.stateless.stateless import Stateless
 from noria.lowering.operators import OPERATORS
@@ -33,7 +33,7 @@ TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT)), (0,), table_
 
 
 def test_a_scalar_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LIBRARY, "shout", Function((Want.TEXT,), text_of, values=lambda text: text + "!"))
+    monkeypatch.setitem(LIBRARY, "shout", Function((ArgumentType.TEXT,), text_of, values=lambda text: text + "!"))
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))")
         db.sql("CREATE VIEW loud AS SELECT id, SHOUT(s) AS said FROM t WHERE id = ?")
@@ -66,13 +66,13 @@ class TwiceOperator(Stateless):
     def describe(self) -> str:
         return "twice"
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(0, cols)]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
 
     def map(self, engine: Engine, rows: Batch) -> tuple[Batch, Codes | None]:
         return Batch(rows.columns, 2 * rows.weights), None
 
-    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: Engine, node: Node, port: int, primary: int | None, p: KeyPattern) -> list[KeyPattern]:
         return [p]
 
 

@@ -62,7 +62,7 @@ def test_a_directory_is_served_with_its_workers() -> None:
 
 def test_a_restored_directory_is_served_with_its_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    about = backup.About(1, "0", "now", {"t": 2}, (0, 0), 0, 0, {}, [[1, 1], [1, 1], [1, 1]])
+    about = backup.BackupManifest(1, "0", "now", {"t": 2}, (0, 0), 0, 0, {}, [[1, 1], [1, 1], [1, 1]])
     monkeypatch.setattr(backup, "read", lambda source: about)
     monkeypatch.setattr(backup, "restore", lambda source, data_dir, progress: about)
     restore.command(tmp_path / "backup", tmp_path / "new")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.client.api import Changes
-from noria.demo.streaming import Follower
+from noria.demo.streaming import FeedFollower
 
 NOTHING = pa.RecordBatch.from_pylist([], pa.schema([]))
 
@@ -39,7 +39,7 @@ class Slow(int):
 
 
 def test_rows_come_while_they_are_compared() -> None:
-    follower, slow = Follower(""), Slow(0)
+    follower, slow = FeedFollower(""), Slow(0)
     follower.rows.update({(slow,): 1, (1,): 1})
     coming = slow.meanwhile = threading.Thread(target=lambda: follower._told(One("rows", NOTHING, None, 2)))
     assert follower._sum() == {(0,): 1, (1,): 1}

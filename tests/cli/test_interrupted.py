@@ -109,7 +109,8 @@ def test_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: boo
         db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     make = backup.make
 
-    def made(checkpoint: Path, target: Path, made: str, version: str, progress: backup.Progress) -> backup.About:
+    def made(checkpoint: Path, target: Path, made: str, version: str,
+             progress: backup.Progress) -> backup.BackupManifest:
         def interrupted(done: int, total: int) -> None:
             signal.raise_signal(signal.SIGINT)
 

@@ -54,9 +54,9 @@ def damage(base: Path, family: str) -> None:
     """Change a byte within the largest file of a family."""
     import re
 
-    from noria.storage.rocks.engine import Engine, Memory
+    from noria.storage.rocks.engine import RocksEngine, RocksMemory
 
-    engine = Engine(str(base), Memory())
+    engine = RocksEngine(str(base), RocksMemory())
     engine.flush()
     listed = engine.family(family).property_value("rocksdb.sstables")
     engine.close()

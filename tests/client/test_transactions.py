@@ -29,9 +29,9 @@ class Opened:
         self.db = noria.connect(url) if url else self.other
 
     def waits(self) -> int:
-        from noria.dataflow.messages.packets import Ask
+        from noria.dataflow.messages.packets import Inspect
 
-        return int(self.embedded._run(self.embedded._executor.ask(Ask(0, "stats")))["lock_waits"])
+        return int(self.embedded._run(self.embedded._executor.ask(Inspect(0, "stats")))["lock_waits"])
 
     def held(self) -> int:
         async def counted() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import noria
 from noria.client import Database
 from noria.control.program import Program
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 
 
 class Opened:
@@ -35,7 +35,7 @@ class Opened:
 def ask(db: Database, what: str) -> Any:
     """What the worker tells of itself."""
     transport: Any = db._transport
-    return transport._run(transport._executor.ask(Ask(0, what)))
+    return transport._run(transport._executor.ask(Inspect(0, what)))
 
 
 def each_worker(db: Database) -> list[Any]:

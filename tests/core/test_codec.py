@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from noria.core import codec, columns_codec
 from noria.core.codec import Codec, Malformed
-from noria.core.errors import KeptAsText, SqlError
+from noria.core.errors import PlaceholderViewError, SqlError
 from noria.core.types import INT, TEXT, Column, Kind, TableDef
 
 
@@ -182,7 +182,7 @@ def test_classes_of_modules_that_are_imported_later(monkeypatch: pytest.MonkeyPa
 
 
 def test_exceptions_that_are_known_travel_as_what_they_reduce_to() -> None:
-    assert type(sent([KeptAsText("v", "CREATE …")])[0]) is SqlError
+    assert type(sent([PlaceholderViewError("v", "CREATE …")])[0]) is SqlError
     with pytest.raises(TypeError, match="no part of a message"):
         CODEC.encode([ZeroDivisionError("x")])
 

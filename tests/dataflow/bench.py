@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from noria.core.statements import Insert
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
@@ -28,7 +28,7 @@ class Bench:
         self.now = 0
         symbols = SymbolTable(None)
         self.store = RocksStore(str(path), symbols)
-        around = Surroundings(self.clock, self.began.append, self.unwanted.__contains__, self.notes.append)
+        around = WorkerEnvironment(self.clock, self.began.append, self.unwanted.__contains__, self.notes.append)
         self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, around=around)
         self.catalog = DictCatalog()
         self.seq = self.request = 0

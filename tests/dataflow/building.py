@@ -51,10 +51,10 @@ class Building(Bench):
 
     def await_view(self, name: str, number: int = WAITING) -> None:
         """Asks to be told when the view is built."""
-        self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, packets.Ask(number, "built", name))])]
+        self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, packets.Inspect(number, "built", name))])]
 
     def building(self) -> list[dict[str, Any]]:
-        shown: list[dict[str, Any]] = self.send(packets.Ask(1, "builds")).value
+        shown: list[dict[str, Any]] = self.send(packets.Inspect(1, "builds")).value
         return shown
 
     def idle(self) -> None:

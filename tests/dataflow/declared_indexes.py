@@ -9,7 +9,7 @@ from dataflow.building import WAITING, Building
 from noria.core.types import IndexDef
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.messages import packets
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 
 BY_A = IndexDef("by_a", (1,))
 
@@ -24,7 +24,7 @@ def alter(bench: Building, *indexes: IndexDef) -> packets.Migrated:
 def await_indexes(bench: Building) -> None:
     """Asks to be told when the indexes of t are built."""
     bench.replies += [r.body for r in bench.worker.step(
-        [packets.Envelope(1, -1, 0, packets.Ask(WAITING, "indexed", "t"))])]
+        [packets.Envelope(1, -1, 0, packets.Inspect(WAITING, "indexed", "t"))])]
 
 
 def families(bench: Building) -> set[str]:
@@ -36,5 +36,5 @@ def whole(bench: Building, path: Path) -> None:
     """The store, closed, has no findings; the benches' own close does nothing more."""
     validate(bench.worker.engine)
     bench.worker.close()
-    report = Check(str(path / "base"), lambda what, done, total: None).run()
+    report = StoreCheck(str(path / "base"), lambda what, done, total: None).run()
     assert report.findings == [] and report.tables == {"t": len(bench.rows)}

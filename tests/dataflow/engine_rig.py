@@ -20,13 +20,13 @@ from noria.core.types import BESIDE, SqlType, TableDef
 from noria.core.values import decode, encode
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.memory_limit import evictable, held
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.nodes import Node
-from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.worker.changes import Changes
+from noria.dataflow.worker.changes import ProgramChanges
 from noria.lowering.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
@@ -35,7 +35,7 @@ from reference.memory_store import MemoryStore
 from reference.table_views import TableViews
 
 
-class GivesUp(Work):
+class GivesUp(RequestLimits):
     """A request that is cancelled at its n-th look."""
 
     def __init__(self, looks: int):
@@ -62,7 +62,7 @@ class Rig:
             self.engine.builds.at_once_rows = -1
         self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
-        self._changes = Changes(self.engine, self.store, self.lowering, Surroundings(), None)
+        self._changes = ProgramChanges(self.engine, self.store, self.lowering, WorkerEnvironment(), None)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         for t in tables:

@@ -19,7 +19,7 @@ from noria.core.symbols import fold
 from noria.core.types import Kind
 from noria.core.values import decode, encode
 from noria.dataflow.inspect.validate import validate
-from noria.dataflow.oneshot.slicing import Asked, Scan
+from noria.dataflow.oneshot.slicing import QueryLookup, Scan
 from noria.plan.view import ViewDef
 from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
@@ -149,7 +149,7 @@ def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
 class SlicedQuery:
     """A view as a one-shot whose table is read in slices, between all that happens: its rows are those of the start."""
 
-    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: Asked):
+    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: QueryLookup):
         self.view, self.scan, self.asked, self.told = view, scan, asked, told
         (self.table,) = (rig.tables[name] for name in view.plan.table_names)
         self.begin(rig)
@@ -164,7 +164,7 @@ class SlicedQuery:
             return []
         keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)
         between = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
-        asked = Asked(told.key, keys, chance.random() < 0.3, between)
+        asked = QueryLookup(told.key, keys, chance.random() < 0.3, between)
         scan = Scan(rig.engine, shot, top, asked)
         rig.engine.scans.append(scan)
         return [SlicedQuery(rig, view, scan, told, asked)]

@@ -22,30 +22,30 @@ from noria.core.types import TableDef
 from noria.core.values import decode
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import exchanges_above
-from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot, RemoteScan
+from noria.dataflow.cluster.remote_scan import RemoteOneShot, RemoteScan, RemoteTableReads
 from noria.dataflow.engine.memory_limit import evict_bytes, evictable, hold_limit
 from noria.dataflow.graph import text
 from noria.dataflow.graph.eviction import evict
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Mode, Node, Remote
+from noria.dataflow.graph.nodes import MissMode, Node, RemoteRowsNeeded
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.inspect.validate import Rows, bag, recompute
 from noria.dataflow.messages.peer_messages import (
-    Answer,
-    Broke,
-    Evict,
-    Found,
-    Keep,
-    Loaded,
-    LookUp,
-    Lost,
-    Mark,
-    Marked,
+    EvictedKeys,
+    ExchangeDelta,
+    ExchangesBroken,
+    HoldEviction,
+    Marker,
+    MarkerReply,
     Message,
-    More,
-    Piece,
-    Request,
-    Update,
+    MorePieces,
+    RowsPiece,
+    RowsReply,
+    RowsRequest,
+    TableLoaded,
+    TableLookup,
+    TableLookupReply,
+    WorkerRestarted,
     packed,
     unpacked,
 )
@@ -148,10 +148,10 @@ class Cluster:
         to = self.rng.choice(ready)[1]
         mine = [c for c in ready if c[1] == to]
         rig = self.rigs[to]
-        updates: list[tuple[int, Update]] = []
+        updates: list[tuple[int, ExchangeDelta]] = []
         for _ in range(self.rng.randint(1, MOST_UPDATES)):
             c = self.rng.choice(mine)
-            if self.channels[c] and isinstance(self.channels[c][0], Update):
+            if self.channels[c] and isinstance(self.channels[c][0], ExchangeDelta):
                 updates.append((c[0], first(self.channels[c])))
         if updates:
             self.tick(rig, {}, updates)
@@ -162,41 +162,41 @@ class Cluster:
     def hand(self, c: tuple[int, int]) -> None:
         """The next message of a channel, alone."""
         rig, message = self.rigs[c[1]], first(self.channels[c])
-        if isinstance(message, Update):
+        if isinstance(message, ExchangeDelta):
             self.tick(rig, {}, [(c[0], message)])
-        elif isinstance(message, Request):
+        elif isinstance(message, RowsRequest):
             rig.shards.giving.serve(c[0], message)
-        elif isinstance(message, Answer):
+        elif isinstance(message, RowsReply):
             rig.shards.answered(message)
-        elif isinstance(message, Piece):
+        elif isinstance(message, RowsPiece):
             rig.shards.piece(c[0], message)
-        elif isinstance(message, More):
+        elif isinstance(message, MorePieces):
             rig.shards.giving.more(c[0], message)
-        elif isinstance(message, Mark):
+        elif isinstance(message, Marker):
             rig.shards.marks.asked(c[0], message)
-        elif isinstance(message, Marked):
+        elif isinstance(message, MarkerReply):
             rig.shards.marks.answered(c[0], message)
-        elif isinstance(message, Keep):
+        elif isinstance(message, HoldEviction):
             rig.shards.kept_for(c[0], message.keep)
-        elif isinstance(message, Loaded):
+        elif isinstance(message, TableLoaded):
             rig.shards.loaded(c[0], message.table)
-        elif isinstance(message, Broke):
+        elif isinstance(message, ExchangesBroken):
             rig.shards.broken(c[0], message)
-        elif isinstance(message, Lost):
+        elif isinstance(message, WorkerRestarted):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
             rig.shards.lost(c[0])
             rig.elsewhere.lost(c[0])
-        elif isinstance(message, LookUp):
+        elif isinstance(message, TableLookup):
             rig.elsewhere.serve(c[0], message)
-        elif isinstance(message, Found):
+        elif isinstance(message, TableLookupReply):
             rig.elsewhere.found(message)
         else:
-            assert isinstance(message, Evict)
+            assert isinstance(message, EvictedKeys)
             rig.shards.evicted(c[0], message)
         rig.settle()
 
-    def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, Update]]) -> None:
+    def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, ExchangeDelta]]) -> None:
         arrived: dict[Node, list[Batch]] = defaultdict(list)
         for sender, update in updates:
             if (known := rig.shards.arrived(sender, update)) is not None:
@@ -223,7 +223,7 @@ class Cluster:
         self.incarnations[w] += 1
         for v in others:
             arrived = list(self.channels[w, v])[: self.rng.randint(0, len(self.channels[w, v]))]
-            self.channels[w, v] = deque([*arrived, Lost(self.incarnations[w])])
+            self.channels[w, v] = deque([*arrived, WorkerRestarted(self.incarnations[w])])
             self.channels[v, w].clear()
             self.cut.add((v, w))
             self.cut.discard((w, v))
@@ -247,7 +247,7 @@ class Cluster:
         messages = self.channels[a, b]
         for _ in range(self.rng.randint(0, len(messages))):
             messages.pop()
-        messages.append(Lost(self.incarnations[a]))
+        messages.append(WorkerRestarted(self.incarnations[a]))
         rig = self.rigs[a]
         rig.shards.lost(b)
         rig.elsewhere.lost(b)
@@ -335,7 +335,7 @@ class Cluster:
                 return
             try:
                 rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
-            except Remote as r:
+            except RemoteRowsNeeded as r:
                 rig.shards.waiting.wait(r, again, again, self.failed)
                 return
             except SqlError as error:
@@ -370,7 +370,7 @@ class Cluster:
         them."""
         rig, rng = self.rng.choice(self.rigs), self.rng
         keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
-        nulls, pieces, types = rng.random() < 0.3, Pieces(rig.elsewhere), [f.type for f in view.plan.fields]
+        nulls, pieces, types = rng.random() < 0.3, RemoteTableReads(rig.elsewhere), [f.type for f in view.plan.fields]
         told, top, _, texts = rig.lowering.once(view)
         self.catching = rig, view
 
@@ -378,7 +378,7 @@ class Cluster:
             shot = RemoteOneShot(rig.engine, 10**6, texts, pieces)
             try:
                 rows, ordinal = shot.read(top, told.key, keys, nulls)
-            except Remote as r:
+            except RemoteRowsNeeded as r:
                 rig.shards.waiting.wait(r, again, again, unexpected)
                 return
             self.catching = None
@@ -473,7 +473,7 @@ class Cluster:
             keys = n.stored.present(cols)
             if not keys.shape[1]:
                 continue
-            rows, ordinal = n.op.fetch(rig.engine, n, cols, keys, Mode.STORED)
+            rows, ordinal = n.op.fetch(rig.engine, n, cols, keys, MissMode.STORED)
             folds = [n.fields[c].type.folds for c in cols]
             all_rows = Batch.from_rows(list(mine), n.width, list(mine.values()))
             of_rows = folded_keys(rig.symbols, folds, all_rows.columns[list(cols)])

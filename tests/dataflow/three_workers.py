@@ -15,7 +15,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
-from noria.dataflow.messages.peer_messages import Lost
+from noria.dataflow.messages.peer_messages import WorkerRestarted
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.sql.commands import CreateTable, CreateView
@@ -112,7 +112,7 @@ class Three:
 
     def asked(self, w: int, what: str, argument: str) -> int:
         self.request += 1
-        self.step(w, [Envelope(1, -1, 0, packets.Ask(self.request, what, argument))])
+        self.step(w, [Envelope(1, -1, 0, packets.Inspect(self.request, what, argument))])
         return self.request
 
     def breaks(self, a: int, b: int) -> None:
@@ -120,8 +120,8 @@ class Three:
         channel = self.channels.setdefault((a, b), deque())
         for _ in range(self.rng.randint(0, len(channel))):
             channel.pop()
-        channel.append(Envelope(1, a, 0, packets.Between(Lost(1), 0)))
-        self.step(a, [Envelope(1, b, 0, packets.Between(Lost(1), 0))])
+        channel.append(Envelope(1, a, 0, packets.PeerPacket(WorkerRestarted(1), 0)))
+        self.step(a, [Envelope(1, b, 0, packets.PeerPacket(WorkerRestarted(1), 0))])
 
     def equal_at(self, w: int, truth: sqlite3.Connection) -> None:
         """What is present of the views at this worker is what SQLite has."""

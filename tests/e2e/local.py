@@ -18,12 +18,12 @@ import pymysql
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.control.catalog.policy import Policy
-from noria.dataflow.messages.packets import Ask, Evict
-from noria.runtime.transport.handshake import Between
+from noria.control.catalog.policy import ViewPolicy
+from noria.dataflow.messages.packets import Evict, Inspect
+from noria.runtime.transport.handshake import SharedCredentials
 from noria.server.fronts.controller import Fronts
 from noria.server.fronts.far import FarFront, FarSettings
-from noria.server.fronts.messages import Begin
+from noria.server.fronts.messages import StartServing
 from noria.server.fronts.process import FrontEnd
 from noria.server.listening import listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
@@ -50,7 +50,7 @@ class LocalFar(FarFront):
 
     def __init__(self, path: str):
         self.ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-        super().__init__(FarSettings(("the server", 1), Between(b""), mysql_port=0), self.ready.set_result)
+        super().__init__(FarSettings(("the server", 1), SharedCredentials(b""), mysql_port=0), self.ready.set_result)
         self.path = path
         self.running = asyncio.ensure_future(self.run())
 
@@ -86,7 +86,7 @@ class LocalFronts(Fronts):
 
 def views_at_once(embedded: Any) -> None:
     """From now on every SELECT is given a view when it is asked for the first time."""
-    embedded._program.adhoc_views.policy = Policy(one_shots=0)
+    embedded._program.adhoc_views.policy = ViewPolicy(one_shots=0)
 
 
 class LocalServer:
@@ -121,7 +121,7 @@ class LocalServer:
     async def _with_fronts(self, number: int) -> LocalFronts:
         embedded = self._embedded
         views = tuple(embedded.attachment()["paths"])
-        begin = Begin(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, "root", None)
+        begin = StartServing(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, "root", None)
         fronts = LocalFronts(number, f"ipc://{embedded._run_dir / 'fronts.sock'}", begin, self._executor,
                              embedded._sessions)
         await fronts.start()
@@ -165,7 +165,7 @@ class LocalServer:
         self._embedded._run(self._embedded._link.ask(Evict(0, nbytes)))
 
     def ask(self, what: str, argument: str = "") -> Any:
-        return self._embedded._run(self._executor.ask(Ask(0, what, argument)))
+        return self._embedded._run(self._executor.ask(Inspect(0, what, argument)))
 
     def locks_waited_for(self) -> int:
         """How many requests wait for a lock now."""

@@ -17,7 +17,7 @@ from noria.client.api import Changes, Database
 from noria.core.errors import SqlError
 from noria.feeds import reader, writer
 from noria.feeds.layout import Watermark, feed_path
-from noria.feeds.reader import FeedFile, Gone
+from noria.feeds.reader import ChangesExpired, FeedFile
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -134,9 +134,9 @@ def test_what_is_too_old_is_gone(db: Database, monkeypatch: pytest.MonkeyPatch, 
     assert gone.value.code == 1236
     assert "since=start" in gone.value.message
     assert [r for b in file.changes(state.oldest) for r in b.column("id").to_pylist()] == list(range(state.oldest.n, 6))
-    with pytest.raises(Gone):
+    with pytest.raises(ChangesExpired):
         list(file.rows(Watermark(state.oldest.incarnation, 0)))
-    with pytest.raises(Gone):
+    with pytest.raises(ChangesExpired):
         list(file.rows(Watermark(state.oldest.incarnation, 99)))
 
 
@@ -183,7 +183,7 @@ def test_at_every_watermark_it_is_the_query(tmp_path: Path, workers: int, seed: 
                     sums_up(file, rng.choice(seen[name]), (at, rows))
             if lost:
                 with monkeypatch.context() as broken:
-                    broken.setattr(writer.Feed, "apply", lambda *_: None)
+                    broken.setattr(writer.FeedWriter, "apply", lambda *_: None)
                     for _ in range(3):
                         db.sql(random_statement(rng))
 
@@ -225,14 +225,14 @@ def sums_up(file: FeedFile, then: tuple[Watermark, Rows], now: tuple[Watermark, 
 def test_a_full_disk_keeps_changes_in_memory(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = db.table("stories").changes()
     until_whole(changes)
-    written = writer.Feed._written
+    written = writer.FeedWriter._written
 
-    def full(self: writer.Feed, some: writer.Changes) -> None:
+    def full(self: writer.FeedWriter, some: writer.Changes) -> None:
         raise writer.sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(writer.Feed, "_written", full)
+    monkeypatch.setattr(writer.FeedWriter, "_written", full)
     db.sql("INSERT INTO stories VALUES (1, 'a', 'b')")
-    monkeypatch.setattr(writer.Feed, "_written", written)
+    monkeypatch.setattr(writer.FeedWriter, "_written", written)
     db.sql("INSERT INTO stories VALUES (2, 'a', 'b')")
     told = [row for some in islice(changes, 1) for _, row in some]
     assert sorted(told) == [(1, "a", "b"), (2, "a", "b")]

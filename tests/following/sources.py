@@ -17,12 +17,12 @@ import pytest
 from e2e.mariadb import DAEMON, INSTALL
 from e2e.serving import until
 from noria.following import follower as follower_module
-from noria.following.address import Address
-from noria.following.follower import Alive, Follower, Wanted
+from noria.following.address import SourceAddress
+from noria.following.follower import Alive, Follower, FollowOptions
 from noria.following.schema import SourceTable
-from noria.following.snapshot import RangeReader, Reports, _spark_schema
-from noria.server.source.follows import Follows
-from noria.server.source.writes import Writes
+from noria.following.snapshot import LoadReporter, RangeReader, _spark_schema
+from noria.server.source.follows import Followers
+from noria.server.source.writes import StagedWrites
 from noria.spark.source.writer import Sink
 from ports import free_port
 from server.local_services import LocalServices
@@ -87,8 +87,8 @@ class SourceDb:
         self.run(f"DROP DATABASE {DATABASE}", f"CREATE DATABASE {DATABASE}", database=None)
 
     @property
-    def address(self) -> Address:
-        return Address("127.0.0.1", self.port, DATABASE, "app", "secret")
+    def address(self) -> SourceAddress:
+        return SourceAddress("127.0.0.1", self.port, DATABASE, "app", "secret")
 
     @property
     def url(self) -> str:
@@ -116,8 +116,9 @@ class Followed(LocalServices):
             return await self._embedded._sessions.run(text, [])
 
         (directory / "parts").mkdir(exist_ok=True)
-        writes = Writes(executor, None, link, directory / "parts", run)  # type: ignore[arg-type]  # never many rows
-        follows = Follows(executor, link, writes, run)
+        writes = StagedWrites(executor, None, link, directory / "parts",
+                              run)  # type: ignore[arg-type]  # never many rows
+        follows = Followers(executor, link, writes, run)
         self._embedded._run(follows.recover())
         self._source = SimpleNamespace(follows=follows, part=writes.part, commit=writes.commit, drop=writes.drop)
 
@@ -136,11 +137,11 @@ class Followed(LocalServices):
         return {t: sorted(map(tuple, self.all(f"SELECT * FROM `{t}`")), key=repr) for t in tables}
 
 
-def load_here(address: Address, url: str, tables: Sequence[SourceTable], run: str, alive: Alive) -> None:
+def load_here(address: SourceAddress, url: str, tables: Sequence[SourceTable], run: str, alive: Alive) -> None:
     """What Spark's tasks do, in this process."""
     for table in tables:
         sink = Sink({"url": url, "table": table.name}, _spark_schema(table), False)
-        reader = RangeReader(address, table, Reports(url, address.name, run))
+        reader = RangeReader(address, table, LoadReporter(url, address.name, run))
         staged = [sink.staged(reader.read(part)) for part in reader.partitions()]
         alive()
         sink.done(staged, 0, f"follow.{address.name}.{table.name.encode().hex()}")
@@ -150,7 +151,7 @@ def load_here(address: Address, url: str, tables: Sequence[SourceTable], run: st
 def following(source: SourceDb, target: Followed, *tables: str, load: Any = load_here) -> Any:
     """A follower in a thread; its errors are told when it ends."""
     said: list[str] = []
-    follower = Follower(Wanted(source.address, target.url, tables), load, said.append)
+    follower = Follower(FollowOptions(source.address, target.url, tables), load, said.append)
     failed: list[Exception] = []
 
     def run() -> None:

@@ -19,7 +19,7 @@ from e2e.mariadb import INSTALLED
 from following.sources import Followed, SourceDb, following, load_here
 from following.writers import KEYS, write
 from noria.following import follower as follower_module
-from noria.following.target import Target
+from noria.following.target import TargetServer
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.skipif(not INSTALLED, reason="MariaDB is not installed")]
 FIRST, SEEDS = int(os.environ.get("NORIA_FOLLOW_FIRST", "1")), int(os.environ.get("NORIA_FOLLOW_SEEDS", "2"))
@@ -36,9 +36,9 @@ class Lossy:
     """Target.apply whose request or answer is lost now and then."""
 
     def __init__(self, draw: random.Random):
-        self._draw, self.lost, self._real = draw, 0, Target.apply
+        self._draw, self.lost, self._real = draw, 0, TargetServer.apply
 
-    def __call__(self, target: Target, *given: Any) -> bool:
+    def __call__(self, target: TargetServer, *given: Any) -> bool:
         loses = self._draw.random()
         if loses < 0.03:
             self.lost += 1
@@ -61,7 +61,7 @@ def test_what_is_lost_is_done_once(source: SourceDb, tmp_path: Path, seed: int, 
     monkeypatch.setattr("noria.following.binlog.FOLLOW_PIECE_ROWS", draw.choice([5, 50_000]))
     monkeypatch.setattr(follower_module, "FOLLOW_BATCH_ROWS", draw.choice([1, 20, 10_000]))
     monkeypatch.setattr(follower_module, "AGAIN_S", 0.01)
-    monkeypatch.setattr(Target, "apply", lambda *given: lossy(*given))
+    monkeypatch.setattr(TargetServer, "apply", lambda *given: lossy(*given))
     writers = [threading.Thread(target=write, args=(source, random.Random(draw.random()), 80)) for _ in range(2)]
 
     def load(*given: Any) -> None:

@@ -16,9 +16,9 @@ from e2e.serving import until
 from following.sources import Followed, SourceDb, following, load_here
 from noria.client.transport import HttpTransport
 from noria.core.errors import SqlError
-from noria.following.address import Refused
-from noria.following.follower import Follower, Wanted
-from noria.following.target import Target
+from noria.following.address import CannotFollow
+from noria.following.follower import Follower, FollowOptions
+from noria.following.target import TargetServer
 
 pytestmark = [pytest.mark.timeout(100), pytest.mark.mariadb,
               pytest.mark.skipif(not INSTALLED, reason="MariaDB is not installed")]
@@ -211,8 +211,8 @@ def test_a_change_of_a_table_that_cannot_be_followed_stops_before_it(source: Sou
 
 # ------------------------------------------------------------------ what is refused
 def refused(source: SourceDb, target: Followed, *tables: str) -> str:
-    follower = Follower(Wanted(source.address, target.url, tables), load_here, print)
-    with pytest.raises(Refused) as told:
+    follower = Follower(FollowOptions(source.address, target.url, tables), load_here, print)
+    with pytest.raises(CannotFollow) as told:
         follower.run()
     return str(told.value)
 
@@ -267,7 +267,7 @@ def test_sessions_that_log_otherwise_stop_it(source: SourceDb, target: Followed)
 
 
 def released(source: SourceDb, target: Followed, *tables: str) -> None:
-    Target(target.url, source.address.name).release()
+    TargetServer(target.url, source.address.name).release()
     assert target.all("SHOW NORIA FOLLOWING") == []
     target.run(*(f"DROP TABLE {t}" for t in tables))
 
@@ -336,14 +336,14 @@ def test_nobody_else_writes_what_is_followed(source: SourceDb, target: Followed)
         assert target.all("SELECT * FROM sums") == [(6,)]
         (told,) = target.all("SHOW NORIA FOLLOWING")
         assert told[:2] == (source.address.source, "a")
-        other = Target(target.url, source.address.name)
+        other = TargetServer(target.url, source.address.name)
         with pytest.raises(ConnectionError, match="this run of the follower is over"):
             other.apply(2**50, [])
     target._embedded._run(target.source().follows.recover())  # as a server that starts again
     with pytest.raises(SqlError, match="read-only"):
         target.run("DELETE FROM a")
     assert "are followed already" in refused(source, target, "b")
-    Target(target.url, source.address.name).release()
+    TargetServer(target.url, source.address.name).release()
     target.run("DELETE FROM a")
-    with pytest.raises(Refused, match="nothing here follows"):
-        Target(target.url, source.address.name).release()
+    with pytest.raises(CannotFollow, match="nothing here follows"):
+        TargetServer(target.url, source.address.name).release()

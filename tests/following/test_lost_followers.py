@@ -12,7 +12,7 @@ import pytest
 
 from following.sources import Followed
 from noria.core.limits import FOLLOW_LOST_S
-from noria.following.target import Target
+from noria.following.target import TargetServer
 
 SOURCE = "mysql://127.0.0.1:3306/shop"
 RECORD = {"name": "shop", "n": 0, "source": SOURCE, "tables": {}}
@@ -59,8 +59,8 @@ def server(tmp_path: Path) -> Iterator[Lost]:
 
 
 @pytest.fixture
-def follower(server: Lost) -> Target:
-    target = Target(server.url, "shop")
+def follower(server: Lost) -> TargetServer:
+    target = TargetServer(server.url, "shop")
     target.begin(RECORD)
     return target
 
@@ -70,7 +70,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.message for r in caplog.records if r.name.split(".")[0] == "noria"]
 
 
-def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: Target,
+def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: TargetServer,
                                                   caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "noria")
     follower.tell({"state": "following", "position": "b:1", "current_s": 0.0})
@@ -88,7 +88,7 @@ def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: Target
     assert server.state().startswith("lost since") and len(logged(caplog)) == 2
 
 
-def test_a_follower_that_said_goodbye_is_stopped(server: Lost, follower: Target,
+def test_a_follower_that_said_goodbye_is_stopped(server: Lost, follower: TargetServer,
                                                  caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "noria")
     follower.tell({"state": "following"})
@@ -99,7 +99,7 @@ def test_a_follower_that_said_goodbye_is_stopped(server: Lost, follower: Target,
     assert logged(caplog) == [f"following {SOURCE}: the follower stopped: the source is another one"]
 
 
-def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower: Target) -> None:
+def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower: TargetServer) -> None:
     follower.tell({"state": "following"})
     turn = server.follows._follows["shop"].turn
 
@@ -119,9 +119,9 @@ def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower:
     assert server.state() == "following"
 
 
-def test_rows_of_the_first_load_are_counted_as_they_are_read(server: Lost, follower: Target) -> None:
+def test_rows_of_the_first_load_are_counted_as_they_are_read(server: Lost, follower: TargetServer) -> None:
     assert follower.tell({"state": "loading"}) == 0
-    task = Target(server.url, "shop", follower.run)
+    task = TargetServer(server.url, "shop", follower.run)
     assert task.tell({"loaded": 10_000}) == 10_000 and task.tell({"loaded": 5}) == 10_005
     assert server.all("SHOW NORIA FOLLOWING")[0][8] == 10_005 and server.state() == "loading"
     follower.tell({"state": "following", "rows": 3})

@@ -10,8 +10,8 @@ import pytest
 
 from noria.core.types import Collation
 from noria.following import address, changes, schema, source, statements, values
-from noria.following.address import Address, Refused
-from noria.following.binlog import Change
+from noria.following.address import CannotFollow, SourceAddress
+from noria.following.binlog import RowChange
 from noria.following.schema import SourceColumn, SourceTable
 from noria.following.statements import meaning
 from noria.server.source import writes
@@ -23,14 +23,15 @@ def test_examples(module: object) -> None:
 
 
 def test_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Address.of("mysql://a%40b:p%2Fw@[::1]:3307/shop")
+    found = SourceAddress.of("mysql://a%40b:p%2Fw@[::1]:3307/shop")
     assert (found.user, found.password, found.host, found.port, found.database) == ("a@b", "p/w", "::1", 3307, "shop")
     assert "p/w" not in repr(found) and found.source == "mysql://[::1]:3307/shop"
     monkeypatch.setenv("NORIA_SOURCE_PASSWORD", "secret")
-    assert Address.of("mariadb://u@h/d").password == "secret" and Address.of("mysql://u:@h/d").password == ""
+    assert SourceAddress.of("mariadb://u@h/d").password == "secret"
+    assert SourceAddress.of("mysql://u:@h/d").password == ""
     for wrong in ("mysql://h", "postgres://h/d", "h/d", "mysql://u:pw@h/d?ssl=1", "mysql://h/d/e"):
-        with pytest.raises(Refused) as told:
-            Address.of(wrong)
+        with pytest.raises(CannotFollow) as told:
+            SourceAddress.of(wrong)
         assert "pw" not in str(told.value)
 
 
@@ -70,15 +71,15 @@ def test_types_here(kind: str, charset: str, collation: str, here: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bit(1)", "geometry", "point", "uuid", "inet6", "decimal(19,2)", "vector(3)"])
 def test_types_that_are_not_here(kind: str) -> None:
-    with pytest.raises(Refused, match=r"t\.c is .* in the source.*--tables"):
+    with pytest.raises(CannotFollow, match=r"t\.c is .* in the source.*--tables"):
         schema.sql_type("t", SourceColumn("c", kind))
 
 
 def test_texts_in_other_charsets_and_inexact_keys() -> None:
-    with pytest.raises(Refused, match="texts in cp1251"):
+    with pytest.raises(CannotFollow, match="texts in cp1251"):
         schema.sql_type("t", SourceColumn("c", "text", "cp1251", "cp1251_general_ci"))
     for kind in ("float", "double", "json"):
-        with pytest.raises(Refused):
+        with pytest.raises(CannotFollow):
             schema.sql_type("t", SourceColumn("c", kind), is_key=True)
     assert Collation.BIN.value in schema.sql_type("t", SourceColumn("c", "varchar(9)", "utf8mb4", "x_ci"), is_key=True)
 
@@ -87,22 +88,22 @@ T = SourceTable("t", (SourceColumn("v", "int"), SourceColumn("k", "varchar(9)", 
                 ("k", "j"))
 
 
-def net(*given: Change) -> dict[str, list[tuple[object, ...]]]:
-    found = changes.Net()
+def net(*given: RowChange) -> dict[str, list[tuple[object, ...]]]:
+    found = changes.NetChange()
     found.add(given, {"t": T})
     return {on: [tuple(r.values()) for r in rows.to_pylist()] for _, on, rows in found.batches({"t": T})}
 
 
 def test_of_a_key_the_last_counts() -> None:
-    assert net(Change("t", None, (1, "a", 1)), Change("t", ("a", 1), (2, "a", 1))) == {"replace": [(2, "a", 1)]}
-    assert net(Change("t", None, (1, "a", 1)), Change("t", ("a", 1), None)) == {"delete": [("a", 1)]}
-    assert net(Change("t", ("a", 1), (1, "b", 1)), Change("t", ("b", 1), (1, "a", 1))) == {
+    assert net(RowChange("t", None, (1, "a", 1)), RowChange("t", ("a", 1), (2, "a", 1))) == {"replace": [(2, "a", 1)]}
+    assert net(RowChange("t", None, (1, "a", 1)), RowChange("t", ("a", 1), None)) == {"delete": [("a", 1)]}
+    assert net(RowChange("t", ("a", 1), (1, "b", 1)), RowChange("t", ("b", 1), (1, "a", 1))) == {
         "delete": [("b", 1)], "replace": [(1, "a", 1)]}
-    assert net(Change("t", ("a", 1), None), Change("t", None, (3, "a", 1))) == {"replace": [(3, "a", 1)]}
+    assert net(RowChange("t", ("a", 1), None), RowChange("t", None, (3, "a", 1))) == {"replace": [(3, "a", 1)]}
 
 
 def test_a_value_that_cannot_be_had_is_told() -> None:
-    with pytest.raises(Refused, match=r"t\.v \(int\)"):
+    with pytest.raises(CannotFollow, match=r"t\.v \(int\)"):
         values.arrays(T, [0], [(2**40,)], [None])
     year = SourceColumn("y", "year(4)")
     assert values.arrow_type(year) == pa.int16() and values.of_binlog(year)(1900) == 0  # type: ignore[misc]

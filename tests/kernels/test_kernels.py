@@ -13,7 +13,7 @@ import pytest
 
 from noria.kernels import making, njit, place, signatures, target
 from noria.kernels.jit import kernels_of
-from noria.kernels.signatures import Compiled
+from noria.kernels.signatures import KernelSignature
 
 SOME = "from noria.kernels import making, signatures; making.compiled(signatures.listed()[0])"
 
@@ -97,7 +97,7 @@ def test_a_kernel_that_cannot_be_compiled_stops_nothing(tmp_path: Path, monkeypa
                                                         caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(place, "directory", lambda: tmp_path)
     monkeypatch.setenv(place.VARIABLE, str(tmp_path))
-    wrong = Compiled("noria.core.keys", "_part", ("int64",))
+    wrong = KernelSignature("noria.core.keys", "_part", ("int64",))
     monkeypatch.setattr(signatures, "listed", lambda: [wrong, wrong])
     making.ensure()
     assert not place.is_whole(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text

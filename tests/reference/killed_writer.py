@@ -10,12 +10,12 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Statement, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import Memory
+from noria.storage.rocks.engine import RocksMemory
 from noria.storage.store import RocksStore
 from reference.table_model import Row
 
 SEED = 4711
-SMALL = Memory(cache_bytes=2**20, write_buffer_bytes=2**17, family_buffer_bytes=2**16, reserve_bytes=0)
+SMALL = RocksMemory(cache_bytes=2**20, write_buffer_bytes=2**17, family_buffer_bytes=2**16, reserve_bytes=0)
 TABLES = (
     TableDef("keyed", (Column("id", BIGINT, False), Column("n", INT), Column("name", TEXT)), (0,),
              (IndexDef("n", (1,)), IndexDef("name", (2,), True))),

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from noria.core.statements import Insert, WriteResult
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import (
-    Ask,
-    Between,
     Done,
     Envelope,
     Hello,
     Ingest,
+    Inspect,
     Migrate,
     Migrated,
     Packet,
+    PeerPacket,
     Read,
     Rows,
     Snapshot,
@@ -35,15 +35,15 @@ from noria.runtime.worker.worker_main import WorkerConfig
 from noria.storage.rocks.errors import StoreDamaged
 
 
-def build(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
+def build(config: WorkerConfig, incarnation: int, around: WorkerEnvironment) -> FakeWorker:
     return FakeWorker(config, incarnation, around)
 
 
-def build_broken(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
+def build_broken(config: WorkerConfig, incarnation: int, around: WorkerEnvironment) -> FakeWorker:
     raise OSError(f"cannot open {config.shard_dir}: no space left on device")
 
 
-def build_unless_spoilt(config: WorkerConfig, incarnation: int, around: Surroundings) -> FakeWorker:
+def build_unless_spoilt(config: WorkerConfig, incarnation: int, around: WorkerEnvironment) -> FakeWorker:
     """A shard directory with a file "spoilt" cannot be opened."""
     if (config.shard_dir / "spoilt").exists():
         raise StoreDamaged(f"{config.shard_dir} is damaged")
@@ -62,7 +62,7 @@ def insert(value: int, table: str = "t") -> Write:
 
 
 class FakeWorker:
-    def __init__(self, config: WorkerConfig, incarnation: int, around: Surroundings):
+    def __init__(self, config: WorkerConfig, incarnation: int, around: WorkerEnvironment):
         self.config, self.incarnation, self.around = config, incarnation, around
         self.log = os.open(config.shard_dir / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.done: dict[tuple[int, int], int] = {}
@@ -91,7 +91,8 @@ class FakeWorker:
 
     def handle(self, packets: list[Envelope]) -> list[Envelope]:
         replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p))
-                   for p in packets if not isinstance(p.body, Between)]  # of others like it: there is nothing to send
+                   for p in packets
+                   if not isinstance(p.body, PeerPacket)]  # of others like it: there is nothing to send
         self.around.began(0)
         return replies
 
@@ -112,11 +113,11 @@ class FakeWorker:
             return Done(envelope.seq)
         if isinstance(body, Read):
             return Rows(body.request, list(self.values))
-        if isinstance(body, Ask) and body.what == "unwanted":
+        if isinstance(body, Inspect) and body.what == "unwanted":
             return Done(body.request, {"unwanted": self.around.unwanted(int(body.argument))})
-        if isinstance(body, Ask) and body.what == "die":
+        if isinstance(body, Inspect) and body.what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        assert isinstance(body, Ask | Snapshot)
+        assert isinstance(body, Inspect | Snapshot)
         return Done(body.request, {"incarnation": self.incarnation, "pid": os.getpid()})
 
     def _write(self, envelope: Envelope, body: Write) -> Wrote:

@@ -15,12 +15,12 @@ from noria.core.limits import OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport import handshake
-from noria.runtime.transport.handshake import Between
-from noria.runtime.transport.lineage import RemoteOwner
-from noria.runtime.transport.tunnel import Tunnelled
+from noria.runtime.transport.handshake import SharedCredentials
+from noria.runtime.transport.shard_owner import RemoteOwner
+from noria.runtime.transport.tunnel import TunnelSettings
 from noria.runtime.transport.wire import private_endpoint
-from noria.runtime.worker.frontier import FrontierReader, heard_path
-from noria.runtime.worker.remote_hosts import Hub, forgotten
+from noria.runtime.worker.frontier import FrontierReader, frontier_path
+from noria.runtime.worker.remote_hosts import ServerTunnel, forgotten
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Outcome, ResultSet
@@ -40,14 +40,15 @@ class Several:
         self.away, self.hub, data = away or (lambda worker: False), None, path / "data"
         if away is not None:
             data.mkdir(exist_ok=True)
-            self.hub = Hub(Tunnelled(run_dir, workers, "127.0.0.1", 0, Between(handshake.secret_of(data))), print)
+            self.hub = ServerTunnel(TunnelSettings(run_dir, workers, "127.0.0.1", 0,
+                                                   SharedCredentials(handshake.secret_of(data))), print)
         elsewhere = RemoteOwner(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
         self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
                                 lease_ms=20_000) for w in range(workers)]
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
         self.ends: dict[int, int] = {}  # by worker: readable once its process has ended
-        heard = [FrontierReader(heard_path(run_dir, w), workers) for w in range(workers)]
+        heard = [FrontierReader(frontier_path(run_dir, w), workers) for w in range(workers)]
         self.links = [WorkerLink(ends[w], epoch, w, heard=heard[w], elsewhere=elsewhere) for w in range(workers)]
         self.link = ShardedLink(self.links, epoch)
         self.program = Program(self.link)

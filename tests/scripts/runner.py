@@ -150,12 +150,12 @@ class Script:
                     self.out.append(f"n{n.id} by {names or '()'} has {shown}{ranges}")
 
     def do_explain(self, rest: str) -> None:
-        reply = self.send(packets.Ask(0, "explain", rest))
+        reply = self.send(packets.Inspect(0, "explain", rest))
         assert reply.error is None, reply.error
         self.out += reply.value.split("\n")
 
     def do_validate(self, rest: str) -> None:
-        self.out.append(self.send(packets.Ask(0, "validate")).value)
+        self.out.append(self.send(packets.Inspect(0, "validate")).value)
 
     def do_restart(self, rest: str) -> None:
         self.store.close()

@@ -13,6 +13,7 @@ Lines begin with the worker's number: what it sends, `→`, and what its engine 
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from noria.dataflow.messages import packets, peer_messages
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
-from noria.runtime.routing.write_routing import Numbers, routed
+from noria.runtime.routing.write_routing import AutoIncrementValues, routed
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
@@ -80,7 +81,7 @@ class SeveralScript(Script):
             replies = [self._step(w, [Envelope(1, -1, self.seq, body)])[0] for w in range(self._number)]
             return replies[0]
         (statement,) = body.statements
-        parts = routed(statement, self.tables[statement.table.lower()], self._number, Numbers(), 0).parts
+        parts = routed(statement, self.tables[statement.table.lower()], self._number, AutoIncrementValues(), 0).parts
         replies = [self._step(w, [Envelope(1, -1, self.seq, packets.Write((part,)))])[0] for w, part in parts.items()]
         (first, *others) = [r.results[0] for r in replies]
         return packets.Wrote(0, (first._replace(affected=first.affected + sum(o.affected for o in others)),))
@@ -129,13 +130,13 @@ class SeveralScript(Script):
             self.out[before:] = [f"{worker.worker}: {line}" for line in self.out[before:]]
 
     def do_explain(self, rest: str) -> None:
-        reply = self.workers[0].step([Envelope(1, -1, 0, packets.Ask(1, "explain", rest))])[0].body
+        reply = self.workers[0].step([Envelope(1, -1, 0, packets.Inspect(1, "explain", rest))])[0].body
         self.out += reply.value.split("\n")
 
 
 def _named(message: peer_messages.Message) -> str:
     """What a message says, without numbers of requests."""
-    kind = type(message).__name__.lower()
+    kind = re.sub(r"(?<!^)(?=[A-Z])", " ", type(message).__name__).lower()
     rows = getattr(message, "rows", None) or getattr(message, "keys", None) or getattr(message, "values", None)
     shown = "" if rows is None else " ".join(
         f"{'' if w == 1 else f'{w}×'}{tuple(c)}"

@@ -10,12 +10,12 @@ from typing import Any
 from noria.client.embedded import EmbeddedTransport
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.plan.view import ViewDef
 from noria.server.applying import applied
 from noria.server.bulk.loading import LoadPermit
 from noria.server.http.app import make_app
-from noria.server.http.server import Bounds, HttpServer
+from noria.server.http.server import HttpLimits, HttpServer
 from noria.server.listening import listening
 from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.settings import SettingsError, parse_size
@@ -25,7 +25,7 @@ from noria.sql.text.databases import Databases
 class LocalServices:
     """`with LocalServices(directory) as local: ... local.port`.  embedded: an open database, which stays open."""
 
-    def __init__(self, directory: Path, password: str | None = None, bounds: Bounds | None = None,
+    def __init__(self, directory: Path, password: str | None = None, bounds: HttpLimits | None = None,
                  embedded: EmbeddedTransport | None = None):
         self.user, self.password = "root", password
         self._embedded, self._own = embedded or EmbeddedTransport(directory / "data"), embedded is None
@@ -60,7 +60,7 @@ class LocalServices:
         return self._executor.stats()
 
     async def ask(self, what: str, argument: str = "") -> Any:
-        return await self._executor.ask(Ask(0, what, argument))
+        return await self._executor.ask(Inspect(0, what, argument))
 
     @property
     def databases(self) -> Databases:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noria.server.listening import CannotListen, listening, reserved
-from noria.server.node import Node
+from noria.server.node import ServerNode
 from noria.server.settings import Settings
 from server import tls_files
 
@@ -40,8 +40,8 @@ def test_a_name_of_both_families_is_listened_on_by_its_ipv4_address() -> None:
 def test_listening_beyond_loopback_without_tls_warns(tmp_path: Path, secured: bool,
                                                      caplog: pytest.LogCaptureFixture) -> None:
     certificate, key = tls_files.make(tmp_path) if secured else (None, None)
-    node = Node(Settings(tmp_path / "data", mysql_host="0.0.0.0", mysql_port=0, http_port=0, password="secret",
-                         tls_cert=certificate, tls_key=key))
+    node = ServerNode(Settings(tmp_path / "data", mysql_host="0.0.0.0", mysql_port=0, http_port=0, password="secret",
+                               tls_cert=certificate, tls_key=key))
     for port in node._ports():
         port.close()
     assert ("--mysql-host 0.0.0.0: other hosts can connect" in caplog.text) is not secured

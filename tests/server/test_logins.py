@@ -13,7 +13,7 @@ from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.limits import LOGIN_AGAIN_S, LOGIN_BURST, LOGIN_LOG_LINES, LOGIN_LOG_S, LOGIN_WAIT_S
 from noria.server.http.app import make_app
-from noria.server.http.gate import Policy
+from noria.server.http.gate import RequestPolicy
 from noria.server.logins import LoginGuard, TooManyLogins
 from server.fake_services import FakeServices
 from server.mysql.mysql_fakes import (
@@ -242,7 +242,7 @@ def test_http_logins_wait(guard: LoginGuard, clock: Clock) -> None:
         return clients[port].get("/views", headers=headers).status_code
 
     clients: dict[int, TestClient] = {}
-    app = make_app(services, Policy())
+    app = make_app(services, RequestPolicy())
     assert status(1, "secret") == 200
     assert [status(2, None) for _ in range(50)] == [401] * 50  # nothing was guessed
     assert [status(2, "wrong") for _ in range(LOGIN_BURST)] == [401] * LOGIN_BURST

@@ -18,10 +18,10 @@ from noria.core.limits import LEASE_MS, OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fenced, RemoteOwner
-from noria.runtime.transport.pulse import doing_path
+from noria.runtime.transport.heartbeats import doing_path
+from noria.runtime.transport.shard_owner import Fenced, RemoteOwner
 from noria.runtime.transport.wire import private_endpoint
-from noria.runtime.worker.frontier import FrontierReader, heard_path
+from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
@@ -41,7 +41,7 @@ REPLY_BYTES = 2**20
 
 
 class _Heart:
-    """`pulse.Heart` without its thread: cancellations come to the worker at once."""
+    """`liveness.FrontEndHeartbeat` without its thread: cancellations come to the worker at once."""
 
     def __init__(self, cancelled: Callable[[int, int], None]):
         self._cancelled = cancelled
@@ -69,10 +69,10 @@ class SimFront(FrontEnd):
         self._all, self.accounts = all, Directory({"": account("")}, None)  # type: ignore[arg-type]
         self.gone = asyncio.Event()
 
-    async def _listen(self, begin: messages.Begin) -> None:
+    async def _listen(self, begin: messages.StartServing) -> None:
         self._next, self._step = begin.first, begin.step
         self._all[self._number] = self
-        self.send(messages.Ready("here", 1))
+        self.send(messages.FrontEndReady("here", 1))
         self._soon(self._report())
         self._soon(self._refresh())
 
@@ -120,7 +120,7 @@ class Life:
         elsewhere = RemoteOwner(end=sim.kill)
         self.links = [WorkerLink(ends[w], epoch, w, lease_ms=LEASE_MS, clock=loop.time, elsewhere=elsewhere,
                                  doing=doing_path(sim.run_dir, w), note=sim.note,
-                                 heard=FrontierReader(heard_path(sim.run_dir, w), workers))
+                                 heard=FrontierReader(frontier_path(sim.run_dir, w), workers))
                       for w in range(workers)]
         for link in self.links:
             link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))  # type: ignore
@@ -130,8 +130,8 @@ class Life:
         views = [str(views_dir(sim.run_dir, w, workers)) for w in range(workers)]
         self.executor = Executor(self.program, self.link,  # type: ignore[arg-type]
                                  lambda w: attach(views[w], OFF_LOOP_ROWS), None, REPLY_BYTES)
-        begin = messages.Begin("here", 1, tuple(views), 0, 0, 0, REPLY_BYTES, "", None,
-                               log_level=logging.getLogger().level)
+        begin = messages.StartServing("here", 1, tuple(views), 0, 0, 0, REPLY_BYTES, "", None,
+                                      log_level=logging.getLogger().level)
         self.fronts = SimFronts(sim.fronts, loop, sim.front_ends, private_endpoint(sim.run_dir, "fronts"), begin,
                                 self.executor, Sessions(self.executor))
 

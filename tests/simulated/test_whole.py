@@ -17,7 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import DISK_FULL
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.messages.packets import Ask, Migrate, Migrated, Read, RenameView, Write
+from noria.dataflow.messages.packets import Inspect, Migrate, Migrated, Read, RenameView, Write
 from noria.runtime.link.link import LinkState, WorkerLink
 from seeds import each
 from simulated.clients import TABLES, Client
@@ -229,7 +229,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
         with pytest.raises(SqlError, match="Disk full"):
             await client.run(FULL)
         await link.up()
-        plans = [(await one.ask(Ask(0, "graph plan"), True)).value["plan"] for one in links]
+        plans = [(await one.ask(Inspect(0, "graph plan"), True)).value["plan"] for one in links]
         assert all({v.name for v in plan.views} == {v.name for v in plans[0].views} for plan in plans)
         await client.run(FULL)
         assert sorted(await client.run("SELECT author, n FROM late")) == [(author, 10) for author in range(7)]
@@ -412,7 +412,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
         await sim.life.link.up()
         links[2].let_go("something else")
         await changed
-        numbers = [{n["id"]: n["does"] for n in (await link.ask(Ask(0, "graph"))).value} for link in links]
+        numbers = [{n["id"]: n["does"] for n in (await link.ask(Inspect(0, "graph"))).value} for link in links]
         assert numbers[0] == numbers[1] == numbers[2]
         for author in range(9):
             assert await client.run(f"SELECT author, n FROM stamp WHERE author = {author}") == [(author, 2)]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
-from noria.dataflow.messages.packets import Between, Envelope
-from noria.dataflow.messages.peer_messages import Lost
+from noria.dataflow.messages.packets import Envelope, PeerPacket
+from noria.dataflow.messages.peer_messages import WorkerRestarted
 from noria.runtime.transport import wire
-from noria.runtime.transport.wire import Kind, Reader, Signal
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal
 
 NOBODY = 2**22 + 7  # no process has this number: it is not looked at, and never killed
 
@@ -107,7 +107,7 @@ class _Channel:
     """From one worker to another.  over: it was cut, or its sender is gone."""
 
     def __init__(self, sender: int):
-        self.sender, self.items, self.over, self.reader = sender, deque[bytes](), False, Reader()
+        self.sender, self.items, self.over, self.reader = sender, deque[bytes](), False, FrameDecoder()
 
 
 class SimMesh:
@@ -183,7 +183,7 @@ class SimMesh:
         if other is None:
             return False
         c = self._out[to] = _Channel(-1)
-        c.items.append(wire.signal(Kind.JOIN, self._epoch, self.worker, self._incarnation))
+        c.items.append(wire.signal(FrameKind.JOIN, self._epoch, self.worker, self._incarnation))
         other._in.append(c)
         return True
 
@@ -215,4 +215,5 @@ class SimMesh:
         c.over = True
 
     def _lost(self, worker: int) -> None:
-        self._arrived.append(Envelope(self._epoch, worker, 0, Between(Lost(self._newest.get(worker, 0)), 0)))
+        self._arrived.append(Envelope(self._epoch, worker, 0,
+                                      PeerPacket(WorkerRestarted(self._newest.get(worker, 0)), 0)))

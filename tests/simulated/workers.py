@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from noria.core.limits import HEARTBEAT_MS
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, ShardOwner
-from noria.runtime.transport.pulse import RequestUnderWay, doing_path
-from noria.runtime.transport.wire import Kind, Reader
-from noria.runtime.worker.frontier import Frontier, heard_path
-from noria.runtime.worker.worker_main import FrontEndGone, Loop, WorkerConfig, views_dir
+from noria.runtime.transport.heartbeats import RequestUnderWay, doing_path
+from noria.runtime.transport.shard_owner import Fence, ShardOwner
+from noria.runtime.transport.wire import FrameDecoder, FrameKind
+from noria.runtime.worker.frontier import Frontier, frontier_path
+from noria.runtime.worker.worker_main import FrontEndGone, WorkerConfig, WorkerLoop, views_dir
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
@@ -40,12 +40,12 @@ class _Front:
 
 
 class SimLine:
-    """`worker_main.Line`."""
+    """`worker_main.FrontEndConnection`."""
 
     def __init__(self, end: End, config: WorkerConfig, loop: SeededLoop):
         self._end, self._config, self._loop = end, config, loop
         self._arrived: list[bytes | None] = []
-        self._reader = Reader()
+        self._reader = FrameDecoder()
         self.front = self.watch = _Front()
         self.dies: Callable[[], bool] = lambda: False
 
@@ -94,7 +94,7 @@ class SimProcess:
         try:
             self.incarnation = self._lineage.incarnation
             doing = RequestUnderWay(doing_path(config.run_dir, config.worker))
-            self.worker = self._opened(Surroundings(self._clock, doing, self.unwanted.__contains__, note))
+            self.worker = self._opened(WorkerEnvironment(self._clock, doing, self.unwanted.__contains__, note))
         except BaseException:
             self._lineage.release()
             raise
@@ -102,19 +102,20 @@ class SimProcess:
         self.worker.engine.outages.log = None  # an operator that raises is a defect, which is to end the simulation
         self.line = SimLine(self._end, config, loop)
         path = wire.socket_path(config.endpoint)
-        for end, kind in ((self._end, Kind.JOIN), (self._pulse, Kind.JOIN_PULSE)):
+        for end, kind in ((self._end, FrameKind.JOIN), (self._pulse, FrameKind.JOIN_PULSE)):
             loop.accept(path, end)
             end.write(wire.signal(kind, config.epoch, config.worker, self.incarnation))
         self._beat()
         self.mesh = SimMesh(meshes, config.worker, config.workers, config.epoch, self.incarnation, loop.rng)
-        heard = Frontier(heard_path(config.run_dir, config.worker), config.workers)
-        self._runs = Loop(config, self.worker, self.line, self._lineage.fence, loop.time, self.mesh,  # type: ignore
-                          heard)
+        heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers)
+        self._runs = WorkerLoop(config, self.worker, self.line, self._lineage.fence, loop.time,
+                                self.mesh,  # type: ignore
+                                heard)
         self.line.dies = self._dies
         self._deadly(self.worker.engine)
         self._runs.begin()
 
-    def _opened(self, around: Surroundings) -> Worker:
+    def _opened(self, around: WorkerEnvironment) -> Worker:
         config, published = self.config, views_dir(self.config.run_dir, self.config.worker, self.config.workers)
         published.mkdir(mode=0o700, parents=True, exist_ok=True)
         symbols = SymbolTable(str(published))
@@ -133,7 +134,7 @@ class SimProcess:
     def _beat(self) -> None:
         if self.alive:
             if not self.frozen:
-                self._pulse.write(wire.signal(Kind.PULSE, self.config.epoch, self.config.worker))
+                self._pulse.write(wire.signal(FrameKind.PULSE, self.config.epoch, self.config.worker))
             self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
 
     # ------------------------------------------------------------ turns
@@ -148,7 +149,7 @@ class SimProcess:
         except (Killed, FrontEndGone):
             self.kill()
         if self._runs.end:
-            self._end.write(wire.signal(Kind.GOODBYE, self.config.epoch, self.config.worker))
+            self._end.write(wire.signal(FrameKind.GOODBYE, self.config.epoch, self.config.worker))
             self.kill()
 
     def _dies(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.expressions import functions
 from noria.core.expressions.expr import Const, Expr, col, const
-from noria.core.expressions.library import LIBRARY, Want
+from noria.core.expressions.library import LIBRARY, ArgumentType
 from noria.core.types import (
     BIGINT,
     BOOL,
@@ -117,13 +117,13 @@ def _of_library(rng: random.Random, depth: int) -> Expr:
     args = []
     for i in range(count):
         want = function.want(i)
-        if op.startswith("json") and want is Want.TEXT and i and rng.random() < 0.8:
+        if op.startswith("json") and want is ArgumentType.TEXT and i and rng.random() < 0.8:
             args.append(functions.literal(rng.choice(_PATHS)))
-        elif want is Want.INT and rng.random() < 0.7:
+        elif want is ArgumentType.INT and rng.random() < 0.7:
             args.append(functions.literal(rng.randint(-3, 30)))
-        elif want in (Want.MOMENT, Want.DATE, Want.TIME) and rng.random() < 0.8:
+        elif want in (ArgumentType.MOMENT, ArgumentType.DATE, ArgumentType.TIME) and rng.random() < 0.8:
             args.append(_leaf(rng, {Kind.DATE, Kind.DATETIME, Kind.TIME}))
-        elif want is Want.JSON and rng.random() < 0.8:
+        elif want is ArgumentType.JSON and rng.random() < 0.8:
             args.append(_leaf(rng, {Kind.TEXT}, JSON))
         else:
             args.append(_grow(rng, depth - 1))

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from noria.core.types import TableDef
-from noria.spark.jobs.progress import quiet
+from noria.spark.jobs.progress import ignore_progress
 from noria.spark.loading.rows import checking, files
-from noria.spark.loading.rows.files import Reject, Source
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import InputFile, Reject
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.rejects import FirstLines, placed
 from noria.spark.loading.tasks.sources import gathered
 
@@ -21,14 +21,14 @@ NOW = datetime(2024, 1, 2, 3, 4, 5)
 Row = tuple[Any, ...]
 
 
-def read(spark: SparkSession, path: Path, table: TableDef, reading: Reading, place: Path
+def read(spark: SparkSession, path: Path, table: TableDef, reading: TextFormat, place: Path
          ) -> tuple[list[Row], list[Reject]]:
     """Of a file, or of all in a directory but for those that begin with _ or ."""
     named = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.name[0] not in "._")
-    return rows_of(gathered(spark, quiet, [str(p) for p in named], reading, str(place)), table, reading)
+    return rows_of(gathered(spark, ignore_progress, [str(p) for p in named], reading, str(place)), table, reading)
 
 
-def rows_of(sources: Sequence[Source], table: TableDef, reading: Reading) -> tuple[list[Row], list[Reject]]:
+def rows_of(sources: Sequence[InputFile], table: TableDef, reading: TextFormat) -> tuple[list[Row], list[Reject]]:
     rows: list[Row] = []
     rejects: list[Reject] = []
     first = FirstLines()

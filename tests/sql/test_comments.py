@@ -8,7 +8,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.server.mysql import codec
-from noria.sql.commands import CreateTable, CreateView, Nothing, Select, SetVariable
+from noria.sql.commands import CreateTable, CreateView, NoOp, Select, SetVariable
 from noria.sql.parse import parse
 from noria.sql.text.comments import opened
 from noria.sql.text.shape import split
@@ -98,6 +98,6 @@ def test_options_that_are_wrong_are_refused(text: str) -> None:
 
 
 def test_keys_around_the_rows_of_a_dump() -> None:
-    assert parse("/*!40000 ALTER TABLE `t` DISABLE KEYS */", CATALOG) == [Nothing("alter", ("t",))]
+    assert parse("/*!40000 ALTER TABLE `t` DISABLE KEYS */", CATALOG) == [NoOp("alter", ("t",))]
     with pytest.raises(SqlError, match="Can't DROP 'x'; check that column/key exists"):
         parse("ALTER TABLE t DROP COLUMN x", CATALOG)

@@ -20,16 +20,16 @@ from noria.core.types import TableDef
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
 from noria.sql.commands import (
+    ClockDependent,
     Command,
     CreateTable,
     CreateView,
     Explain,
     Information,
-    Item,
     LockingSelect,
+    OutputColumn,
     Select,
     SelectItems,
-    Timed,
 )
 from sql.catalogs import DictCatalog
 
@@ -45,7 +45,7 @@ def described(command: Command) -> list[str]:
         return [f"view {command.view.name}{kind}", *_view(command.view)]
     if isinstance(command, Explain):
         return ["explain", *described(command.command)]
-    if isinstance(command, Timed):
+    if isinstance(command, ClockDependent):
         return ["at 2026-01-30 12:00:00", *described(command.at(datetime(2026, 1, 30, 12), timedelta()))]
     if isinstance(command, LockingSelect):
         rows = [f"locks {t.table.name}, {'exclusively' if t.exclusive else 'shared'}, {command.how}"
@@ -70,7 +70,7 @@ def described(command: Command) -> list[str]:
     return [repr(command)]
 
 
-def _item(item: Item) -> str:
+def _item(item: OutputColumn) -> str:
     said = repr(item.value) if item.kind == "value" else f"{item.kind} {item.scope} {item.name}".replace("  ", " ")
     return f"{item.field.name} {item.field.type} = {said}"
 

@@ -9,8 +9,8 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import Past, TableDef
-from noria.sql.whole.difference import Difference, difference
-from noria.sql.whole.exported import Kept, program_text, text_of_now
+from noria.sql.whole.difference import ProgramDifference, difference
+from noria.sql.whole.exported import ExportedView, program_text, text_of_now
 from noria.sql.whole.outline import Outline, read
 
 T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), KEY by_a (a))"
@@ -23,11 +23,11 @@ def text(*statements: str) -> str:
 
 
 def written(outline: Outline) -> str:
-    kept = [Kept(n, v.text, v.stage) for n, v in outline.views.items()]
+    kept = [ExportedView(n, v.text, v.stage) for n, v in outline.views.items()]
     return program_text(outline.tables.values(), kept, {t.name: t.first_id for t in outline.tables.values()})
 
 
-def between(have: str, want: str, drop: bool = False) -> Difference:
+def between(have: str, want: str, drop: bool = False) -> ProgramDifference:
     return difference(read(have), read(want), drop)
 
 
@@ -225,5 +225,5 @@ def test_a_text_with_the_names_of_now(body: str, want: str) -> None:
                replace(table.columns[1], name="a", added=2))
     was = Past(1, "t", table.shape)
     tables = {"now": replace(table, name="now", columns=columns, past=(was,)), "u": then.tables["u"]}
-    kept = Kept("v", f"CREATE VIEW v AS {body}", 0)
+    kept = ExportedView("v", f"CREATE VIEW v AS {body}", 0)
     assert text_of_now(kept, tables, {}) == f"CREATE VIEW v AS {want}"

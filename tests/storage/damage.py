@@ -13,15 +13,15 @@ from typing import Any
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import META, Memory
+from noria.storage.rocks.engine import META, RocksMemory
 from noria.storage.rocks.mark import FILE
 from noria.storage.store import RocksStore
 
 COLUMNS = (Column("id", BIGINT, False), Column("part", BIGINT), Column("body", TEXT_BIN))
 GOOD, BAD = (TableDef(name, COLUMNS, (0,), (IndexDef("part", (1,)),)) for name in ("good", "bad"))
 BAG = TableDef("bag", COLUMNS)
-SMALL = Memory(write_buffer_bytes=2**18, family_buffer_bytes=2**17, reserve_bytes=0)
-ROOMY = Memory(write_buffer_bytes=2**24, family_buffer_bytes=2**23, reserve_bytes=0)  # flushes when told to, only
+SMALL = RocksMemory(write_buffer_bytes=2**18, family_buffer_bytes=2**17, reserve_bytes=0)
+ROOMY = RocksMemory(write_buffer_bytes=2**24, family_buffer_bytes=2**23, reserve_bytes=0)  # flushes when told to, only
 ROWS, GROUPS = 100, 30
 
 
@@ -33,7 +33,7 @@ def row(id: int) -> tuple[int, int, str]:
     return id, id % 7, body(id)
 
 
-def filled(path: Path, groups: int = GROUPS, memory: Memory = SMALL) -> RocksStore:
+def filled(path: Path, groups: int = GROUPS, memory: RocksMemory = SMALL) -> RocksStore:
     """Three tables of groups * ROWS rows; with little memory the last groups are in the log only."""
     store = RocksStore(str(path), PlainSymbols(), memory=memory)
     for table in (GOOD, BAD, BAG):

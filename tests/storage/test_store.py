@@ -41,8 +41,8 @@ from noria.core.types import (
     decimal,
 )
 from noria.core.values import decode, encode
-from noria.dataflow.messages.packets import Note
-from noria.storage.format.catalog import Done
+from noria.dataflow.messages.packets import ChangeOrigin
+from noria.storage.format.catalog import CommittedWrite
 from noria.storage.rocks import mark
 from noria.storage.rocks.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
@@ -125,9 +125,9 @@ def test_insert_ids_of_rows_that_have_their_own(rig: Rig) -> None:
 def test_results_as_they_were_written_before_are_read() -> None:
     error = SqlError(1062, "23000", "taken, [yes]")
     results = (WriteResult(1, 2, 3), WriteResult(error=error), WriteResult(1, 0, 0, row_id=-5))
-    read = Done.from_bytes(Done(1, 9, results).to_bytes())
+    read = CommittedWrite.from_bytes(CommittedWrite(1, 9, results).to_bytes())
     assert read.results[::2] == results[::2] and str(read.results[1].error) == str(error)
-    assert Done.from_bytes(b'[1,9,[[1,2,3]]]').results == (WriteResult(1, 2, 3),)
+    assert CommittedWrite.from_bytes(b'[1,9,[[1,2,3]]]').results == (WriteResult(1, 2, 3),)
 
 
 def test_affected_rows_and_ids_as_mysql_counts(rig: Rig) -> None:
@@ -335,16 +335,16 @@ def test_the_last_changes_are_remembered(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert rig.store.history() == ()
     for n in range(1, 6):
         for _ in range(2):
-            note = Note(n, "me@here", "x" * 5_000 if n == 4 else f"change {n}")
+            note = ChangeOrigin(n, "me@here", "x" * 5_000 if n == 4 else f"change {n}")
             rig.store.set_recipe([f"r{n}"], 1, rig.seq + n, note)
         if n == 2:
             rig.store.set_recipe(["no note"], 1, rig.seq + 2)
     want = [(3, "change 3"), (4, "x" * 4_000), (5, "change 5")]
     for _ in range(2):
         assert [(c.version, c.note.text) for c in rig.store.history()] == want
-        assert rig.store.history()[0].note == Note(3, "me@here", "change 3")
+        assert rig.store.history()[0].note == ChangeOrigin(3, "me@here", "change 3")
         rig.reopen()
-    rig.store.set_recipe([], 1, rig.seq + 1, Note(0, "", "sixth"))
+    rig.store.set_recipe([], 1, rig.seq + 1, ChangeOrigin(0, "", "sixth"))
     assert [c.version for c in rig.store.history()] == [4, 5, 6]
 
 

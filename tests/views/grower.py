@@ -14,12 +14,12 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.types import BIGINT, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 BATCH, KEYS = 2, 200_000
 
 
-def make(directory: str | None, full: bool) -> View:
+def make(directory: str | None, full: bool) -> WritableView:
     symbols = SymbolTable(directory)
     place = None if directory is None else directory + "/views"
     return ViewDirectory(place, symbols, 1).create("v", [Field(c, BIGINT) for c in "ab"], (0,), 2, full)
@@ -29,7 +29,7 @@ def rows_of(keys: Codes) -> Batch:
     return Batch.of(np.stack([keys, 3 * keys]))
 
 
-def add(view: View, tick: int, first: int, many: int) -> None:
+def add(view: WritableView, tick: int, first: int, many: int) -> None:
     """So many keys in one tick."""
     keys = np.arange(first, first + many, dtype=np.int64)
     view.begin_tick(tick)

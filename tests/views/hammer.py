@@ -15,7 +15,7 @@ import numpy as np
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 KEYS, ROWS, WIDTH = 2, 24, 12
 
@@ -27,7 +27,7 @@ def version(key: int, number: int) -> np.ndarray:
     return columns
 
 
-def make(directory: str, epoch: int) -> View:
+def make(directory: str, epoch: int) -> WritableView:
     fields = [Field(f"c{i}", BIGINT) for i in range(WIDTH)]
     return ViewDirectory(directory + "/views", SymbolTable(directory), epoch).create("v", fields, (0,), WIDTH, False)
 

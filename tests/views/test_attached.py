@@ -19,11 +19,11 @@ from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, TEXT, TEXT_BIN, Field, SqlType, decimal
 from noria.core.values import encode
-from noria.state.memory.mapped import Memory
+from noria.state.memory.mapped import GrowingMemory
 from noria.state.symbols.symbols import SymbolTable
 from noria.views import read_kernels
 from noria.views.reader import AttachedView, attach
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 TYPES = [BIGINT, TEXT, TEXT_BIN, DOUBLE, decimal(10, 2), DATE, DATETIME]
 VALUES = [
@@ -43,7 +43,7 @@ class Setting:
         self.attached = attach(str(path / "views"))
 
     def create(self, types: list[SqlType], key: tuple[int, ...], full: bool = False, visible: int | None = None,
-               name: str = "v") -> View:
+               name: str = "v") -> WritableView:
         fields = [Field(f"c{i}", t) for i, t in enumerate(types)]
         return self.directory.create(name, fields, key, visible or len(types), full)
 
@@ -51,7 +51,8 @@ class Setting:
         return Batch.from_rows([[encode(v, t, self.symbols) for v, t in zip(r, types, strict=True)] for r in rows],
                                len(types))
 
-    def full(self, types: list[SqlType], key: tuple[int, ...], rows: list[tuple[Any, ...]], **options: Any) -> View:
+    def full(self, types: list[SqlType], key: tuple[int, ...], rows: list[tuple[Any, ...]],
+             **options: Any) -> WritableView:
         view = self.create(types, key, True, **options)
         view.apply(self.batch(types, rows))
         view.activate()
@@ -328,7 +329,7 @@ def test_a_full_run_directory_and_the_symbol_table(small_disk: Path) -> None:
 
 
 def test_memory_refuses_what_is_beyond_its_reserve(tmp_path: Path) -> None:
-    memory = Memory(str(tmp_path / "file"), 2**20, 2**12)
+    memory = GrowingMemory(str(tmp_path / "file"), 2**20, 2**12)
     memory.back(2**20)
     with pytest.raises(SqlError, match="is full at 1048576 bytes"):
         memory.back(2**20 + 1)

@@ -13,18 +13,18 @@ import pytest
 from noria.core.batch import Batch
 from noria.views.layout import INDEXED, LIVE
 from noria.views.reader import attach
-from noria.views.writer import View
+from noria.views.writer import WritableView
 from views import grower
 from views.children import ENVIRONMENT
 
 STEP = 1_000  # keys at a time, in this process
 
 
-def growing(view: View) -> bool:
+def growing(view: WritableView) -> bool:
     return bool(int(view._words[INDEXED]) & 1)
 
 
-def found(view: View, n: int) -> list[int]:
+def found(view: WritableView, n: int) -> list[int]:
     """The keys below n that have their row."""
     rows, _ = view.rows(np.arange(n, dtype=np.int64)[None, :])
     assert (rows.columns[1] == 3 * rows.columns[0]).all()
@@ -68,7 +68,7 @@ def test_the_coldest_keys_are_found_and_stamps_go_over() -> None:
     assert max(stamps[key] for key in range(1, int(read[-1])) if key % 7) < 1_000
 
 
-def _stamps(view: View) -> tuple[np.ndarray, np.ndarray]:
+def _stamps(view: WritableView) -> tuple[np.ndarray, np.ndarray]:
     keys, stamps, _ = view.coldest(len(view))
     return keys[0], stamps
 

@@ -15,7 +15,7 @@ from noria.core.types import BIGINT, Field
 from noria.state.symbols.symbols import SymbolTable
 from noria.views import pieces
 from noria.views.reader import AttachedView, attach
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 from views.children import ENVIRONMENT
 from views.fresh import fresh
 
@@ -26,7 +26,7 @@ READS = 3_000  # at least
 MOST_READS = 1_000_000  # until one must have seen two ticks; as few as seven of 3,000 fall between two
 
 
-def view_of(path: Path | None) -> View:
+def view_of(path: Path | None) -> WritableView:
     fields = [Field(f"c{i}", BIGINT) for i in range(WIDTH)]
     directory = ViewDirectory(None if path is None else str(path / "views"), SymbolTable(None if path is None else
                                                                                          str(path)), 1)

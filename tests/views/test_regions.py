@@ -23,7 +23,7 @@ from noria.state.memory import mapped
 from noria.state.symbols.symbols import SymbolTable
 from noria.views.layout import DEAD, STATE, STATES
 from noria.views.reader import AttachedView, attach
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 KEYS = np.arange(3, dtype=np.int64)[None, :]
 
@@ -35,7 +35,8 @@ class Directory:
         self.attached = attach(str(path / "views"))
         self.path = path / "views"
 
-    def view(self, name: str, value: int, types: tuple[SqlType, ...] = (BIGINT, BIGINT), full: bool = False) -> View:
+    def view(self, name: str, value: int, types: tuple[SqlType, ...] = (BIGINT, BIGINT),
+             full: bool = False) -> WritableView:
         """Keys 0, 1 and 2 with that value in the other columns."""
         fields = [Field(f"c{i}", t) for i, t in enumerate(types)]
         view = self.views.create(name, fields, (0,), len(types), full)

@@ -16,7 +16,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import Collation
-from noria.state.memory.mapped import Memory
+from noria.state.memory.mapped import GrowingMemory
 from noria.state.symbols.symbols import AttachedSymbols, SymbolTable
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aAbBzÉéßẞİıΣςжЖ 한☃😀"), max_size=20),
@@ -144,7 +144,7 @@ def test_a_sweep_without_room_for_another_table_frees_nothing(tmp_path: Path, mo
     table = SymbolTable(str(tmp_path))
     codes = table.intern_many(pa.array([f"text {i}" for i in range(1000)]))
 
-    def full(name: str, reserve: int, backed: int) -> Memory:
+    def full(name: str, reserve: int, backed: int) -> GrowingMemory:
         raise SqlError(1021, "HY000", f"Disk full: {name}")
 
     monkeypatch.setattr(table, "_memory", full)

@@ -18,7 +18,7 @@ from noria.state.symbols.symbols import SymbolTable
 from noria.views import pieces
 from noria.views.layout import INDEX, LEAST_SLOTS
 from noria.views.reader import AttachedView, attach
-from noria.views.writer import View, ViewDirectory
+from noria.views.writer import ViewDirectory, WritableView
 
 Row = tuple[int, ...]
 WORDS = ["a", "A", "á", "b", "B", "", "straße", "STRASSE"]
@@ -38,7 +38,7 @@ class Model:
         self.fields = [Field(f"c{i}", types[c]) for i, c in enumerate(columns)]
         symbols = SymbolTable(None if path is None else str(path))
         self.symbols, self.words = symbols, [symbols.intern(w) for w in WORDS]
-        self.view: View = ViewDirectory(None if path is None else str(path / "views"), symbols, 1).create(
+        self.view: WritableView = ViewDirectory(None if path is None else str(path / "views"), symbols, 1).create(
             "v", self.fields, self.key, len(columns), full)
         self.reader: AttachedView | None = None
         if path is not None:
@@ -156,7 +156,7 @@ def test_like_a_dictionary_of_bags(
     model.view.drop()
 
 
-def view_of(width: int, key: tuple[int, ...] = (0,), full: bool = False) -> View:
+def view_of(width: int, key: tuple[int, ...] = (0,), full: bool = False) -> WritableView:
     fields = [Field(f"c{i}", BIGINT) for i in range(width)]
     return ViewDirectory(None, SymbolTable(), 1).create("v", fields, key, width, full)
 

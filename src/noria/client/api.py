@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from noria.client.attached import SharedView
 from noria.client.rows import Rows, array, as_table
-from noria.client.transport import Answer, Transport
+from noria.client.transport import StatementAnswer, Transport
 from noria.client.within import Within, begun_by
 from noria.core.errors import SqlError
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
@@ -58,7 +58,7 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
 
 
-def _result(answer: Answer) -> Result:
+def _result(answer: StatementAnswer) -> Result:
     rows = answer.rows
     return Result(tuple(rows.column_names) if rows is not None else (), tuples(rows) if rows is not None else [],
                   rows, answer.affected, answer.last_insert_id, answer.warnings)

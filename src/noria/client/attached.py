@@ -22,8 +22,8 @@ from noria.core.errors import SqlError, unknown_table, view_changed
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
-from noria.plan.reuse.lookups.through import Through
-from noria.server.answering.shapes import Shape
+from noria.plan.reuse.lookups.through import ReadThrough
+from noria.server.answering.result_finish import ResultFinish
 from noria.views.reader import AttachedView, AttachedViews, attach
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class SharedView:
             about = self._found()
             self._view.refresh()
             if self._view.definition == about["definition"]:
-                self._through = None if about["through"] is None else Through.from_json(about["through"])
+                self._through = None if about["through"] is None else ReadThrough.from_json(about["through"])
                 self._definition, self._shape = about["definition"], self._shape_of(about)
                 self._names = [*about["columns"], "__key"]  # a view that this one reads through may have other names
                 return
@@ -97,7 +97,7 @@ class SharedView:
         by = self._transport.attachment()["by"][reader] if len(self._workers) > 1 else ()
         return SpreadView([w.view(reader) for w in self._workers], by) if by else self._workers[0].view(reader)
 
-    def _shape_of(self, about: dict[str, Any]) -> Shape | None:
+    def _shape_of(self, about: dict[str, Any]) -> ResultFinish | None:
         """Return the steps (order, limit, …) that a lookup applies to the rows, or None if there are none."""
         fields, empty = self._view.fields, about["empty_row"]
         if self._through is not None:
@@ -107,7 +107,7 @@ class SharedView:
             empty = [Decimal(v) if isinstance(v, str) and f.type.kind is Kind.DECIMAL else v
                      for v, f in zip(empty, fields, strict=False)]
         order = [(int(c), bool(d)) for c, d in about["order"]]
-        shape = Shape(fields, len(about["columns"]), order, about["limit"], about["offset"], empty)
+        shape = ResultFinish(fields, len(about["columns"]), order, about["limit"], about["offset"], empty)
         return shape if shape.changes_rows or shape.visible < shown else None
 
     def _of_one_definition(self, read: Callable[[], T | None]) -> T:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from noria.client.transport import Answer
+from noria.client.transport import StatementAnswer
 from noria.control.processes.leases import Claim
 from noria.control.program import Program
 from noria.core.errors import no_table
@@ -27,7 +27,7 @@ from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import Link
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, views_dir
 from noria.server.answering.executor import Executor
-from noria.server.feeding import Feeds, Told, told_of
+from noria.server.feeding import FeedMessage, Feeds, told_of
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
 from noria.server.sessions.held_transactions import Caller
@@ -101,7 +101,7 @@ class EmbeddedTransport:
 
     # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
-            ) -> Answer:
+            ) -> StatementAnswer:
         if transaction is None:
             outcomes, token = self._run(self._sessions.run(text, parameters, found_rows, self.database)), None
         else:
@@ -109,9 +109,9 @@ class EmbeddedTransport:
                                                                 found_rows))
         last = outcomes[-1]
         if isinstance(last, ResultSet):
-            return Answer(arrow_rows(last.fields, last.rows), 0, 0, tuple(last.warnings), token)
+            return StatementAnswer(arrow_rows(last.fields, last.rows), 0, 0, tuple(last.warnings), token)
         assert isinstance(last, Ok)
-        return Answer(None, last.affected, last.last_insert_id, tuple(last.warnings), token)
+        return StatementAnswer(None, last.affected, last.last_insert_id, tuple(last.warnings), token)
 
     def begin(self, text: str) -> str:
         _, token = self._run(self._sessions.held.run(self._caller(None), text, []))
@@ -155,7 +155,7 @@ class EmbeddedTransport:
         told = told_of(feed, self._run(feed.at(since)), since == "start")
         return self._told(told, self._run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
 
-    def _told(self, told: AsyncGenerator[Told], first: Told, empty: pa.RecordBatch
+    def _told(self, told: AsyncGenerator[FeedMessage], first: FeedMessage, empty: pa.RecordBatch
               ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         one = first
         try:

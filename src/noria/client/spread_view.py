@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.types import Field
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.routing.scatter_gather import numbered, taken
+from noria.runtime.routing.scatter_gather import numbered, select_keys
 from noria.views.reader import AttachedView, Mask
 
 NO_DEFINITION = -2  # the workers have different definitions
@@ -55,7 +55,7 @@ class SpreadView:
         for view in self._views:
             view.refresh()
 
-    def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Any] | None:
+    def lookup(self, key: Sequence[Any], through: ReadThrough | None = None) -> list[Any] | None:
         """Look a key up at its owner, as `AttachedView.lookup` does."""
         try:
             owner = self._routes.owner(self, key)
@@ -63,7 +63,7 @@ class SpreadView:
             owner = 0
         return self._views[owner].lookup(key, through)
 
-    def lookup_many(self, keys: pa.Table, through: Through | None = None) -> tuple[pa.Table, Mask]:
+    def lookup_many(self, keys: pa.Table, through: ReadThrough | None = None) -> tuple[pa.Table, Mask]:
         """Look keys up at their owners, as `AttachedView.lookup_many` does."""
         try:
             whose = self._routes.owners(self, keys)
@@ -73,6 +73,6 @@ class SpreadView:
         found = []
         for worker in np.unique(whose).tolist() or [0]:
             at = np.flatnonzero(whose == worker)
-            rows, missing[at] = self._views[worker].lookup_many(taken(keys, at), through=through)
+            rows, missing[at] = self._views[worker].lookup_many(select_keys(keys, at), through=through)
             found.append((rows, at))
         return numbered(found).combine_chunks(), missing

@@ -34,7 +34,7 @@ TIMEOUT_S = 120  # of one request; the requests of bulk jobs have none
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatementAnswer:
     """The answer to a statement: rows as Arrow (None for one without rows), and the fields of MySQL's OK packet.
     transaction: the token, if the statement's transaction is still open."""
 
@@ -52,7 +52,7 @@ class Transport(Protocol):
     database: str  # of names without one; "": the server's default
 
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
-            ) -> Answer: ...
+            ) -> StatementAnswer: ...
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int: ...
 
@@ -103,7 +103,7 @@ class HttpTransport:
 
     # ------------------------------------------------------------ the API's requests
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
-            ) -> Answer:
+            ) -> StatementAnswer:
         answer = self._sql(text, parameters, found_rows, transaction)
         if transaction is None and answer.transaction is not None:
             self.roll_back(answer.transaction)
@@ -120,7 +120,7 @@ class HttpTransport:
             self._sql("ROLLBACK", [], transaction=transaction)
 
     def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None,
-             again: bool = False) -> Answer:
+             again: bool = False) -> StatementAnswer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
         asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
                  **({"database": self.database} if self.database else {})}
@@ -128,9 +128,9 @@ class HttpTransport:
         raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)}, again)
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
-        return Answer(table.replace_schema_metadata(None) if about.get("rows") else None, about.get("affected", 0),
-                      about.get("last_insert_id", 0), tuple((w[0], w[1], w[2]) for w in about["warnings"]),
-                      about.get("transaction"))
+        return StatementAnswer(table.replace_schema_metadata(None) if about.get("rows") else None,
+                               about.get("affected", 0), about.get("last_insert_id", 0),
+                               tuple((w[0], w[1], w[2]) for w in about["warnings"]), about.get("transaction"))
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
         path = self._path("tables", table, "/rows", on_duplicate=on_duplicate)

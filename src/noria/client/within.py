@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.client.transport import Answer, Transport
+from noria.client.transport import StatementAnswer, Transport
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import UNKNOWN_ERROR
 
@@ -46,7 +46,7 @@ class Within:
         self._transport.database = name
 
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
-            ) -> Answer:
+            ) -> StatementAnswer:
         answer = self._transport.sql(text, parameters, found_rows, self._its_token())
         self.is_open = answer.transaction is not None
         return answer

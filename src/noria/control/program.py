@@ -14,18 +14,18 @@ the program) in the same commit as the tables.  Keeps true: the catalog has what
 from __future__ import annotations
 
 from noria.control.apply.program_apply import ProgramApply
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.beside import Beside
 from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.definitions import Definitions
 from noria.control.ddl.recovery import Recovery
-from noria.control.ddl.rewriting import Rewriting
+from noria.control.ddl.rewriting import TableRewrites
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.swapping import TableSwap
 from noria.control.ddl.table_changes import TableChanges
 from noria.control.ddl.texts import TextViews
-from noria.control.ddl.truncating import Truncate
+from noria.control.ddl.truncating import Truncation
 from noria.control.ddl.view_changes import ViewChanges
 from noria.control.views.adhoc import AdHocViews
 from noria.control.views.first_states import FirstStates
@@ -42,19 +42,19 @@ class Program:
 
     def __init__(self, link: Link, adhoc_views: int = limits.ADHOC_VIEWS, hold_ms: int = limits.READ_HOLD_MS):
         self.first_states = states = FirstStates(link)
-        self.catalog = catalog = Catalog(states)
+        self.catalog = catalog = ProgramCatalog(states)
         self.sender = sender = ChangeSender(link, catalog)
         readers = ViewReaders(catalog, sender, states)
         self.adhoc_views = adhoc = AdHocViews(catalog, sender, states, readers, adhoc_views, hold_ms)
-        self.beside = beside = Beside(states)
+        self.beside = beside = ShadowViews(states)
         self.swap = swap = TableSwap(catalog, sender, beside)
         self.table_changes = tables = TableChanges(catalog, sender, beside)
         self.view_changes = views = ViewChanges(catalog, sender, readers, beside)
         alter = CopyingAlter(catalog, sender, tables, swap)
         definitions = Definitions(catalog, sender, tables, views, TextViews(catalog, sender, views), alter,
-                                  Truncate(catalog, sender, swap),
+                                  Truncation(catalog, sender, swap),
                                   databases := DatabaseChanges(catalog, sender, readers, beside, views))
-        self.rewriting = rewriting = Rewriting(catalog, sender, states, swap)
+        self.rewriting = rewriting = TableRewrites(catalog, sender, states, swap)
         self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases)
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
@@ -78,5 +78,5 @@ class Program:
 
     @property
     def version(self) -> int:
-        """See `Catalog`."""
+        """See `ProgramCatalog`."""
         return self.catalog.version

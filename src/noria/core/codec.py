@@ -35,7 +35,7 @@ from msgspec.msgpack import Ext
 
 from noria.core import columns_codec
 from noria.core.limits import KEPT_TABLES, MESSAGE_PARTS
-from noria.core.message_types import PLAIN, Layout, Malformed, classes_of, fit_of, layouts, plain_parts
+from noria.core.message_types import PLAIN, Malformed, MessageLayout, classes_of, fit_of, layouts, plain_parts
 
 __all__ = ["Codec", "Malformed"]
 
@@ -56,10 +56,10 @@ _COLLECTIONS: dict[int, Callable[[Any], Any]] = {
     DICT: lambda parts: dict(zip(parts[::2], parts[1::2], strict=True))}
 
 Buffers = list[memoryview]
-Write = Callable[[Any, "_Out"], Any]
+Write = Callable[[Any, "_Encoding"], Any]
 
 
-class _Out:
+class _Encoding:
     """A message that is being encoded."""
 
     __slots__ = ("buffers", "careful", "codec", "records", "seen")
@@ -70,7 +70,7 @@ class _Out:
         self.seen: dict[Any, int] = {}
 
 
-class _In:
+class _Decoding:
     """A message that is being decoded.  weights: for each object, how many parts a walk over it visits."""
 
     __slots__ = ("buffers", "built", "codec", "weight", "weights")
@@ -89,8 +89,8 @@ class Codec:
     def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
         self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
         self._modules = 0  # the number of imported modules at the last search for classes
-        self._layouts: dict[type, Layout] = {}
-        self._by_tag: dict[str, Layout] = {}
+        self._layouts: dict[type, MessageLayout] = {}
+        self._by_tag: dict[str, MessageLayout] = {}
         self.members: dict[bytes, Enum] = {}
         self.writers: dict[type, Write] = {}
         self.whole = lru_cache(KEPT_TABLES)(self._whole)
@@ -117,7 +117,7 @@ class Codec:
         self._learn()
         return True
 
-    def layout_of(self, kind: type) -> Layout | None:
+    def layout_of(self, kind: type) -> MessageLayout | None:
         found = self._layouts.get(kind)
         return self._layouts.get(kind) if found is None and self.learns_more() else found
 
@@ -145,7 +145,7 @@ class Codec:
             return self._encoded(value, buffers, careful=True)
 
     def _encoded(self, value: Any, buffers: Buffers | None, careful: bool) -> bytes:
-        out = _Out(self, buffers, careful)
+        out = _Encoding(self, buffers, careful)
         root = _written(value, out)
         if type(root) is not Ext or root.code != REF:
             out.records.append((None, root))
@@ -174,7 +174,7 @@ class Codec:
     def _decoded(self, data: memoryview, buffers: list[bytes]) -> Any:
         if not data or data[0] != VERSION:
             raise Malformed(f"encoding version {data[0] if data else 'none'}, this program reads {VERSION}")
-        into, layouts, root = _In(self, buffers), self._by_tag, None
+        into, layouts, root = _Decoding(self, buffers), self._by_tag, None
         built, weights = into.built, into.weights
         for record in _RECORDS.decode(data[1:]):
             tag = record.pop(0)
@@ -205,7 +205,7 @@ _VERSION_BYTE = bytes([VERSION])
 
 
 # ---------------------------------------------------------------- encoding
-def _written(value: Any, out: _Out) -> Any:
+def _written(value: Any, out: _Encoding) -> Any:
     """Translate a value into msgpack's types, and append records for its objects."""
     kind = type(value)
     if kind in PLAIN and not out.careful:
@@ -231,10 +231,10 @@ def _are_rows(parts: Any) -> bool:
     return set(map(type, parts)) == _TUPLE and _IN_ROWS.issuperset(map(type, chain.from_iterable(parts)))
 
 
-def _record_writer(layout: Layout) -> Write:
+def _record_writer(layout: MessageLayout) -> Write:
     tag, fields_of, checked, by_value = layout.tag, layout.fields_of, [i + 1 for i in layout.checked], layout.by_value
 
-    def write(value: Any, out: _Out) -> Any:
+    def write(value: Any, out: _Encoding) -> Any:
         key = value if by_value else id(value)
         at = out.seen.get(key)
         if at is None:
@@ -281,7 +281,7 @@ def unpacked(kind: type, data: bytes) -> Any:
 
 
 def _whole_writer(kind: type, tag: str) -> Write:
-    def write(value: Any, out: _Out) -> Any:
+    def write(value: Any, out: _Encoding) -> Any:
         at = out.seen.get(id(value))
         if at is None:
             at = out.seen[id(value)] = len(out.records)
@@ -291,7 +291,7 @@ def _whole_writer(kind: type, tag: str) -> Write:
     return write
 
 
-def _collection(value: Any, out: _Out) -> Any:
+def _collection(value: Any, out: _Encoding) -> Any:
     mark = _MARK[next(k for k in _MARK if isinstance(value, k))]
     if not out.careful and type(value) is list and len(value) >= MANY_ROWS and _are_rows(value):
         return Ext(ROW_LIST, _ENCODER.encode(value))
@@ -300,19 +300,19 @@ def _collection(value: Any, out: _Out) -> Any:
     return [mark, *[_written(v, out) for v in value]]
 
 
-def _dict(value: Any, out: _Out) -> Any:
+def _dict(value: Any, out: _Encoding) -> Any:
     if set(map(type, value)) <= {str} and not out.careful:
         return {k: _written(v, out) for k, v in value.items()}
     return [_MARK[dict], *[_written(v, out) for v in chain.from_iterable(value.items())]]
 
 
-def _integer(value: int, out: _Out) -> Any:
+def _integer(value: int, out: _Encoding) -> Any:
     if -(2**63) <= value < 2**64:
         return int(value)
     return Ext(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
-def _text(value: str, out: _Out) -> Any:
+def _text(value: str, out: _Encoding) -> Any:
     try:
         value.encode()
         return str(value)
@@ -325,18 +325,18 @@ def _member_ext(value: Enum) -> Ext:
     return Ext(MEMBER, f"{type(value).__name__}.{value.name}".encode())
 
 
-def _member(value: Enum, out: _Out) -> Any:
+def _member(value: Enum, out: _Encoding) -> Any:
     return _member_ext(value)
 
 
-def _sentinel(value: type, out: _Out) -> Any:
+def _sentinel(value: type, out: _Encoding) -> Any:
     """Encode `statements.DEFAULT`, the only class that is a value."""
     if value is not object:
         raise TypeError(f"the class {value.__qualname__} is no part of a message")
     return Ext(DEFAULT, b"")
 
 
-def _columns(value: Any, out: _Out) -> Any:
+def _columns(value: Any, out: _Encoding) -> Any:
     data = columns_codec.encode(value)
     if out.buffers is None or len(data) < OUT_OF_BAND_BYTES:
         return Ext(COLUMNS, bytes(data))
@@ -344,7 +344,7 @@ def _columns(value: Any, out: _Out) -> Any:
     return [Ext(COLUMNS, b""), len(out.buffers) - 1]
 
 
-def _exception(value: Exception, out: _Out) -> Any:
+def _exception(value: Exception, out: _Encoding) -> Any:
     """Encode an exception as the class to which it reduces, if the codec knows that class."""
     reduced: Any = value.__reduce__()
     made, args = reduced[:2]
@@ -378,7 +378,7 @@ _OF_SUBCLASSES: dict[type, Write] = {
 
 
 # ---------------------------------------------------------------- decoding
-def _object(layout: Layout, fields: list[Any], into: _In) -> Any:
+def _object(layout: MessageLayout, fields: list[Any], into: _Decoding) -> Any:
     if layout.whole and into.codec.alone is not layout.kind:
         (data,) = fields
         return unpacked(layout.kind, data)
@@ -393,7 +393,7 @@ def _object(layout: Layout, fields: list[Any], into: _In) -> Any:
     return layout.make(fields)
 
 
-def _reader(t: Any) -> Callable[[Any, _In], Any]:
+def _reader(t: Any) -> Callable[[Any, _Decoding], Any]:
     """Return the function that reads and checks a field of type t if its value is not plain."""
     fit, plain = fit_of(t), plain_parts(t)
     if fit is None:
@@ -403,7 +403,7 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
     if plain is None:
         return lambda value, into: fit(_read(value, into)) if value != [] else fit(())
 
-    def read(value: Any, into: _In) -> Any:
+    def read(value: Any, into: _Decoding) -> Any:
         if type(value) is list and plain.issuperset(map(type, value)):
             return tuple(value)
         return fit(_read(value, into))
@@ -411,10 +411,10 @@ def _reader(t: Any) -> Callable[[Any, _In], Any]:
     return read
 
 
-def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Callable[[Any, _In], Any]:
+def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Callable[[Any, _Decoding], Any]:
     """Return the reader of a field with an object of some classes: mostly a reference or a member of an enum."""
 
-    def read(value: Any, into: _In) -> Any:
+    def read(value: Any, into: _Decoding) -> Any:
         if type(value) is not Ext:
             return fit(_read(value, into))
         if value.code == REF:
@@ -430,7 +430,7 @@ def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Call
     return read
 
 
-def _read(value: Any, into: _In) -> Any:
+def _read(value: Any, into: _Decoding) -> Any:
     """Return the value that `_written` translated."""
     kind = type(value)
     if kind in PLAIN:
@@ -449,7 +449,7 @@ def _read(value: Any, into: _In) -> Any:
     raise Malformed(f"a value of no known kind: {value!r}"[:200])
 
 
-def _read_list(value: list[Any], into: _In) -> Any:
+def _read_list(value: list[Any], into: _Decoding) -> Any:
     kinds = set(map(type, value))
     if kinds <= PLAIN:
         return tuple(value)
@@ -463,7 +463,7 @@ def _read_list(value: list[Any], into: _In) -> Any:
     return tuple([_read(v, into) for v in value])
 
 
-def _marked(code: int, value: list[Any], into: _In) -> Any:
+def _marked(code: int, value: list[Any], into: _Decoding) -> Any:
     if code == COLUMNS and value[0].data:
         return tuple([_read(v, into) for v in value])
     if code == COLUMNS:
@@ -481,7 +481,7 @@ def _place(at: Any, count: int) -> int:
 _TUPLE, _LISTS, _EXT = {tuple}, {list}, {Ext}
 _IN_ROWS = PLAIN - {bytes}
 _MARKS = {LIST, DICT, SET, FROZENSET, COLUMNS}
-_READERS: dict[int, Callable[[bytes, _In], Any]] = {
+_READERS: dict[int, Callable[[bytes, _Decoding], Any]] = {
     ROWS: lambda data, into: _FLAT_ROWS.decode(data),
     ROW_LIST: lambda data, into: list(_FLAT_ROWS.decode(data)),
     INTEGER: lambda data, into: int.from_bytes(data, "big", signed=True),

@@ -1,7 +1,7 @@
 """Derives from annotations which classes a message may contain, and the types of their fields (`core/codec.py`).
 
 A message may contain the dataclasses, named tuples and exceptions that a root type mentions, directly or through
-fields, and their subclasses.  `Layout` says how objects of one class are split into fields and built from them.
+fields, and their subclasses.  `MessageLayout` says how objects of one class are split into fields and built from them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Malformed(ValueError):
 
 
 # ---------------------------------------------------------------- classes
-def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout], list[type[Enum]]]:
+def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, MessageLayout], list[type[Enum]]]:
     """Return the layouts of all classes that the root types mention, and all enumerations."""
     found: dict[type, dict[str, Any]] = {}
     enums: list[type[Enum]] = []
@@ -49,7 +49,7 @@ def layouts(roots: Iterable[Any], narrowed: Narrowed) -> tuple[dict[type, Layout
                 waiting.extend(found[kind].values())
             if kind.__module__.startswith("noria.") and not issubclass(kind, Exception):
                 waiting.extend(k for k in kind.__subclasses__() if _is_ours(k))
-    return {k: Layout(k, tag_of(k), fields) for k, fields in found.items()}, enums
+    return {k: MessageLayout(k, tag_of(k), fields) for k, fields in found.items()}, enums
 
 
 def tag_of(kind: type) -> str:
@@ -87,7 +87,7 @@ def fields_of(kind: Any, narrowed: Narrowed) -> dict[str, Any]:
     return {name: narrowed.get((kind, name), hints[name]) for name in names}
 
 
-class Layout:
+class MessageLayout:
     """How objects of one class are split into fields and built from them.
 
     `fields_of`: returns the fields of an object as a tuple.  `checked`: positions of fields that may not be plain.

@@ -50,7 +50,7 @@ def spelled_ranks(codes: Codes, type: SqlType, symbols: Symbols) -> Codes:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class SortedBatch:
     """A sorted batch.
 
     at: the row numbers in order.  new_group: True where a group begins.  new_peer: True where a row differs by ORDER BY
@@ -62,7 +62,7 @@ class Sorted:
     new_peer: npt.NDArray[np.bool_]
 
 
-def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order, symbols: Symbols) -> Sorted:
+def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order, symbols: Symbols) -> SortedBatch:
     """Sort rows by group, then by the order, then by all columns.  groups: columns that are equal within a group."""
     keys = [*groups, *(_directed(ranks(rows.columns[c], types[c], symbols), descending) for c, descending in order)]
     at = _lexsort(keys, len(rows))
@@ -73,7 +73,7 @@ def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order,
         some = at[tied]
         rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c][some], t, symbols)]
         at[tied] = some[_lexsort([np.cumsum(new_peer, dtype=np.int64)[tied], *rest], len(some))]
-    return Sorted(at, new_group, new_peer)
+    return SortedBatch(at, new_group, new_peer)
 
 
 def _directed(keys: Codes, descending: bool) -> Codes:

@@ -147,7 +147,7 @@ class Part(NamedTuple):
     done: int
 
 
-class WorkedOut(NamedTuple):
+class StatementEffect(NamedTuple):
     """The predicted result of a statement, and its effect on each worker."""
 
     result: WriteResult

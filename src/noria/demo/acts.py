@@ -1,4 +1,4 @@
-"""The acts of the demo.  Each is a function of the `Stage`; it shows one feature and prints measurements.
+"""The acts of the demo.  Each is a function of the `DemoStage`; it shows one feature and prints measurements.
 
 The acts (`ACTS`) follow a user.  A page's query counts votes on plain tables, then a view keeps the count.  Clients
 read and vote while memory is reduced, a worker is killed, a view is added and rows stream in.  In the end Spark
@@ -19,11 +19,11 @@ import numpy as np
 
 from noria.core.limits import STORE_SHARE
 from noria.demo import generate, report, streaming, sysbench
-from noria.demo.clients import READ, Profile
+from noria.demo.clients import READ, ClientProfile
 from noria.demo.lobsters import Ints, Size, votes_of_stories
 from noria.demo.mix import Mix
 from noria.demo.screen import Screen, Stopwatch, megabytes
-from noria.demo.server import DemoFailed, Server
+from noria.demo.server import DemoFailed, DemoServer
 
 WRITES = 0.05  # share of votes in the mix
 SHORT_SHARE = 0.6  # of --seconds, for the shorter measurements
@@ -66,12 +66,12 @@ class Options:
 
 
 @dataclass
-class Stage:
+class DemoStage:
     """The objects that the acts share.  restored: the server's first memory limit, in bytes."""
 
     options: Options
     screen: Screen
-    server: Server
+    server: DemoServer
     mix: Mix | None = None
     restored: int = 0
 
@@ -100,13 +100,13 @@ def play(options: Options, screen: Screen) -> bool:
     options.directory.mkdir(parents=True, exist_ok=True)
     watch = Stopwatch()
     screen.section("Start a server: `noria serve`; Spark hosts its worker")
-    with Server(options.directory / "data", options.directory / "serve.log", list(options.server)) as server:
+    with DemoServer(options.directory / "data", options.directory / "serve.log", list(options.server)) as server:
         with screen.working("starting") as tell:
             for step in server.await_ready():
                 tell(0, 0, step)
         setup_s = watch.seconds()
         screen.say(f"ready after {setup_s:.1f} s: mysql -h 127.0.0.1 -P {server.mysql_port}, {server.url}")
-        stage = Stage(options, screen, server)
+        stage = DemoStage(options, screen, server)
         try:
             for act in ACTS:
                 act(stage)
@@ -126,7 +126,7 @@ def play(options: Options, screen: Screen) -> bool:
 
 
 # ---------------------------------------------------------------- the acts
-def tables(stage: Stage) -> None:
+def tables(stage: DemoStage) -> None:
     """Create the tables of the paper's figure 2."""
     stage.screen.section("Tables: any MySQL client creates them")
     stage.sql(*TABLES)
@@ -134,7 +134,7 @@ def tables(stage: Stage) -> None:
         stage.screen.say(text, "dim")
 
 
-def raw_files(stage: Stage) -> None:
+def raw_files(stage: DemoStage) -> None:
     """Let Spark generate the data."""
     size, raw = stage.options.size, stage.options.directory / "raw"
     stage.screen.section("Made-up files, as large as a news site's: Spark generates them")
@@ -148,7 +148,7 @@ def raw_files(stage: Stage) -> None:
                      f"{per_story.max():,}: popularity as on Lobsters, a news site")
 
 
-def load(stage: Stage) -> None:
+def load(stage: DemoStage) -> None:
     """Load the files, as the command `noria load` does."""
     stage.screen.section("Load the files: `noria load TABLE FILES`")
     for table, kind in (("stories", "csv"), ("users", "csv"), ("votes", "parquet")):
@@ -167,7 +167,7 @@ def load(stage: Stage) -> None:
                              f"{request['reject']}")
 
 
-def page(stage: Stage) -> None:
+def page(stage: DemoStage) -> None:
     """Read a page from plain tables, then by the view, and check that the rows are equal."""
     screen = stage.screen
     votes = votes_of_stories(stage.options.size)
@@ -209,7 +209,7 @@ def _check_page(plain: list[tuple[Any, ...]], first: list[tuple[Any, ...]], vote
         raise DemoFailed(f"after one vote more than {first} the view shows {voted}")
 
 
-def mixed(stage: Stage) -> None:
+def mixed(stage: DemoStage) -> None:
     """Measure clients: reads of pages in memory, first reads of others, then reads and votes by popularity."""
     options, screen = stage.options, stage.screen
     screen.section(f"Readers and voters: {options.clients} clients at once, each waits for its answer")
@@ -221,16 +221,16 @@ def mixed(stage: Stage) -> None:
     stage.sql(*(READ.format(story) for story in popular.tolist()))
     short = max(1.0, options.seconds * SHORT_SHARE)
     with screen.working(f"{short:g} s of reads of pages in memory"):
-        mix.run(Profile(0.0, popular))
+        mix.run(ClientProfile(0.0, popular))
         warm = mix.measured(short)
         mix.run(None)
         mix.cut()
     with screen.working(f"{short:g} s of first reads"):
-        mix.run(*(Profile(0.0, part, once=True) for part in _unread(stage, popular)))
+        mix.run(*(ClientProfile(0.0, part, once=True) for part in _unread(stage, popular)))
         first = mix.whole(short)
     before = stage.server.metrics()
     with screen.working(f"{options.seconds:g} s of readers and voters"):
-        mix.run(Profile(WRITES))
+        mix.run(ClientProfile(WRITES))
         both = mix.measured(options.seconds)
     mix.run(None)
     mix.cut()
@@ -249,28 +249,28 @@ def mixed(stage: Stage) -> None:
                    f"{rate.per_s * WRITES:,.0f} votes/s, 95 % within {rate.p95_ms:.1f} ms")
 
 
-def _popular(stage: Stage) -> Ints:
+def _popular(stage: DemoStage) -> Ints:
     """Return the stories that are read most."""
     return np.argsort(votes_of_stories(stage.options.size))[::-1][:HOT_STORIES] + 1
 
 
-def _unread(stage: Stage, popular: Ints) -> list[Ints]:
+def _unread(stage: DemoStage, popular: Ints) -> list[Ints]:
     """Return the other stories in random order, divided among the clients."""
     others = np.setdiff1d(np.arange(1, stage.options.size.stories + 1), popular)
     return np.array_split(stage.options.size.rng(7).permutation(others), stage.options.clients)
 
 
-def every_key(stage: Stage) -> None:
+def every_key(stage: DemoStage) -> None:
     """Read every key, to compare the memory of partial and full states."""
     screen = stage.screen
     screen.section("Memory: only pages that were read are kept; now all are read once")
-    partial = report.State.of(stage.server)
+    partial = report.MemoryUse.of(stage.server)
     with screen.working("reading every story"):
         screen.say(_read_all(stage, "StoriesWithVC", stage.options.size.stories))
-    report.sizes(screen, partial, report.State.of(stage.server))
+    report.sizes(screen, partial, report.MemoryUse.of(stage.server))
 
 
-def _read_all(stage: Stage, view: str, keys: int) -> str:
+def _read_all(stage: DemoStage, view: str, keys: int) -> str:
     import noria
 
     watch = Stopwatch()
@@ -279,7 +279,7 @@ def _read_all(stage: Stage, view: str, keys: int) -> str:
     return f"{keys:,} keys of {view} in {watch.seconds():.1f} s: {rows:,} rows"
 
 
-def small_memory(stage: Stage) -> None:
+def small_memory(stage: DemoStage) -> None:
     """Reduce the memory limit during the mix, and count evictions."""
     screen, server, mix = stage.screen, stage.server, stage.load
     screen.section("A smaller memory limit, set while serving: the least recently read pages are dropped")
@@ -290,7 +290,7 @@ def small_memory(stage: Stage) -> None:
     limit = max(LEAST_LIMIT, round((strings + HOLD_SHARE * states) / (1 - STORE_SHARE) / WORKER_SHARE))
     server.set_limit(limit)
     with screen.working("load under the limit"):
-        mix.run(Profile(WRITES))
+        mix.run(ClientProfile(WRITES))
         figures = mix.measured(max(1.0, stage.options.seconds * SHORT_SHARE))
     report.show(screen, [report.row(f"limit {megabytes(limit)}", figures)])
     after = server.metrics()
@@ -301,11 +301,11 @@ def small_memory(stage: Stage) -> None:
     server.set_limit(stage.restored)
 
 
-def second_view(stage: Stage) -> None:
+def second_view(stage: DemoStage) -> None:
     """Add a view during the mix."""
     screen, mix = stage.screen, stage.load
     screen.section("Change the program while it serves: a view of each author's karma, from the same counts")
-    mix.run(Profile(WRITES))
+    mix.run(ClientProfile(WRITES))
     mix.cut()
     watch = Stopwatch()
     with screen.working("adding the view"):
@@ -329,12 +329,12 @@ def second_view(stage: Stage) -> None:
     report.show(screen, [report.row("readers and voters", figures)])
 
 
-def worker_killed(stage: Stage) -> None:
+def worker_killed(stage: DemoStage) -> None:
     """Kill the worker by SIGKILL during reads and votes, and measure the outage."""
     screen, server, mix = stage.screen, stage.server, stage.load
     screen.section("Kill the worker (kill -9): pages in memory are served on, votes wait for the next worker")
     hot = _popular(stage)
-    readers, voter = Profile(0.0, hot), Profile(1.0, hot)
+    readers, voter = ClientProfile(0.0, hot), ClientProfile(1.0, hot)
     mix.run(*([readers] * (stage.options.clients - 1)), voter)
     stage.sql(*(READ.format(story) for story in hot.tolist()))
     mix.cut()
@@ -346,7 +346,7 @@ def worker_killed(stage: Stage) -> None:
         time.sleep(AFTERWARDS_S)  # load on the new worker
     samples, _ = mix.cut()
     mix.run(None)
-    outage = report.Outage.of(samples, killed)
+    outage = report.MeasuredOutage.of(samples, killed)
     screen.say(f"worker process {pid} killed, {server.health()['worker_pid']} serves after {up_s:.1f} s")
     screen.say(f"{outage.reads:,} reads of {len(hot)} pages in memory were served meanwhile ({outage.reads_s:,.0f}/s), "
                f"99 % within {outage.p99_ms:.1f} ms, the slowest {outage.slowest_ms:.0f} ms; none failed")
@@ -354,7 +354,7 @@ def worker_killed(stage: Stage) -> None:
                "applied once")
 
 
-def _until_back(server: Server, killed_pid: int) -> float:
+def _until_back(server: DemoServer, killed_pid: int) -> float:
     """Wait until another worker serves.  Returns the time on the host's monotonic clock."""
     deadline = time.monotonic() + BACK_S
     while time.monotonic() < deadline:
@@ -365,7 +365,7 @@ def _until_back(server: Server, killed_pid: int) -> float:
     raise server.failed(f"no worker came up within {BACK_S} s after the kill")
 
 
-def streamed(stage: Stage) -> None:
+def streamed(stage: DemoStage) -> None:
     """Write votes by a Spark stream, and follow a feed of a query's changes."""
     screen, options, size = stage.screen, stage.options, stage.options.size
     screen.section("A stream: Spark writes votes, a feed tells each change of a query's rows")
@@ -373,7 +373,7 @@ def streamed(stage: Stage) -> None:
                f"{int(np.quantile(votes_of_stories(size), 0.95))}")
     stage.sql(f"CREATE FEED {streaming.FEED} AS {popular}")
     screen.say(f"CREATE FEED {streaming.FEED} AS {popular}", "dim")
-    follower = streaming.Follower(stage.server.url)
+    follower = streaming.FeedFollower(stage.server.url)
     with screen.working("the feed's first rows"):
         rows = follower.start()
     watch = Stopwatch()
@@ -390,14 +390,14 @@ def streamed(stage: Stage) -> None:
     stage.sql(f"DROP FEED {streaming.FEED}")
 
 
-def verify(stage: Stage) -> bool:
+def verify(stage: DemoStage) -> bool:
     """Compare every view with Spark's recomputation.  Returns whether all agree."""
     screen = stage.screen
     screen.section("Check everything: `noria verify`, Spark recomputes every view from the tables and compares")
     with screen.working("reading every key, and votes on top"):
         for view, keys in (("StoriesWithVC", stage.options.size.stories), ("Karma", stage.options.size.users)):
             screen.say(_read_all(stage, view, keys))
-        stage.load.run(Profile(WRITES))
+        stage.load.run(ClientProfile(WRITES))
         figures = stage.load.measured(1.0)
         stage.load.run(None)
         stage.load.cut()
@@ -422,5 +422,5 @@ def verify(stage: Stage) -> bool:
     return agreed
 
 
-ACTS: tuple[Callable[[Stage], None], ...] = (tables, raw_files, load, page, mixed, every_key, small_memory,
-                                             worker_killed, second_view, streamed)
+ACTS: tuple[Callable[[DemoStage], None], ...] = (tables, raw_files, load, page, mixed, every_key, small_memory,
+                                                 worker_killed, second_view, streamed)

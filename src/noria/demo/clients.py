@@ -47,7 +47,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ClientProfile:
     """What a client does.  `writes`: the share of votes among the statements.  `stories`: only these, None for all.
     They are drawn by popularity.  With `once`, each is used once, in this order, and then the client rests."""
 
@@ -76,7 +76,7 @@ class Samples:
                        np.concatenate([p.took for p in parts]))
 
 
-MESSAGES = Codec(Setup, Profile, Cut, Samples)
+MESSAGES = Codec(Setup, ClientProfile, Cut, Samples)
 
 
 def say(pipe: Connection, message: object) -> None:
@@ -169,7 +169,7 @@ class Draws:
         return self._ready.pop()
 
 
-class Client:
+class LoadClient:
     def __init__(self, pipe: Connection, setup: Setup):
         self._pipe = pipe
         self._library: Library = LIBRARIES[setup.number % len(LIBRARIES)](setup.port)
@@ -177,7 +177,7 @@ class Client:
         self._coins = rng.random(DRAWN).tolist()
         self._draws = Draws(rng, votes_of_stories(setup.size))
         self._user = (setup.number + 1) * USERS_EACH
-        self._profile: Profile | None = None
+        self._profile: ClientProfile | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -230,7 +230,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when its clients end
     pipe = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):  # the demo closed the pipe
-        Client(pipe, heard(pipe)).run()
+        LoadClient(pipe, heard(pipe)).run()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from noria.control.processes.supervisor import Supervisor
 from noria.demo import lobsters
 from noria.demo.lobsters import Size
 from noria.spark.hosting.session import SparkSettings
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,8 @@ async def run_job(job: str, app_name: str, directory: Path, log: Path, progress:
         await supervisor.stop()
 
 
-def generate(spark: SparkSession, progress: Progress = quiet, *, amounts: dict[str, int], directory: str) -> None:
+def generate(spark: SparkSession, progress: Progress = ignore_progress, *, amounts: dict[str, int],
+             directory: str) -> None:
     """The job.  amounts: the fields of a `Size`."""
     size = Size(**amounts)
     with stages(spark, progress, "generating"):

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from noria.demo.clients import LIBRARIES, READY, Cut, Floats, Profile, Samples, Setup, heard, say
+from noria.demo.clients import LIBRARIES, READY, ClientProfile, Cut, Floats, Samples, Setup, heard, say
 from noria.demo.lobsters import Size
 from noria.demo.server import DemoFailed, end_with_parent
 from noria.spark.hosting.session import import_path
@@ -79,9 +79,9 @@ class Mix:
     def __len__(self) -> int:
         return len(self._pipes)
 
-    def run(self, *profiles: Profile | None) -> None:
+    def run(self, *profiles: ClientProfile | None) -> None:
         """Set what the clients do from now on: one profile for all, or one for each."""
-        each: Sequence[Profile | None] = profiles if len(profiles) > 1 else profiles * len(self._pipes)
+        each: Sequence[ClientProfile | None] = profiles if len(profiles) > 1 else profiles * len(self._pipes)
         for pipe, profile in zip(self._pipes, each, strict=True):
             self._tell(pipe, profile)
         self._since = time.monotonic()

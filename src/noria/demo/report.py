@@ -10,7 +10,7 @@ import numpy as np
 from noria.demo.clients import Samples
 from noria.demo.mix import Figures
 from noria.demo.screen import Screen, megabytes
-from noria.demo.server import Server
+from noria.demo.server import DemoServer
 
 HEADER = ("", "reads/s", "50 %", "95 %", "99 % ms", "votes/s", "50 %", "95 %", "99 % ms")
 
@@ -37,7 +37,7 @@ def hits(screen: Screen, before: Mapping[str, float], after: Mapping[str, float]
 
 # ---------------------------------------------------------------- state
 @dataclass(frozen=True)
-class State:
+class MemoryUse:
     """The memory of the worker at a moment: bytes by node, of the strings, and in total; rows of the largest node."""
 
     nodes: dict[str, int]
@@ -46,14 +46,14 @@ class State:
     rows: int
 
     @staticmethod
-    def of(server: Server) -> State:
+    def of(server: DemoServer) -> MemoryUse:
         kept = [n for n in server.graph() if n["state"] in ("partial", "full")]
         numbers = server.metrics()
-        return State({n["does"]: n["bytes"] for n in kept}, round(numbers["worker_symbols"]),
-                     round(numbers["worker_memory"]), max((n["rows"] for n in kept), default=0))
+        return MemoryUse({n["does"]: n["bytes"] for n in kept}, round(numbers["worker_symbols"]),
+                         round(numbers["worker_memory"]), max((n["rows"] for n in kept), default=0))
 
 
-def sizes(screen: Screen, partial: State, full: State) -> None:
+def sizes(screen: Screen, partial: MemoryUse, full: MemoryUse) -> None:
     """Print the sizes of states after the mix beside those with every key."""
     rows = [[name[:40], megabytes(partial.nodes.get(name, 0)), megabytes(full.nodes[name])] for name in full.nodes]
     rows.append(["strings, each once", megabytes(partial.strings), megabytes(full.strings)])
@@ -63,7 +63,7 @@ def sizes(screen: Screen, partial: State, full: State) -> None:
 
 # ---------------------------------------------------------------- a killed worker
 @dataclass(frozen=True)
-class Outage:
+class MeasuredOutage:
     """The clients' measurements between the kill and the answer to the vote that was running."""
 
     reads: int
@@ -73,13 +73,13 @@ class Outage:
     writes_again_s: float
 
     @staticmethod
-    def of(samples: Samples, killed: float) -> Outage:
+    def of(samples: Samples, killed: float) -> MeasuredOutage:
         ends = samples.starts + samples.took
         waited = np.flatnonzero((samples.writes == 1) & (ends > killed))
         again = float(ends[waited[np.argmax(samples.took[waited])]])
         meanwhile = samples.took[(samples.writes == 0) & (ends > killed) & (samples.starts < again)] * 1000
         seconds = max(again - killed, 1e-3)
         if not len(meanwhile):
-            return Outage(0, 0.0, 0.0, 0.0, seconds)
-        return Outage(len(meanwhile), len(meanwhile) / seconds, float(np.percentile(meanwhile, 99)),
-                      float(meanwhile.max()), seconds)
+            return MeasuredOutage(0, 0.0, 0.0, 0.0, seconds)
+        return MeasuredOutage(len(meanwhile), len(meanwhile) / seconds, float(np.percentile(meanwhile, 99)),
+                              float(meanwhile.max()), seconds)

@@ -40,7 +40,7 @@ def end_with_parent(number: int) -> Any:
     return lambda: _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-class Server:
+class DemoServer:
     """A running server; as a context manager, it stops the server."""
 
     def __init__(self, data_dir: Path, log: Path, options: list[str]):
@@ -77,7 +77,7 @@ class Server:
     def failed(self, what: str) -> DemoFailed:
         return DemoFailed(f"{what}; its log ends:\n{self.log.read_text(errors='replace')[-3000:]}")
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> DemoServer:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,7 +17,7 @@ from noria.client.api import Changes, Database
 from noria.client.transport import HttpTransport
 from noria.demo.generate import run_job
 from noria.demo.lobsters import Size
-from noria.spark.jobs.progress import Progress, quiet
+from noria.spark.jobs.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,8 @@ def run(size: Size, url: str, directory: Path, log: Path, progress: Progress) ->
                                     "checkpoint": str(directory / "checkpoint")})))
 
 
-def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stories: int, url: str, checkpoint: str
+def stream(spark: SparkSession, progress: Progress = ignore_progress, *, users: int, stories: int, url: str,
+           checkpoint: str
            ) -> int:
     """The job.  Its votes are those of new users, so no vote exists yet."""
     from noria.spark.source import register
@@ -59,7 +60,7 @@ def stream(spark: SparkSession, progress: Progress = quiet, *, users: int, stori
     return sum(p["numInputRows"] for p in query.recentProgress)
 
 
-class Follower:
+class FeedFollower:
     """Follows the feed in a thread, and sums its changes.  late: for each tick, the seconds since its commit."""
 
     def __init__(self, url: str):

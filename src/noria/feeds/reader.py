@@ -33,14 +33,14 @@ CHECKPOINT_BYTES = 4 * 2**20  # of SQLite's WAL: a reader then checkpoints it
 
 
 @dataclass(frozen=True)
-class State:
+class FeedRange:
     """The range of a feed: it has the changes after `oldest`, up to `newest`."""
 
     oldest: Watermark
     newest: Watermark
 
 
-class Gone(Exception):
+class ChangesExpired(Exception):
     """The feed does not have these changes; the message says why."""
 
 
@@ -56,14 +56,14 @@ class FeedFile:
         return self._fields
 
     # -------------------------------------------------------------- state
-    def state(self) -> State | None:
+    def state(self) -> FeedRange | None:
         """Return the feed's range; None until its first tick is complete."""
         if not self._path.exists():
             return None
         with self._reading() as db:
             return self._state(db)
 
-    def _state(self, db: sqlite3.Connection) -> State | None:
+    def _state(self, db: sqlite3.Connection) -> FeedRange | None:
         try:
             incarnation, fields = db.execute("SELECT incarnation, fields FROM about").fetchone() or ("", "")
             oldest, newest = db.execute("SELECT min(n), max(n) FROM ticks").fetchone()
@@ -71,7 +71,7 @@ class FeedFile:
             return None
         if newest is None or fields != told_types(self._fields):
             return None
-        return State(Watermark(incarnation, oldest), Watermark(incarnation, newest))
+        return FeedRange(Watermark(incarnation, oldest), Watermark(incarnation, newest))
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -84,21 +84,21 @@ class FeedFile:
             with suppress(sqlite3.Error):
                 db.close()
 
-    def _known(self, db: sqlite3.Connection, at: Watermark) -> State:
+    def _known(self, db: sqlite3.Connection, at: Watermark) -> FeedRange:
         state = self._state(db)
         if state is None or state.oldest.incarnation != at.incarnation:
-            raise Gone(f"watermark {at} is of another life of the feed: it was made anew")
+            raise ChangesExpired(f"watermark {at} is of another life of the feed: it was made anew")
         if at.n < state.oldest.n:
-            raise Gone(f"what came after watermark {at} is not kept any more: the oldest is {state.oldest}")
+            raise ChangesExpired(f"what came after watermark {at} is not kept any more: the oldest is {state.oldest}")
         if at.n > state.newest.n:
-            raise Gone(f"watermark {at} has not been yet: the newest is {state.newest}")
+            raise ChangesExpired(f"watermark {at} has not been yet: the newest is {state.newest}")
         return state
 
     # -------------------------------------------------------------- reading
     def changes(self, after: Watermark, until: Watermark | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the changes in (after, until], in order; without `until`, up to the newest.
 
-        Raises `Gone`, or SqlError 3024 after FEED_READ_S.
+        Raises `ChangesExpired`, or SqlError 3024 after FEED_READ_S.
         """
         with self._reading() as db:
             newest = self._known(db, after).newest
@@ -121,7 +121,7 @@ class FeedFile:
                               [times[n] for n in ticks])
 
     def rows(self, at: Watermark) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as of a watermark.  Raises `Gone`, or SqlError 3024 after FEED_READ_S."""
+        """Yield all rows as of a watermark.  Raises `ChangesExpired`, or SqlError 3024 after FEED_READ_S."""
         with self._reading() as db:
             self._known(db, at)
             self._sync()

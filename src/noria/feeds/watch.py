@@ -12,11 +12,11 @@ from asyncinotify import Inotify, Mask
 from noria.core.limits import FEED_LOOK_S
 
 
-class Closed(Exception):
+class WatcherClosed(Exception):
     """The watch was closed."""
 
 
-class Watch:
+class FeedWatcher:
     """Watches the feeds' files of one directory."""
 
     def __init__(self, directory: Path):
@@ -29,7 +29,7 @@ class Watch:
         """Return a future that is done at the file's next change, or after FEED_LOOK_S.  Call this before you read the
         file, so that no change is missed.  Raises Closed."""
         if self._closed:
-            raise Closed
+            raise WatcherClosed
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._watch())
         loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ class Watch:
                     _done(future)
 
     async def close(self) -> None:
-        """Stop watching.  Present and later waits raise `Closed`."""
+        """Stop watching.  Present and later waits raise `WatcherClosed`."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -62,7 +62,7 @@ class Watch:
                 await self._task
         for future in [f for futures in self._waiting.values() for f in futures]:
             if not future.done():
-                future.set_exception(Closed())
+                future.set_exception(WatcherClosed())
 
 
 def _done(future: asyncio.Future[None]) -> None:

@@ -46,7 +46,7 @@ def now_micros() -> int:
     return time.time_ns() // 1000
 
 
-class Feed:
+class FeedWriter:
     """Implements `dataflow.graph.protocols.ViewState`: a full state without a key."""
 
     full = True
@@ -296,10 +296,10 @@ class FeedDirectory:
 
     path: Path
     symbols: Symbols
-    feeds: set[Feed] = field(default_factory=set)
+    feeds: set[FeedWriter] = field(default_factory=set)
 
-    def create(self, name: str, fields: Sequence[Field]) -> Feed:
-        feed = Feed(self, name, fields)
+    def create(self, name: str, fields: Sequence[Field]) -> FeedWriter:
+        feed = FeedWriter(self, name, fields)
         self.feeds.add(feed)
         return feed
 

@@ -12,12 +12,12 @@ PASSWORD = "NORIA_SOURCE_PASSWORD"  # used if the address has none: the process 
 CONNECT_S, ANSWER_S = 10, 600
 
 
-class Refused(ValueError):
+class CannotFollow(ValueError):
     """Something cannot be followed.  The message says what, where, and what to do."""
 
 
 @dataclass(frozen=True)
-class Address:
+class SourceAddress:
     host: str
     port: int
     database: str
@@ -25,7 +25,7 @@ class Address:
     password: str = field(repr=False)
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def of(cls, text: str) -> SourceAddress:
         """
         >>> Address.of("mysql://app@db.example/shop").source
         'mysql://db.example:3306/shop'
@@ -33,9 +33,10 @@ class Address:
         parts = urlsplit(text)
         database = unquote(parts.path.lstrip("/"))
         if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not database or "/" in database:
-            raise Refused(f"'{_shown(text)}' is no address of a database: mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE")
+            raise CannotFollow(f"'{_shown(text)}' is no address of a database: "
+                               f"mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE")
         if parts.query or parts.fragment:
-            raise Refused(f"the address of a database ends with its name: leave out '?{parts.query}'")
+            raise CannotFollow(f"the address of a database ends with its name: leave out '?{parts.query}'")
         password = unquote(parts.password) if parts.password is not None else os.environ.get(PASSWORD, "")
         return cls(parts.hostname, parts.port or 3306, database, unquote(parts.username or "root"), password)
 

@@ -5,7 +5,8 @@
 A transaction ends with XID or COMMIT.  A large one is split into pieces, and only the last has a position.  A statement
 that changes tables is sent alone, and the reader waits until the follower has handled it.
 
-Keeps true: a position is the end of a transaction.  An unknown event ends the reading with `Refused`; none is skipped.
+Keeps true: a position is the end of a transaction.  An unknown event ends the reading with `CannotFollow`; none is
+skipped.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from pymysqlreplication.row_event import (
 )
 
 from noria.core.limits import FOLLOW_PIECE_ROWS, FOLLOW_QUEUE_ROWS
-from noria.following.address import Address, Refused
+from noria.following.address import CannotFollow, SourceAddress
 from noria.following.schema import SourceTable
-from noria.following.source import Place, file_of, place, refusing, shown
-from noria.following.statements import Meaning, meaning
+from noria.following.source import BinlogPosition, file_of, place, refusing, shown
+from noria.following.statements import StatementMeaning, meaning
 
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # this module refuses what it warns of
 
@@ -70,7 +71,7 @@ Key = tuple[Any, ...]
 Row = tuple[Any, ...]
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A changed row.  gone: the key of the row before, None for an insert.  came: the row after, None for a delete."""
 
     table: str
@@ -79,7 +80,7 @@ class Change(NamedTuple):
 
 
 @dataclass
-class Transaction:
+class BinlogEvent:
     """An element of the queue: a transaction or a piece of one, a statement, a new file, or an error.
 
     `at`: the end of the transaction, None if more pieces follow.  `time`: of its commit, in the source's seconds since
@@ -87,11 +88,11 @@ class Transaction:
     a new binlog file was created.  `error`: the reading ended.
     """
 
-    changes: list[Change] = field(default_factory=list)
-    at: Place | None = None
+    changes: list[RowChange] = field(default_factory=list)
+    at: BinlogPosition | None = None
     time: int = 0
     statement: str = ""
-    meaning: Meaning | None = None
+    meaning: StatementMeaning | None = None
     created: int = 0
     handled: threading.Event | None = None
     error: Exception | None = None
@@ -103,13 +104,14 @@ class Transaction:
         return len(self.changes) + (self.nbytes >> 10)
 
 
-class Binlog:
+class BinlogReader:
     """The reader.  tables: the followed tables by name; more may be added while the reader waits for a statement.
     created: the time of the file of `start`, 0 if unknown."""
 
-    def __init__(self, address: Address, server_id: int, start: Place, tables: dict[str, SourceTable], created: int):
+    def __init__(self, address: SourceAddress, server_id: int, start: BinlogPosition, tables: dict[str, SourceTable],
+                 created: int):
         self._address, self._tables, self._start, self._created = address, tables, start, created
-        self._queue: queue.Queue[Transaction] = queue.Queue()
+        self._queue: queue.Queue[BinlogEvent] = queue.Queue()
         self._units, self._taken = 0, threading.Condition()  # in the queue; notified when some leave it
         self._over = threading.Event()
         self._waits: threading.Event | None = None  # the reader waits until this statement was handled
@@ -129,7 +131,7 @@ class Binlog:
         self._connections.append(pymysql.connect(**settings))
         return self._connections[-1]
 
-    def next(self, timeout_s: float) -> Transaction | None:
+    def next(self, timeout_s: float) -> BinlogEvent | None:
         """Return the next element, or None after the timeout.  Raises the error that ended the reading."""
         try:
             found = self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
@@ -166,27 +168,27 @@ class Binlog:
                         found.handled.wait()
             raise ConnectionError("the source ended its binlog's stream")
         except Exception as e:
-            self._queue.put(Transaction(error=e))
+            self._queue.put(BinlogEvent(error=e))
 
-    def _put(self, found: Transaction) -> None:
+    def _put(self, found: BinlogEvent) -> None:
         with self._taken:
             while self._units >= FOLLOW_QUEUE_ROWS and not self._over.is_set():
                 self._taken.wait()
             self._units += 1 + found.units
         self._queue.put(found)
 
-    def _transactions(self) -> Iterator[Transaction]:
-        stream, whole, within = self._stream, Transaction(), False
+    def _transactions(self) -> Iterator[BinlogEvent]:
+        stream, whole, within = self._stream, BinlogEvent(), False
         for event in stream:
             at = place(stream.log_file, stream.log_pos)
             if isinstance(event, RotateEvent):
                 if not within:
-                    yield Transaction(at=place(event.next_binlog, event.position), time=event.timestamp)
+                    yield BinlogEvent(at=place(event.next_binlog, event.position), time=event.timestamp)
             elif isinstance(event, FormatDescriptionEvent):
                 yield self._file(event, at)
             elif isinstance(event, _BETWEEN):
                 if not within:
-                    yield Transaction(at=at, time=event.timestamp)
+                    yield BinlogEvent(at=at, time=event.timestamp)
             elif isinstance(event, MariadbGtidEvent | GtidEvent):
                 within = True
             elif isinstance(event, TableMapEvent):
@@ -198,34 +200,38 @@ class Binlog:
                 whole.nbytes += event.event_size if len(whole.changes) > before else 0
                 if whole.units >= FOLLOW_PIECE_ROWS:
                     yield replace(whole, time=event.timestamp)
-                    whole = Transaction()
+                    whole = BinlogEvent()
             elif isinstance(event, XidEvent):
                 yield replace(whole, at=at, time=event.timestamp)
-                whole, within = Transaction(), False
+                whole, within = BinlogEvent(), False
             elif isinstance(event, QueryEvent):
                 found = self._said(event, bool(whole.changes), at)
                 if found is None:
                     within = True
                     continue
                 yield replace(whole, at=at, time=event.timestamp) if found.meaning is None else found
-                whole, within = Transaction(), False
+                whole, within = BinlogEvent(), False
             elif isinstance(event, XAPrepareEvent):
                 if whole.changes:
-                    raise Refused(f"at {shown(at)} the source prepared an XA transaction, and these are not followed")
+                    raise CannotFollow(f"at {shown(at)} the source prepared an XA transaction, and these are not "
+                                       f"followed")
             else:
                 _check_known(event, at)
 
-    def _file(self, event: Any, at: Place) -> Transaction:
+    def _file(self, event: Any, at: BinlogPosition) -> BinlogEvent:
         """Handle the begin or the resumption of a file.  Raises Refused if it is not the file that was followed."""
         if self._created and event.timestamp != self._created:
-            raise Refused(f"the source's binlog {file_of(at)[0]} is not the one that was followed: the source was set "
-                          "anew (RESET MASTER), or is another server. End this with --release, drop the tables, and "
-                          "follow anew")
+            raise CannotFollow(f"the source's binlog {file_of(at)[0]} is not the one that was followed: the source "
+                               f"was set "
+                               "anew (RESET MASTER), or is another server. End this with --release, drop the tables, "
+                               "and "
+                               "follow anew")
         self._created = 0
-        return Transaction(created=event.timestamp, at=Place(at.base, at.number if at.number > self._start.number
-                                                             else self._start.number))
+        return BinlogEvent(created=event.timestamp,
+                           at=BinlogPosition(at.base, at.number if at.number > self._start.number
+                                                                      else self._start.number))
 
-    def _said(self, event: Any, has_rows: bool, at: Place) -> Transaction | None:
+    def _said(self, event: Any, has_rows: bool, at: BinlogPosition) -> BinlogEvent | None:
         """Handle a statement.  Returns None if the transaction continues, a Transaction without a meaning at its end,
         or the statement for the follower."""
         text, schema = event.query, event.schema.decode()
@@ -233,30 +239,32 @@ class Binlog:
         if found.what == "begin":
             return None
         if found.what in ("commit", "nothing"):
-            return Transaction() if found.what == "commit" or not has_rows else None
+            return BinlogEvent() if found.what == "commit" or not has_rows else None
         if found.what in ("rollback", "xa"):
             if has_rows:
-                raise Refused(f"at {shown(at)} the source logged rows and then '{text}', which is not followed")
-            return Transaction()
+                raise CannotFollow(f"at {shown(at)} the source logged rows and then '{text}', which is not followed")
+            return BinlogEvent()
         if found.what == "rows" or has_rows:
-            raise Refused(f"at {shown(at)} the source logged a statement instead of rows (a session with another "
-                          f"binlog_format): {text[:500]}")
-        return Transaction([], at, event.timestamp, text, found, handled=threading.Event())
+            raise CannotFollow(f"at {shown(at)} the source logged a statement instead of rows (a session with another "
+                               f"binlog_format): {text[:500]}")
+        return BinlogEvent([], at, event.timestamp, text, found, handled=threading.Event())
 
-    def _mapped(self, event: Any, at: Place) -> None:
+    def _mapped(self, event: Any, at: BinlogPosition) -> None:
         """Prepare the library for rows of a table.  Raises Refused if its columns differ from the known ones."""
         table = self._tables.get(event.table)
         if event.schema != self._address.database or table is None:
             return
         names = tuple(c.name for c in event.columns)
         if names != table.names:
-            raise Refused(f"at {shown(at)} the source's table {table.name} has the columns {', '.join(map(str, names))}"
-                          f" and not {', '.join(table.names)}: it was altered, or logged without binlog_row_metadata "
-                          "= FULL. End this with --release, drop the tables, and follow anew")
+            raise CannotFollow(f"at {shown(at)} the source's table {table.name} has the columns "
+                               f"{', '.join(map(str, names))}"
+                               f" and not {', '.join(table.names)}: it was altered, or logged without "
+                               f"binlog_row_metadata "
+                               "= FULL. End this with --release, drop the tables, and follow anew")
         for column, known in zip(event.columns, table.columns, strict=True):
             if column.type in _OLD_TIMES:
-                raise Refused(f"{table.name}.{known.name} is stored as before MySQL 5.6: ALTER TABLE {table.name} "
-                              f"FORCE in the source (mysql56_temporal_format)")
+                raise CannotFollow(f"{table.name}.{known.name} is stored as before MySQL 5.6: ALTER TABLE {table.name} "
+                                   f"FORCE in the source (mysql56_temporal_format)")
             if known.charset:
                 column.character_set_name = known.charset
             if known.kind == "enum":
@@ -264,34 +272,35 @@ class Binlog:
             elif known.kind == "set":
                 column.set_values = known.members
 
-    def _changes(self, event: Any) -> Iterator[Change]:
+    def _changes(self, event: Any) -> Iterator[RowChange]:
         table = self._tables.get(getattr(event, "table", ""))
         if table is None or event.schema != self._address.database:
             return
         if isinstance(event, PartialUpdateRowsEvent):
-            raise Refused(f"the source logged a part of a JSON value of {table.name}: SET GLOBAL "
-                          "binlog_row_value_options = '', and connect its clients anew")
+            raise CannotFollow(f"the source logged a part of a JSON value of {table.name}: SET GLOBAL "
+                               "binlog_row_value_options = '', and connect its clients anew")
         key = table.key_places
         for row in event.rows:
             if isinstance(event, WriteRowsEvent):
-                yield Change(table.name, None, _row(table, row["values"], row["none_sources"]))
+                yield RowChange(table.name, None, _row(table, row["values"], row["none_sources"]))
             elif isinstance(event, DeleteRowsEvent):
                 gone = _row(table, row["values"], row["none_sources"])
-                yield Change(table.name, tuple(gone[k] for k in key), None)
+                yield RowChange(table.name, tuple(gone[k] for k in key), None)
             elif isinstance(event, UpdateRowsEvent):
                 gone = _row(table, row["before_values"], row["before_none_sources"])
-                yield Change(table.name, tuple(gone[k] for k in key),
-                             _row(table, row["after_values"], row["after_none_sources"]))
+                yield RowChange(table.name, tuple(gone[k] for k in key),
+                                _row(table, row["after_values"], row["after_none_sources"]))
 
 
-def _check_known(event: Any, at: Place) -> None:
+def _check_known(event: Any, at: BinlogPosition) -> None:
     if isinstance(event, BeginLoadQueryEvent | ExecuteLoadQueryEvent):
-        raise Refused(f"at {shown(at)} the source logged LOAD DATA as a statement (a session with another "
-                      "binlog_format), and not its rows")
+        raise CannotFollow(f"at {shown(at)} the source logged LOAD DATA as a statement (a session with another "
+                           "binlog_format), and not its rows")
     if isinstance(event, NotImplementedEvent) and event.packet.event_type not in _HARMLESS:
-        raise Refused(f"at {shown(at)} the source's binlog has an event of the unknown kind "
-                      f"{event.packet.event_type}. Compressed rows are of such a kind: switch log_bin_compress, or a "
-                      "session's binlog_transaction_compression, off and follow anew")
+        raise CannotFollow(f"at {shown(at)} the source's binlog has an event of the unknown kind "
+                           f"{event.packet.event_type}. Compressed rows are of such a kind: switch log_bin_compress, "
+                           f"or a "
+                           "session's binlog_transaction_compression, off and follow anew")
 
 
 def _row(table: SourceTable, values: dict[str, Any], nones: dict[str, str]) -> Row:
@@ -299,11 +308,12 @@ def _row(table: SourceTable, values: dict[str, Any], nones: dict[str, str]) -> R
         if why == NONE_SOURCE.EMPTY_SET:
             values[name] = frozenset()
         elif why == NONE_SOURCE.COLS_BITMAP:
-            raise Refused(f"the source logged a part of a row of {table.name} (a session with another "
-                          "binlog_row_image): changes cannot be applied whole")
+            raise CannotFollow(f"the source logged a part of a row of {table.name} (a session with another "
+                               "binlog_row_image): changes cannot be applied whole")
         elif why in _ZEROS:
-            raise Refused(f"a value of {table.name}.{name} is a date of zeros, which cannot be had here: change it in "
-                          "the source to a date or NULL, and follow anew")
+            raise CannotFollow(f"a value of {table.name}.{name} is a date of zeros, which cannot be had here: change "
+                               f"it in "
+                               "the source to a date or NULL, and follow anew")
     return tuple(values.values())
 
 
@@ -316,7 +326,7 @@ def _json(value: Any) -> Any:
         return float(value)
     if isinstance(value, datetime | date | timedelta):
         return str(value)
-    raise Refused(f"a JSON value has a {type(value).__name__} in it, which is not followed")
+    raise CannotFollow(f"a JSON value has a {type(value).__name__} in it, which is not followed")
 
 
 def _texts(value: Any) -> Any:

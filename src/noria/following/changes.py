@@ -15,18 +15,18 @@ from typing import Any
 import pyarrow as pa
 
 from noria.following import values
-from noria.following.binlog import Change, Key, Row
+from noria.following.binlog import Key, Row, RowChange
 from noria.following.schema import SourceTable
 
 
 @dataclass
-class Net:
+class NetChange:
     """The net change: by table and key, the row, or None if deleted.  count: the number of changes that were added."""
 
     tables: dict[str, dict[Key, Row | None]] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, changes: Iterable[Change], tables: Mapping[str, SourceTable]) -> None:
+    def add(self, changes: Iterable[RowChange], tables: Mapping[str, SourceTable]) -> None:
         for table, gone, came in changes:
             last = self.tables.setdefault(table, {})
             if gone is not None:

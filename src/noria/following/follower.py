@@ -6,7 +6,8 @@ A commit applies all waiting transactions together, each completely.  So after e
 after some transaction.  Only a transaction that is too large for one commit is visible in parts.
 
 Keeps true: each transaction of the source is applied once, in order, and its position is committed with the rows.  If
-the source or the server is lost, another run begins at the last commit.  An error that no retry can help is `Refused`.
+the source or the server is lost, another run begins at the last commit.  An error that no retry can help is
+`CannotFollow`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Any, NoReturn
 from noria.core.identifiers import quote_identifier
 from noria.core.limits import FOLLOW_BATCH_ROWS
 from noria.following import schema
-from noria.following.address import Address, Refused
-from noria.following.binlog import Binlog, Transaction
-from noria.following.changes import Net
+from noria.following.address import CannotFollow, SourceAddress
+from noria.following.binlog import BinlogEvent, BinlogReader
+from noria.following.changes import NetChange
 from noria.following.schema import SourceTable
-from noria.following.source import IN_FILE, Place, Source, shown
-from noria.following.target import Target
+from noria.following.source import IN_FILE, BinlogPosition, SourceConnection, shown
+from noria.following.target import TargetServer
 
 TELL_S = 1.0  # between two reports of progress, each of which queries the source's end
 SAY_S = 2.0  # between two printed lines on the progress of the first load
@@ -37,15 +38,15 @@ AGAIN_S = 1.0  # before another run
 Say = Callable[[str], None]
 Alive = Callable[[], None]  # called at least each second while the first rows are loaded
 # Loads the first rows into the tables of the server at this URL.  The second text is the name of the follower's run.
-Load = Callable[[Address, str, Sequence[SourceTable], str, Alive], None]
+Load = Callable[[SourceAddress, str, Sequence[SourceTable], str, Alive], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FollowOptions:
     """The command's arguments.  tables: if empty, all present and future tables of the database.  server_id: 0 for one
     that is derived from the addresses."""
 
-    address: Address
+    address: SourceAddress
     url: str
     tables: tuple[str, ...] = ()
     server_id: int = 0
@@ -61,7 +62,7 @@ class Wanted:
 class Follower:
     """Repeats runs until it is stopped.  over: set this to stop it.  connected: a run reached source and server."""
 
-    wanted: Wanted
+    wanted: FollowOptions
     load: Load
     say: Say
     connected: bool = False
@@ -71,7 +72,7 @@ class Follower:
         """Follow until `over` is set.  Raises Refused, or ConnectionError if the first connection fails."""
         while not self.over.is_set():
             try:
-                Run(self).go()
+                FollowRun(self).go()
             except ConnectionError as e:
                 if not self.connected:
                     raise
@@ -79,13 +80,13 @@ class Follower:
                 self.over.wait(AGAIN_S)
 
 
-class Run:
+class FollowRun:
     """One run, which begins at the record and position that the server has stored."""
 
     def __init__(self, follower: Follower):
         self._follower, self._wanted, self._say = follower, follower.wanted, follower.say
-        self._target = Target(self._wanted.url, self._wanted.address.name)
-        self._source = Source(self._wanted.address)
+        self._target = TargetServer(self._wanted.url, self._wanted.address.name)
+        self._source = SourceConnection(self._wanted.address)
         self._record: dict[str, Any] = {}
         self._tables: dict[str, SourceTable] = {}
 
@@ -96,29 +97,30 @@ class Run:
             self._follower.connected = True
             self._first_rows()
             self._follow(at)
-        except Refused as e:
-            with contextlib.suppress(ConnectionError, Refused):
+        except CannotFollow as e:
+            with contextlib.suppress(ConnectionError, CannotFollow):
                 self._target.tell({"state": "stopped", "error": str(e)})
             raise
         finally:
             self._source.close()
 
     # ------------------------------------------------------------ the record
-    def _begin(self) -> Place:
+    def _begin(self) -> BinlogPosition:
         record, at = self._target.begin()
         if record is None:
             record, at = self._target.begin(self._new())
         assert record is not None
         if record["server"] != (server := self._source.identity()):
-            raise Refused(f"{record['source']} is another server than the one that was followed ({server}, not "
-                          f"{record['server']}): its binlog has other positions. End this with --release, drop the "
-                          "tables, and follow anew")
+            raise CannotFollow(f"{record['source']} is another server than the one that was followed ({server}, not "
+                               f"{record['server']}): its binlog has other positions. End this with --release, drop "
+                               f"the "
+                               "tables, and follow anew")
         if self._wanted.tables and set(self._wanted.tables) != set(record["tables"]):
-            raise Refused(f"{', '.join(record['tables'])} of {record['source']} are followed already: leave out "
-                          "--tables to go on, or end that with --release first")
+            raise CannotFollow(f"{', '.join(record['tables'])} of {record['source']} are followed already: leave out "
+                               "--tables to go on, or end that with --release first")
         self._record = record
         self._tables = {name: SourceTable.from_json(name, body) for name, body in record["tables"].items()}
-        return Place(record["base"], at or record["start"])
+        return BinlogPosition(record["base"], at or record["start"])
 
     def _new(self) -> dict[str, Any]:
         address, start = self._wanted.address, self._source.consistent()
@@ -126,12 +128,13 @@ class Run:
             there = schema.tables_of(cursor, address.database)
             names = list(self._wanted.tables) or there
             if missing := [n for n in names if n not in there]:
-                raise Refused(f"there is no table {missing[0]} in {address.source} (or the user may not read it); "
-                              f"there are {', '.join(there)}")
+                raise CannotFollow(f"there is no table {missing[0]} in {address.source} (or the user may not read it); "
+                                   f"there are {', '.join(there)}")
             if not names:
-                raise Refused(f"there is no table in {address.source} (or none that the user may read)")
+                raise CannotFollow(f"there is no table in {address.source} (or none that the user may read)")
             if len({n.lower() for n in names}) < len(names):
-                raise Refused("names of tables differ only in case, which are one name here: give some by --tables")
+                raise CannotFollow("names of tables differ only in case, which are one name here: give some by "
+                                   "--tables")
             tables = schema.read(cursor, address.database, names)
         for note in (n for t in tables.values() for n in schema.notes(t)):
             self._say(f"note: {note}")
@@ -164,11 +167,11 @@ class Run:
         self._target.note(self._record)
 
     # ------------------------------------------------------------ the binlog
-    def _follow(self, at: Place) -> None:
+    def _follow(self, at: BinlogPosition) -> None:
         file, created = self._record["file"]
-        binlog = Binlog(self._wanted.address, self._wanted.replica, at, self._tables,
-                        created if file == at.number // IN_FILE else 0)
-        progress = Progress(self._source, self._target, self._record, at, self._say)
+        binlog = BinlogReader(self._wanted.address, self._wanted.replica, at, self._tables,
+                              created if file == at.number // IN_FILE else 0)
+        progress = FollowProgress(self._source, self._target, self._record, at, self._say)
         try:
             while not self._follower.over.is_set():
                 found = binlog.next(0 if progress.net else TELL_S / 2)
@@ -179,12 +182,12 @@ class Run:
                 progress.tell(found is None)
         finally:
             binlog.close()
-            with contextlib.suppress(ConnectionError, Refused):
+            with contextlib.suppress(ConnectionError, CannotFollow):
                 if not progress.net and not progress.is_applying:
                     self._commit(progress)
                 self._target.tell({"state": "stopped"})
 
-    def _take(self, found: Transaction, progress: Progress) -> None:
+    def _take(self, found: BinlogEvent, progress: FollowProgress) -> None:
         if found.created:
             file = [found.at.number // IN_FILE if found.at is not None else 0, found.created]
             if file != self._record["file"]:
@@ -202,19 +205,19 @@ class Run:
         elif progress.units >= FOLLOW_BATCH_ROWS:
             self._commit(progress)
 
-    def _commit(self, progress: Progress) -> None:
+    def _commit(self, progress: FollowProgress) -> None:
         if progress.net or progress.last.number > progress.at:
             number = progress.last.number
             self._apply(number, progress)
             progress.at, progress.committed = number, time.monotonic()
 
-    def _apply(self, number: int, progress: Progress) -> None:
+    def _apply(self, number: int, progress: FollowProgress) -> None:
         progress.is_applying = True
         self._target.apply(number, progress.net.batches(self._tables))
-        progress.net, progress.units, progress.is_applying = Net(), 0, False
+        progress.net, progress.units, progress.is_applying = NetChange(), 0, False
 
     # ------------------------------------------------------------ changes of tables
-    def _change(self, found: Transaction) -> None:
+    def _change(self, found: BinlogEvent) -> None:
         assert found.meaning is not None and found.at is not None
         what, names = found.meaning
         known = [n for n in names if n in self._tables]
@@ -231,7 +234,7 @@ class Run:
         elif what == "database" or known or (is_new and what in ("rename", "alter")):
             self._refuse(found, "that is not followed")
 
-    def _add(self, names: Sequence[str], found: Transaction) -> None:
+    def _add(self, names: Sequence[str], found: BinlogEvent) -> None:
         """Follow new tables of the source.  They are made empty, because the binlog has all their rows."""
         new = self._now([n for n in names if n not in self._tables], found)
         if new:
@@ -245,31 +248,32 @@ class Run:
         for name in names:
             self._target.sql(schema.create(self._tables[name]))
 
-    def _now(self, names: Sequence[str], found: Transaction) -> dict[str, SourceTable]:
+    def _now(self, names: Sequence[str], found: BinlogEvent) -> dict[str, SourceTable]:
         """Return the tables' present definitions.  Later changes to them follow in the binlog."""
         try:
             with self._source.cursor() as cursor:
                 return schema.read(cursor, self._wanted.address.database, names)
-        except Refused as e:
+        except CannotFollow as e:
             self._refuse(found, str(e))
 
-    def _refuse(self, found: Transaction, why: str) -> NoReturn:
+    def _refuse(self, found: BinlogEvent, why: str) -> NoReturn:
         assert found.at is not None
-        raise Refused(f"before {shown(found.at)} the source ran: {found.statement[:1_000]}; {why}. All before it is "
-                      "applied. To have it here: end this with --release, drop the tables here, and follow anew")
+        raise CannotFollow(f"before {shown(found.at)} the source ran: {found.statement[:1_000]}; {why}. All before it "
+                           f"is "
+                           "applied. To have it here: end this with --release, drop the tables here, and follow anew")
 
 
 @dataclass
-class Progress:
+class FollowProgress:
     """The progress of a run.  `net`, `units`: the changes to apply, and their size.  `last`: the end of the last
     complete transaction that was read.  `at`: the position that the server has committed."""
 
-    source: Source
-    target: Target
+    source: SourceConnection
+    target: TargetServer
     record: dict[str, Any]
-    last: Place
+    last: BinlogPosition
     say: Say
-    net: Net = field(default_factory=Net)
+    net: NetChange = field(default_factory=NetChange)
     at: int = 0
     committed: float = field(default_factory=time.monotonic)
     told: float = 0.0
@@ -286,7 +290,7 @@ class Progress:
             cursor.execute("SELECT UNIX_TIMESTAMP()")
             self._ahead = float(cursor.fetchone()[0]) - time.time()  # the source's clock
 
-    def take(self, found: Transaction, tables: dict[str, SourceTable]) -> None:
+    def take(self, found: BinlogEvent, tables: dict[str, SourceTable]) -> None:
         self.net.add(found.changes, tables)
         self.rows += len(found.changes)
         self.units += found.units

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from noria.following.address import Address, Refused
+from noria.following.address import CannotFollow, SourceAddress
 from noria.following.schema import SourceTable
 
 PR_SET_PDEATHSIG = 1
 ALIVE_S = 1.0
 
 
-def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: str, alive: Callable[[], None],
+def load_apart(address: SourceAddress, url: str, tables: Sequence[SourceTable], run: str, alive: Callable[[], None],
                master: str = "") -> None:
     """Load the first rows.  Raises Refused if this fails, ConnectionError if the process ends.
 
@@ -39,10 +39,10 @@ def load_apart(address: Address, url: str, tables: Sequence[SourceTable], run: s
         process.terminate()  # it is done, or its result is no longer needed
         process.join()
     if problem:
-        raise Refused(f"the first rows could not be loaded: {problem}")
+        raise CannotFollow(f"the first rows could not be loaded: {problem}")
 
 
-def _load(to: Connection, address: Address, url: str, tables: list[SourceTable], run: str, master: str) -> None:
+def _load(to: Connection, address: SourceAddress, url: str, tables: list[SourceTable], run: str, master: str) -> None:
     """Load, and send the error message, or "" for none.  The process ends when its parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     from pyspark.errors import PySparkException

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noria.core.identifiers import quote_identifier
-from noria.following.address import Refused
+from noria.following.address import CannotFollow
 
 MOST_DIGITS = 18  # of a DECIMAL here
 _TYPE = re.compile(r"(\w+)(?:\((.*)\))?(?: +(unsigned))?(?: +zerofill)?(?: */\*.*\*/)?", re.DOTALL)
@@ -140,9 +140,9 @@ def _check_charset(table: str, column: SourceColumn) -> None:
         raise _no_type(table, column, f"texts in {column.charset} are not read")
 
 
-def _no_type(table: str, column: SourceColumn, why: str) -> Refused:
-    return Refused(f"the column {table}.{column.name} is {column.type} in the source, and {why}: change its type "
-                   f"there, or leave the table out by --tables")
+def _no_type(table: str, column: SourceColumn, why: str) -> CannotFollow:
+    return CannotFollow(f"the column {table}.{column.name} is {column.type} in the source, and {why}: change its type "
+                        f"there, or leave the table out by --tables")
 
 
 def create(table: SourceTable) -> str:
@@ -205,9 +205,11 @@ def _key(table: str, indexes: dict[str, list[tuple[str, bool]]]) -> tuple[str, .
     for columns in indexes.values():
         if all(fits for _, fits in columns):
             return tuple(c for c, _ in columns)
-    raise Refused(f"the table {table} of the source has no primary key of whole columns, and no UNIQUE key without "
-                  f"NULL. So equal rows cannot be distinguished. Run ALTER TABLE {table} ADD PRIMARY KEY there, or "
-                  "leave it out by --tables")
+    raise CannotFollow(f"the table {table} of the source has no primary key of whole columns, and no UNIQUE key "
+                       f"without "
+                       f"NULL. So equal rows cannot be distinguished. Run ALTER TABLE {table} ADD PRIMARY KEY there, "
+                       f"or "
+                       "leave it out by --tables")
 
 
 def _check_cascades(cursor: Any, table: str) -> None:
@@ -216,5 +218,5 @@ def _check_cascades(cursor: Any, table: str) -> None:
     cursor.execute(f"SHOW CREATE TABLE {quote_identifier(table)}")
     found = _CASCADE.search(_text(cursor.fetchone()[1]))
     if found is not None:
-        raise Refused(f"a foreign key of {table} changes its rows by {found[1]}, which is in no binlog: make it "
-                      f"RESTRICT in the source, or leave {table} out by --tables")
+        raise CannotFollow(f"a foreign key of {table} changes its rows by {found[1]}, which is in no binlog: make it "
+                           f"RESTRICT in the source, or leave {table} out by --tables")

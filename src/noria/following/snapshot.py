@@ -26,10 +26,10 @@ from pyspark.sql.types import StructType
 from noria.core.identifiers import quote_identifier
 from noria.core.limits import FOLLOW_RANGE_ROWS
 from noria.following import values
-from noria.following.address import Address, Refused
+from noria.following.address import CannotFollow, SourceAddress
 from noria.following.schema import SourceTable, sql_type
 from noria.following.source import connected, refusing
-from noria.following.target import Target
+from noria.following.target import TargetServer
 from noria.spark.source import register
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 
@@ -37,7 +37,7 @@ FORMAT = "noria-follow"
 BATCH_ROWS = 10_000
 
 
-class Range(InputPartition):  # type: ignore[misc]
+class SourceKeyRange(InputPartition):  # type: ignore[misc]
     """A range of the key's first column: first <= value < end; None for no bound."""
 
     def __init__(self, first: Any, end: Any):
@@ -54,20 +54,20 @@ class SourceRows(DataSource):  # type: ignore[misc]
         return _spark_schema(_table(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        address = Address(**json.loads(self.options["address"]))
-        report = Reports(self.options["url"], address.name, self.options["run"])
+        address = SourceAddress(**json.loads(self.options["address"]))
+        report = LoadReporter(self.options["url"], address.name, self.options["run"])
         return RangeReader(address, _table(self.options), report)
 
 
-class Reports:
+class LoadReporter:
     """Reports to the server how many rows a task has read.  A report that fails is dropped, and the load continues."""
 
     def __init__(self, url: str, name: str, run: str):
         self._whose = url, name, run
 
     def __call__(self, rows: int) -> None:
-        with contextlib.suppress(ConnectionError, Refused):
-            Target(*self._whose).tell({"loaded": rows})
+        with contextlib.suppress(ConnectionError, CannotFollow):
+            TargetServer(*self._whose).tell({"loaded": rows})
 
 
 def _table(options: Mapping[str, str]) -> SourceTable:
@@ -80,7 +80,7 @@ def _spark_schema(table: SourceTable) -> StructType:
 
 
 class RangeReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, address: Address, table: SourceTable, report: Callable[[int], object] = lambda _: None):
+    def __init__(self, address: SourceAddress, table: SourceTable, report: Callable[[int], object] = lambda _: None):
         self._address, self._table, self._report = address, table, report
 
     def partitions(self) -> list[InputPartition]:
@@ -90,9 +90,9 @@ class RangeReader(DataSourceReader):  # type: ignore[misc]
                 bounds = [None, *_bounds(cursor, self._table), None]
         finally:
             connection.close()
-        return [Range(a, b) for a, b in pairwise(bounds)]
+        return [SourceKeyRange(a, b) for a, b in pairwise(bounds)]
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: SourceKeyRange) -> Iterator[pa.RecordBatch]:
         table, schema = self._table, arrow_schema(_spark_schema(self._table))
         converts, places = [values.of_select(c) for c in table.columns], range(len(table.columns))
         connection = connected(self._address)
@@ -127,7 +127,7 @@ def _bounds(cursor: Any, table: SourceTable) -> Iterator[Any]:
         yield last
 
 
-def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
+def _select(table: SourceTable, part: SourceKeyRange) -> tuple[str, tuple[Any, ...]]:
     name = quote_identifier(table.columns[table.key_places[0]].name)
     bounds = [(f"{name} >= %s", part.first), (f"{name} < %s", part.end)]
     where = [(text, value) for text, value in bounds if value is not None]
@@ -135,7 +135,7 @@ def _select(table: SourceTable, part: Range) -> tuple[str, tuple[Any, ...]]:
     return text + ("" if not where else " WHERE " + " AND ".join(t for t, _ in where)), tuple(v for _, v in where)
 
 
-def load(spark: SparkSession, address: Address, url: str, tables: Sequence[SourceTable], run: str) -> None:
+def load(spark: SparkSession, address: SourceAddress, url: str, tables: Sequence[SourceTable], run: str) -> None:
     """Load the rows of these tables, which exist and are empty or already loaded.  run: the name of the follower's."""
     register(spark)
     spark.dataSource.register(SourceRows)

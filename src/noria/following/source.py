@@ -19,7 +19,7 @@ import pymysql
 from pymysql import err
 
 from noria.core.errors.codes import BAD_DB, BINLOG_PURGED, NO_SUCH_TABLE
-from noria.following.address import ANSWER_S, Address, Refused
+from noria.following.address import ANSWER_S, CannotFollow, SourceAddress
 
 IN_FILE = 2**32
 _ACCESS = {1045: "the user or the password is wrong", 1044: "the user may not use the database",
@@ -40,34 +40,34 @@ _UNLESS_THERE = {
 }
 
 
-class Place(NamedTuple):
+class BinlogPosition(NamedTuple):
     """A position.  base: the name of the binlog's files, without their number."""
 
     base: str
     number: int
 
 
-def place(file: str, position: int) -> Place:
+def place(file: str, position: int) -> BinlogPosition:
     """
     >>> place("binlog.000012", 4)
     Place(base='binlog', number=51539607556)
     """
     base, _, number = file.rpartition(".")
-    return Place(base, int(number) * IN_FILE + position)
+    return BinlogPosition(base, int(number) * IN_FILE + position)
 
 
-def file_of(at: Place) -> tuple[str, int]:
+def file_of(at: BinlogPosition) -> tuple[str, int]:
     """Return the binlog's file and the offset in it."""
     number, position = divmod(at.number, IN_FILE)
     return f"{at.base}.{number:06d}", position
 
 
-def shown(at: Place) -> str:
+def shown(at: BinlogPosition) -> str:
     file, position = file_of(at)
     return f"{file}:{position}"
 
 
-def connected(address: Address) -> Any:
+def connected(address: SourceAddress) -> Any:
     """Connect to the source, with all texts in UTF-8 and all timestamps in UTC."""
     with refusing():
         connection = pymysql.connect(**address.settings(), database=address.database, read_timeout=ANSWER_S,
@@ -79,32 +79,34 @@ def connected(address: Address) -> Any:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise a MySQL error as `Refused` if no retry can help, else as ConnectionError."""
+    """Raise a MySQL error as `CannotFollow` if no retry can help, else as ConnectionError."""
     try:
         yield
     except err.MySQLError as e:
         code, text = (*e.args, "", "")[:2]
         if code in _ACCESS:
-            raise Refused(f"the source says: {text}; {_ACCESS[code]}: {_GRANT}") from e
+            raise CannotFollow(f"the source says: {text}; {_ACCESS[code]}: {_GRANT}") from e
         if code in (BAD_DB.number, NO_SUCH_TABLE.number):
-            raise Refused(f"the source says: {text}") from e
+            raise CannotFollow(f"the source says: {text}") from e
         if code == BINLOG_PURGED.number:
             raise _no_binlog(str(text)) from e
         raise ConnectionError(f"the source: {text or e}") from e
 
 
-def _no_binlog(text: str) -> Refused:
+def _no_binlog(text: str) -> CannotFollow:
     if "same server_" in text:
-        return Refused(f"the source says: {text}. Another replica has the number of this one: give --server-id another")
-    return Refused(f"the source does not have its binlog from the remembered position on, or began it anew ({text}): "
-                   "end this with --release, drop the tables, and follow anew; keep binlogs longer "
-                   "(binlog_expire_logs_seconds)")
+        return CannotFollow(f"the source says: {text}. Another replica has the number of this one: give --server-id "
+                            f"another")
+    return CannotFollow(f"the source does not have its binlog from the remembered position on, or began it anew "
+                        f"({text}): "
+                        "end this with --release, drop the tables, and follow anew; keep binlogs longer "
+                        "(binlog_expire_logs_seconds)")
 
 
-class Source:
+class SourceConnection:
     """One connection to the source, for queries."""
 
-    def __init__(self, address: Address):
+    def __init__(self, address: SourceAddress):
         self.address = address
         self._connection = connected(address)
         self.is_mariadb = "mariadb" in self._connection.get_server_info().lower()
@@ -130,13 +132,13 @@ class Source:
     def check(self) -> None:
         for name, (wanted, do) in SETTINGS.items():
             if (has := self._global(name)) is None or has.upper() != wanted:
-                raise Refused(f"the source has {name} = {has or 'none'}, and {wanted} is needed: {do}")
+                raise CannotFollow(f"the source has {name} = {has or 'none'}, and {wanted} is needed: {do}")
         for name, (wanted, do) in _UNLESS_THERE.items():
             if (has := self._global(name)) is not None and has.upper() != wanted:
-                raise Refused(f"the source has {name} = {has}, so changes would not be found whole: {do}")
+                raise CannotFollow(f"the source has {name} = {has}, so changes would not be found whole: {do}")
         _, _, only, ignored = (*self._status(), "", "")[:4]
         if only or ignored:
-            raise Refused("the source logs some databases only (binlog_do_db, binlog_ignore_db): start it without")
+            raise CannotFollow("the source logs some databases only (binlog_do_db, binlog_ignore_db): start it without")
 
     def identity(self) -> str:
         """Return a text that identifies the server."""
@@ -150,15 +152,15 @@ class Source:
         except ConnectionError:  # MySQL 8.4 has another name
             row = self._row("SHOW BINARY LOG STATUS")
         if not row:
-            raise Refused(f"the source has no binlog: {SETTINGS['log_bin'][1]}")
+            raise CannotFollow(f"the source has no binlog: {SETTINGS['log_bin'][1]}")
         return row
 
-    def end(self) -> Place:
+    def end(self) -> BinlogPosition:
         """Return the binlog's present end."""
         file, position = self._status()[:2]
         return place(str(file), int(position))
 
-    def consistent(self) -> Place:
+    def consistent(self) -> BinlogPosition:
         """Return a position such that every later SELECT sees all changes before it."""
         with self.cursor() as cursor:
             if self.is_mariadb:
@@ -175,7 +177,7 @@ class Source:
             finally:
                 cursor.execute("UNLOCK TABLES")
 
-    def behind(self, at: Place, end: Place) -> int:
+    def behind(self, at: BinlogPosition, end: BinlogPosition) -> int:
         """Return the number of binlog bytes between two positions."""
         first, last = at.number // IN_FILE, end.number // IN_FILE
         if first == last:

@@ -29,7 +29,7 @@ _WORDS = {"RESTRICT", "CASCADE", "TO", "WAIT", "NOWAIT"}
 _ROWS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "WITH", "MERGE", "DO", "HANDLER"}
 
 
-class Meaning(NamedTuple):
+class StatementMeaning(NamedTuple):
     """The meaning of a statement.
 
     `what` is begin, commit, rollback or xa.  It is truncate, create, alter (also of an index), drop or rename, with the
@@ -41,7 +41,7 @@ class Meaning(NamedTuple):
     tables: tuple[str, ...] = ()
 
 
-def meaning(statement: str, schema: str, database: str) -> Meaning:
+def meaning(statement: str, schema: str, database: str) -> StatementMeaning:
     """Return the meaning of a statement.  schema: the default database of its session.
 
     >>> meaning("TRUNCATE shop.`votes`", "", "shop"), meaning("truncate votes", "other", "shop").what
@@ -54,24 +54,25 @@ def meaning(statement: str, schema: str, database: str) -> Meaning:
     words = text.upper().split(None, 3)
     first, second = (*words, "", "")[:2]
     if first in ("BEGIN", "COMMIT", "XA"):
-        return Meaning(first.lower())
+        return StatementMeaning(first.lower())
     if first == "START":
-        return Meaning("begin")
+        return StatementMeaning("begin")
     if first in ("ROLLBACK", "SAVEPOINT", "RELEASE"):
-        return Meaning("rollback" if first == "ROLLBACK" else "nothing")
+        return StatementMeaning("rollback" if first == "ROLLBACK" else "nothing")
     if second == "TEMPORARY":
-        return Meaning("nothing")
+        return StatementMeaning("nothing")
     if first in ("DROP", "ALTER") and second in ("DATABASE", "SCHEMA"):
-        return Meaning("database" if _plain(words[-1]) == database or database in text else "nothing")
+        return StatementMeaning("database" if _plain(words[-1]) == database or database in text else "nothing")
     for what, pattern in _ONE.items():
         if (one := pattern.match(text)) is not None:
             tables = _of_database([(one[1], one[2])], schema, database)
-            return Meaning({"index": "alter"}.get(what, what), tables) if tables else Meaning("nothing")
+            return StatementMeaning({"index": "alter"}.get(what, what),
+                                    tables) if tables else StatementMeaning("nothing")
     for what, pattern in _LISTS.items():
         if (some := pattern.match(text)) is not None:
             tables = _of_database(_NAMES.findall(some[1]), schema, database)
-            return Meaning(what, tables) if tables else Meaning("nothing")
-    return Meaning("rows" if first in _ROWS and database in (schema, *_schemas(text)) else "nothing")
+            return StatementMeaning(what, tables) if tables else StatementMeaning("nothing")
+    return StatementMeaning("rows" if first in _ROWS and database in (schema, *_schemas(text)) else "nothing")
 
 
 def _schemas(text: str) -> list[str]:

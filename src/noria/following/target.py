@@ -1,7 +1,8 @@
 """Sends a follower's requests to the server that has the tables (`server/http/following.py`).
 
-Keeps true: a missing answer raises ConnectionError.  A refusal raises `Refused` with the server's message.  If another
-run has begun, or the server is unavailable, ConnectionError is raised too: a new run continues at the last commit.
+Keeps true: a missing answer raises ConnectionError.  A refusal raises `CannotFollow` with the server's message.  If
+another run has begun, or the server is unavailable, ConnectionError is raised too: a new run continues at the last
+commit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from noria.core.columns_codec import to_stream
 from noria.core.errors.codes import READ_ONLY_MODE
-from noria.following.address import Refused
+from noria.following.address import CannotFollow
 from noria.spark.source import wire
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -23,7 +24,7 @@ APPLY_S = 600
 _SCHEMA = pa.schema([("table", pa.string()), ("on", pa.string()), ("rows", pa.large_binary())])
 
 
-class Target:
+class TargetServer:
     """The server, for one follower.  run: the name of the follower's run; a new one by default."""
 
     def __init__(self, url: str, name: str, run: str = ""):
@@ -36,12 +37,12 @@ class Target:
         try:
             with self.server.asked("POST", path, body, kind, APPLY_S) as response:
                 return json.loads(response.read())
-        except wire.Refused as e:
+        except wire.RequestRefused as e:
             if e.code == READ_ONLY_MODE.number or e.status == 503:
                 raise ConnectionError(str(e)) from e
-            raise Refused(f"the server at {self.server.url} says: {e}") from e
+            raise CannotFollow(f"the server at {self.server.url} says: {e}") from e
         except ValueError as e:
-            if isinstance(e, Refused):
+            if isinstance(e, CannotFollow):
                 raise
             raise ConnectionError(f"the answer of {self.server.url} broke off") from e
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.identifiers import quote_identifier
-from noria.following.address import Refused
+from noria.following.address import CannotFollow
 from noria.following.schema import SourceColumn, SourceTable
 
 _ARROW: dict[str, pa.DataType] = {
@@ -49,7 +49,7 @@ def arrays(table: SourceTable, places: Sequence[int], rows: Sequence[Sequence[An
                 values = tuple(None if v is None else convert(v) for v in values)
             out.append(pa.array(values, arrow_type(column)))
         except (pa.ArrowException, ValueError, TypeError, OverflowError, UnicodeError) as e:
-            raise Refused(f"a value of {table.name}.{column.name} ({column.type}) cannot be had here: {e}") from e
+            raise CannotFollow(f"a value of {table.name}.{column.name} ({column.type}) cannot be had here: {e}") from e
     return out
 
 

@@ -17,7 +17,7 @@ from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
 from noria.kernels import place, target
-from noria.kernels.signatures import Compiled, record, text_of
+from noria.kernels.signatures import KernelSignature, record, text_of
 
 _caching: Any = caching  # numba has no types
 
@@ -55,7 +55,7 @@ class _Cache(_caching.FunctionCache):  # type: ignore[misc]
         with contextlib.suppress(OSError), place.locked(path, "index.lock"):
             super().save_overload(sig, data)
             if not any(isinstance(kind, types.Literal) for kind in sig):  # only other kernels pass literals
-                record(path, Compiled(function.__module__, function.__name__, tuple(map(text_of, sig))))
+                record(path, KernelSignature(function.__module__, function.__name__, tuple(map(text_of, sig))))
 
 
 def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", nogil: bool = False) -> Any:

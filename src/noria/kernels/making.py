@@ -20,7 +20,7 @@ from pathlib import Path
 
 from noria.kernels import place, signatures
 from noria.kernels.jit import kernels_of
-from noria.kernels.signatures import Compiled
+from noria.kernels.signatures import KernelSignature
 
 log = logging.getLogger("noria")
 Progress = Callable[[int, int], None]  # number of compiled kernels, number of all
@@ -68,7 +68,7 @@ def _compile(path: Path, tell: Progress) -> bool:
     return done == of
 
 
-def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: Progress) -> int:
+def _deal(wanted: list[KernelSignature], processes: list[subprocess.Popen[str]], tell: Progress) -> int:
     """Send each process its next kernel whenever it has compiled one.  Return the number of compiled kernels."""
     left, done, of = list(reversed(wanted)), 0, len(wanted)
     with selectors.DefaultSelector() as selector:
@@ -91,7 +91,7 @@ def _deal(wanted: list[Compiled], processes: list[subprocess.Popen[str]], tell: 
     return done
 
 
-def _next(left: list[Compiled], process: subprocess.Popen[str]) -> None:
+def _next(left: list[KernelSignature], process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # the process has ended: the count will be too low
         if left:
@@ -100,7 +100,7 @@ def _next(left: list[Compiled], process: subprocess.Popen[str]) -> None:
             process.stdin.close()
 
 
-def compiled(what: Compiled) -> None:
+def compiled(what: KernelSignature) -> None:
     """Compile or load one kernel in this process."""
     kernels_of(what.module)[what.function].compile(signatures.values(what.types))
 

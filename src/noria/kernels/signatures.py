@@ -3,7 +3,7 @@
     noria.state.rows.probe pairs int64[:, ::1]; int64[:, ::1]
 
 `r:` marks a read-only array.  `::1` marks a C-contiguous array; one without it may have any strides.
-Keeps true: `parsed` reads the lines that `Compiled.__str__` writes.
+Keeps true: `parsed` reads the lines that `KernelSignature.__str__` writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD = "compiled.txt"  # in the directory of the compiled code
 _ARRAY = re.compile(r"(r:)?(\w+)\[([:, 1]+)\]")
 
 
-class Compiled(NamedTuple):
+class KernelSignature(NamedTuple):
     """One kernel for one set of argument types."""
 
     module: str
@@ -31,15 +31,15 @@ class Compiled(NamedTuple):
         return f"{self.module} {self.function} {'; '.join(self.types)}".rstrip()
 
 
-def listed(path: Path = LISTED) -> list[Compiled]:
+def listed(path: Path = LISTED) -> list[KernelSignature]:
     """Read the listed kernels, in the order of the file."""
     return [parsed(line) for line in path.read_text().splitlines()]
 
 
-def parsed(line: str) -> Compiled:
+def parsed(line: str) -> KernelSignature:
     """Parse one line of the file."""
     module, function, rest = (*line.split(" ", 2), "")[:3]
-    return Compiled(module, function, tuple(rest.split("; ")) if rest else ())
+    return KernelSignature(module, function, tuple(rest.split("; ")) if rest else ())
 
 
 def text_of(kind: Any) -> str:
@@ -60,25 +60,25 @@ def type_of(text: str) -> Any:
     return types.Array(kind, found[3].count(",") + 1, layout, readonly=bool(found[1]))
 
 
-def record(directory: Path, what: Compiled) -> None:
+def record(directory: Path, what: KernelSignature) -> None:
     """Append a kernel to the directory's record of compiled kernels."""
     with (directory / RECORD).open("a") as file:
         file.write(f"{what}\n")
 
 
-def kept(directory: Path) -> list[Compiled]:
+def kept(directory: Path) -> list[KernelSignature]:
     """The kernels compiled into a directory, in the order of compilation: callees first."""
     path = directory / RECORD
     return listed(path) if path.exists() else []
 
 
-def unlisted(directory: Path) -> list[Compiled]:
+def unlisted(directory: Path) -> list[KernelSignature]:
     """The kernels compiled into a directory but missing in `signatures.txt`: a caller waited for each."""
     known = set(listed())
     return list(dict.fromkeys(c for c in kept(directory) if c not in known and c.module.startswith("noria.")))
 
 
-def write(found: Iterable[Compiled], path: Path = LISTED) -> None:
+def write(found: Iterable[KernelSignature], path: Path = LISTED) -> None:
     path.write_text("".join(f"{c}\n" for c in found))
 
 

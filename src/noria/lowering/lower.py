@@ -30,8 +30,8 @@ from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
 from noria.plan.optimizer import of_parts, told
-from noria.plan.reuse import Alone, Sharing, related, sources
-from noria.plan.uses import outdated, used
+from noria.plan.reuse import SharedNodes, UnsharedLayout, related, sources
+from noria.plan.uses import columns_used, outdated
 from noria.plan.view import ViewDef
 
 
@@ -45,7 +45,7 @@ class Lowering:
         self._exchanged: dict[tuple[Node, Columns], Node] = {}  # input and columns -> the exchange
         self._parts: dict[mir.Mir, Node] = {}  # the nodes that each worker computes before an exchange
         self.views: dict[str, ViewDef] = {}
-        self._sharing = Sharing(self._full_alone) if reuse else None
+        self._sharing = SharedNodes(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # the views' plans as they are in the graph
         self._full: set[Node] = set()  # with several workers: the nodes that every worker must keep full
         self._changed: set[mir.Mir] | None = None  # the sources of added and dropped views; None: no change
@@ -212,14 +212,15 @@ class Lowering:
         their states."""
         return node.full if self.engine.shards is None else node in self._full
 
-    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> Alone:
-        """Lay out a program of this view alone, with this plan (see `reuse.sharing.Alone`)."""
+    def _full_alone(self, view: ViewDef, plan: mir.Mir) -> UnsharedLayout:
+        """Lay out a program of this view alone, with this plan (see `reuse.sharing.UnsharedLayout`)."""
         mine = self.engine
         alone = Lowering(Engine(mine.store, mine.symbols, mine.views), reuse=False)
         alone._lower(view, plan)
         full = layout.plan(alone.engine.graph.nodes, alone.engine.reads.items(), (), alone.engine.ranged).full
         reader = alone.engine.readers[view.name]
-        return Alone(frozenset(m for m, n in alone.made.items() if n in full), reader not in full, len(alone._kept))
+        return UnsharedLayout(frozenset(m for m, n in alone.made.items() if n in full), reader not in full,
+                              len(alone._kept))
 
     def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Make nodes outside the graph, for one read of a view that is not in it.
@@ -242,7 +243,7 @@ class Lowering:
 
         top = node(view.plan)
         twins = {n: self.made[m] for m, n in mine.items() if m in self.made}
-        return view, top, twins, {mine[base]: columns for base, columns in used(view.plan).items()}
+        return view, top, twins, {mine[base]: columns for base, columns in columns_used(view.plan).items()}
 
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, or None."""

@@ -4,8 +4,8 @@
         view:    aggregate count(*) by a, s, looked up by a
         after:   aggregate sum(count) over filter s like ?2 over found
 
-Its leaf is `Found`; its predicates may have parameters (`expr.Param`), which `bound` replaces by values.  `run`
-executes it, vectorised, at each lookup.  `over` puts it above the view's own plan, for Spark.
+Its leaf is `LookedUpRows`; its predicates may have parameters (`expr.Param`), which `bound` replaces by values.  `run`
+executes it, vectorised, at each lookup.  `with_leaf` puts it above the view's own plan, for Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from noria.state.grouping.groups import Groups
 
 
 @dataclass(frozen=True)
-class Found(Mir):
+class LookedUpRows(Mir):
     """The rows that a lookup finds in the view, for all its keys."""
 
     columns: tuple[Field, ...]
@@ -49,9 +49,9 @@ def bound(after: Mir, values: Sequence[Any]) -> Mir:
     return replace(plan, predicate=with_values(plan.predicate, values)) if isinstance(plan, Filter) else plan
 
 
-def over(after: Mir, plan: Mir) -> Mir:
-    """Replace the leaf `Found` by `plan`."""
-    return plan if isinstance(after, Found) else after.with_inputs(*(over(i, plan) for i in after.inputs))
+def with_leaf(after: Mir, plan: Mir) -> Mir:
+    """Replace the leaf `LookedUpRows` by `plan`."""
+    return plan if isinstance(after, LookedUpRows) else after.with_inputs(*(with_leaf(i, plan) for i in after.inputs))
 
 
 def parameters_of(after: Mir | None) -> set[int]:
@@ -64,12 +64,12 @@ def parameters_of(after: Mir | None) -> set[int]:
 
 def filter_of(after: Mir) -> Expr | None:
     """The predicate of a plan that only filters; None for any other plan."""
-    return after.predicate if isinstance(after, Filter) and isinstance(after.input, Found) else None
+    return after.predicate if isinstance(after, Filter) and isinstance(after.input, LookedUpRows) else None
 
 
 def found_fields(after: Mir) -> tuple[Field, ...]:
-    """The columns of the leaf `Found`."""
-    return after.fields if isinstance(after, Found) else found_fields(after.inputs[0])
+    """The columns of the leaf `LookedUpRows`."""
+    return after.fields if isinstance(after, LookedUpRows) else found_fields(after.inputs[0])
 
 
 def mask_columns(predicate: Expr) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ def mask_columns(predicate: Expr) -> tuple[int, ...]:
 def run(after: Mir, found: Batch, symbols: Symbols) -> Batch:
     """Execute the plan over the found rows.  An evaluation error in a column is an ERROR_CODE.  One in a condition
     raises SqlError, because no reader follows that could report it."""
-    if isinstance(after, Found):
+    if isinstance(after, LookedUpRows):
         return found
     rows = run(after.inputs[0], found, symbols)
     if isinstance(after, Filter):

@@ -66,7 +66,7 @@ class PlannedNode:
 @dataclass(frozen=True)
 class GraphPlan:
     """The graph of a worker.  `nodes`: in the graph's order.  `plans`: the views' plans as they are in the graph, by
-    name.  `instead`, `members`: the data of `Sharing`."""
+    name.  `instead`, `members`: the data of `SharedNodes`."""
 
     nodes: tuple[PlannedNode, ...]
     next_id: int

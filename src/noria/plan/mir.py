@@ -21,7 +21,7 @@ from noria.core.ranking import Order
 from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
 
 
-class Read(NamedTuple):
+class BaseProperties(NamedTuple):
     """The properties of a base table that the data-flow uses, but that equality of plans ignores."""
     name: str
     table_id: int
@@ -76,9 +76,9 @@ class Mir:
         return frozenset(r.name for r in self.tables_read)
 
     @cached_property
-    def tables_read(self) -> frozenset[Read]:
+    def tables_read(self) -> frozenset[BaseProperties]:
         """The base tables that it reads.  Equal plans may read tables of different names, keys or sharding."""
-        return frozenset[Read]().union(*(i.tables_read for i in self.inputs))
+        return frozenset[BaseProperties]().union(*(i.tables_read for i in self.inputs))
 
     @cached_property
     def _hash(self) -> int:
@@ -116,9 +116,9 @@ class Base(Mir):
         return self.table.fields
 
     @cached_property
-    def tables_read(self) -> frozenset[Read]:
+    def tables_read(self) -> frozenset[BaseProperties]:
         t = self.table
-        return frozenset((Read(t.name, t.table_id, t.primary_key, t.sharded_by),))
+        return frozenset((BaseProperties(t.name, t.table_id, t.primary_key, t.sharded_by),))
 
     @cached_property
     def _same(self) -> tuple[Any, ...]:

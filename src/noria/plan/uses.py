@@ -17,7 +17,7 @@ from noria.plan import mir
 Wanted = list[set[int]]  # the needed columns of each input
 
 
-def used(plan: mir.Mir) -> dict[mir.Base, set[int]]:
+def columns_used(plan: mir.Mir) -> dict[mir.Base, set[int]]:
     """The base tables of a plan, and the positions of their columns that it needs to compute all of its own."""
     found: dict[mir.Base, set[int]] = {}
     rest: list[tuple[mir.Mir, set[int]]] = [(plan, set(range(plan.width)))]
@@ -34,7 +34,7 @@ def outdated(plan: mir.Mir, tables: Mapping[str, TableDef]) -> SqlError | None:
     """Return error 1412 if a table has changed, since the plan was made, in a column that the plan needs; else None."""
     if all(tables.get(t.name) == t for t in _tables(plan)):
         return None
-    for base, columns in used(plan).items():
+    for base, columns in columns_used(plan).items():
         was = base.table
         table = tables.get(was.name)
         if table is None or table.table_id != was.table_id or any(changed(was, table, c) for c in columns):

@@ -12,7 +12,7 @@ from noria.plan.mir import Mir, check, renamed
 
 
 @dataclass(frozen=True)
-class Asks:
+class ParameterUses:
     """The uses of a view's parameters: a lookup for each key column, LIMIT, OFFSET.  `names`: the parameters' names, in
     order."""
 
@@ -34,8 +34,8 @@ class ViewDef:
     `text`: the SELECT as SQL.  `internal`: without a reader and not looked up; other views build on it.  `feed`: an
     internal view whose reader records its changes on disk (`noria.feeds`).
 
-    `after`: a plan over `plan.after.Found` that is applied to the rows of a lookup before order and limit.  With it,
-    visible and order refer to its columns.  `asks`: None if parameter i binds key[i] and there are no others.
+    `after`: a plan over `plan.after.LookedUpRows` that is applied to the rows of a lookup before order and limit.
+    With it, visible and order refer to its columns.  `asks`: None if parameter i binds key[i] and there are no others.
     `ranged`: its only key column, of numbers or dates, is also looked up by ranges.
     `definition`: a number that distinguishes it from other views that have or had its name; 0 if there are none.
     """
@@ -53,7 +53,7 @@ class ViewDef:
     feed: bool = False
     adhoc: bool = False
     after: Mir | None = None
-    asks: Asks | None = None
+    asks: ParameterUses | None = None
     ranged: bool = False
     definition: int = field(default=0, compare=False)
 

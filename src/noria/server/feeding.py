@@ -29,8 +29,8 @@ from noria.core.errors.codes import (
 )
 from noria.core.limits import FEED_READERS, FEEDS, MAX_NAME_CHARS
 from noria.feeds.layout import Watermark, feed_path, watermark
-from noria.feeds.reader import FeedFile, Gone, State
-from noria.feeds.watch import Watch
+from noria.feeds.reader import ChangesExpired, FeedFile, FeedRange
+from noria.feeds.watch import FeedWatcher
 from noria.feeds.writer import remove
 from noria.plan.view import ViewDef
 
@@ -43,21 +43,21 @@ class Feeds:
 
     def __init__(self, program: Program, directory: Path, run: Callable[[str, list[Any]], Awaitable[object]]):
         self._program, self._directory, self._run = program, directory, run
-        self._watch, self._reads = Watch(directory), 0
+        self._watch, self._reads = FeedWatcher(directory), 0
         program.view_changes.on_feed_dropped = self._dropped
 
     async def close(self) -> None:
         await self._watch.close()
 
     # -------------------------------------------------------------- finding
-    async def named(self, name: str) -> Feed:
+    async def named(self, name: str) -> ServedFeed:
         """Return the feed of this name, or the feed of the table or view of this name, which is made if necessary.
         Raises SqlError 1146 for an unknown name, and 1105 if there are FEEDS feeds."""
         name = self._program.catalog.resolved(name)
         view = self._program.view(name)
         if view is None or not view.feed:
             view = self._program.view(name + MADE) or await self._made(name)
-        return Feed(self, view, feed_path(self._directory, fold(view.name)))
+        return ServedFeed(self, view, feed_path(self._directory, fold(view.name)))
 
     async def _made(self, name: str) -> ViewDef:
         of = self._program.table(name) or self._program.view(name)
@@ -101,7 +101,7 @@ class Feeds:
         try:
             while (batch := await asyncio.to_thread(next, batches, None)) is not None:
                 yield batch
-        except Gone as e:
+        except ChangesExpired as e:
             raise gone(e) from None
         finally:
             self._reads -= 1
@@ -113,14 +113,14 @@ class Feeds:
         return self._watch.listen(path)
 
 
-class Feed:
+class ServedFeed:
     """One feed: its state and its changes."""
 
     def __init__(self, feeds: Feeds, view: ViewDef, path: Path):
         self._feeds, self._path, self.name = feeds, path, view.name
         self.file = FeedFile(path, view.plan.fields)
 
-    async def state(self) -> State:
+    async def state(self) -> FeedRange:
         """Return the feed's oldest and newest watermarks.  Wait until its first state is complete."""
         while True:
             written = self._feeds.written(self._path)
@@ -155,7 +155,7 @@ class Feed:
             try:
                 newest = (await self.state()).newest
                 if newest.incarnation != after.incarnation:
-                    raise gone(Gone(f"watermark {after} is of another life of the feed: it was made anew"))
+                    raise gone(ChangesExpired(f"watermark {after} is of another life of the feed: it was made anew"))
                 if newest.n > after.n:
                     last: pa.RecordBatch | None = None
                     async for batch in self.changes(after, newest):
@@ -171,7 +171,7 @@ class Feed:
                 written.cancel()
 
 
-class Told(NamedTuple):
+class FeedMessage(NamedTuple):
     """A message to a client.  kind: rows, whole, changes, or alive; mark: where to continue, at the end of a tick."""
 
     kind: str
@@ -183,18 +183,18 @@ class Told(NamedTuple):
         return {"kind": self.kind, **({} if self.mark is None else {"watermark": str(self.mark)})}
 
 
-async def told_of(feed: Feed, at: Watermark, whole: bool) -> AsyncGenerator[Told]:
+async def told_of(feed: ServedFeed, at: Watermark, whole: bool) -> AsyncGenerator[FeedMessage]:
     """Yield the changes of a feed after a watermark, as they happen.  whole: yield all rows of that moment first."""
     if whole:
         async for batch in feed.rows(at):
-            yield Told("rows", batch)
-        yield Told("whole", None, at)
+            yield FeedMessage("rows", batch)
+        yield FeedMessage("whole", None, at)
     else:
         async for _ in feed.changes(at, at):  # raises an error if that moment is no longer kept
             pass
-        yield Told("alive")
+        yield FeedMessage("alive")
     async for batch, mark in feed.follow(at):
-        yield Told("changes", batch, mark)
+        yield FeedMessage("changes", batch, mark)
 
 
 def gone(why: Exception) -> SqlError:

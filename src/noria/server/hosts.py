@@ -12,22 +12,22 @@ from typing import Any
 
 from noria.control.processes.supervisor import Supervisor
 from noria.runtime.transport import handshake
-from noria.runtime.transport.handshake import Between, NoProof
-from noria.runtime.transport.lineage import RemoteOwner
-from noria.runtime.transport.tunnel import Tunnelled
-from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten
+from noria.runtime.transport.handshake import NotAuthenticated, SharedCredentials
+from noria.runtime.transport.shard_owner import RemoteOwner
+from noria.runtime.transport.tunnel import TunnelSettings
+from noria.runtime.worker.remote_hosts import CannotTunnel, ServerTunnel, forgotten
 from noria.server.settings import Settings, SettingsError, is_loopback
 from noria.spark.hosting.workers import CANCEL
 
 log = logging.getLogger(__name__)
 
 
-class Hosts:
+class ClusterHosts:
     """Starts and stops the tunnels.  run_dir: the server's."""
 
     def __init__(self, settings: Settings, run_dir: Path):
         self._settings, self._run_dir = settings, run_dir
-        self._hub: Hub | None = None
+        self._hub: ServerTunnel | None = None
         self._supervisor: Supervisor | None = None
         self._ending: set[asyncio.Task[Any]] = set()
         self.elsewhere = RemoteOwner(self._appeared, self._end)
@@ -38,11 +38,12 @@ class Hosts:
         if not s.cluster_host:
             return None
         try:
-            between = Between(handshake.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
+            between = SharedCredentials(handshake.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
             handshake.tls(between, server=True)
-            self._hub = Hub(Tunnelled(self._run_dir, s.workers, s.cluster_host, s.cluster_port, between), log.warning)
+            self._hub = ServerTunnel(TunnelSettings(self._run_dir, s.workers, s.cluster_host, s.cluster_port, between),
+                                     log.warning)
             await self._hub.start()
-        except (NoProof, CannotTunnel) as e:
+        except (NotAuthenticated, CannotTunnel) as e:
             raise SettingsError(str(e)) from e
         if s.cluster_cert is None and not is_loopback(s.cluster_host):
             log.warning("--cluster-host %s: rows can be read on their way to workers on other hosts, and whoever can "

@@ -33,17 +33,17 @@ from noria.core.errors import SqlError, codes
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.inspect.render import size
-from noria.dataflow.messages.packets import Ask, Done, Evict, Hello, SetLimit
+from noria.dataflow.messages.packets import Done, Evict, Hello, Inspect, SetLimit
 from noria.plan.view import ViewDef
 from noria.runtime.cluster.sharded import ShardedLink
 from noria.runtime.link.link import Link, LinkState, WorkerLink
-from noria.runtime.transport.pulse import doing_path
+from noria.runtime.transport.heartbeats import doing_path
 from noria.runtime.transport.tunnel import FRONTS
-from noria.runtime.worker.frontier import FrontierReader, heard_path
+from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.resources import raise_open_files, resident_bytes
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
-from noria.server.answering.filling import Filling, Progress
+from noria.server.answering.first_state_progress import FillRate, FirstStateProgress
 from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
@@ -51,10 +51,10 @@ from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
 from noria.server.bulk.reporting import logged
 from noria.server.feeding import Feeds
 from noria.server.fronts.controller import CannotServe, Fronts
-from noria.server.fronts.messages import Begin
-from noria.server.hosts import Hosts
+from noria.server.fronts.messages import StartServing
+from noria.server.hosts import ClusterHosts
 from noria.server.http.app import make_app
-from noria.server.http.gate import Policy
+from noria.server.http.gate import RequestPolicy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
@@ -117,7 +117,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = Node(settings)
+    node = ServerNode(settings)
     if settings.tls_cert is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reload)
     try:
@@ -136,7 +136,7 @@ async def _serve(settings: Settings) -> None:
              settings.data_dir)
 
 
-class Node:
+class ServerNode:
     """A server with all its parts.  Implements `Services` of `server/http/app.py`."""
 
     def __init__(self, settings: Settings):
@@ -147,7 +147,7 @@ class Node:
         self._warnings = 0
         self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
-        self._progress = Progress(time.monotonic)
+        self._progress = FillRate(time.monotonic)
         self.certificates = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             self.certificates = Certificates(settings.tls_cert, settings.tls_key)
@@ -190,11 +190,11 @@ class Node:
         run_dir = make_run_dir(settings.data_dir, settings.run_root)
         self._closers.append(("run directory", lambda: remove_run_dir(run_dir)))
         self.run_dir, several = run_dir, settings.workers
-        hosts = Hosts(settings, run_dir)
+        hosts = ClusterHosts(settings, run_dir)
         hub = await hosts.start()
         self._closers.append(("tunnel", hosts.close))
         self.links = [WorkerLink(link_endpoint(run_dir, w, several), epoch, w, note=log.info,
-                                 doing=doing_path(run_dir, w), heard=FrontierReader(heard_path(run_dir, w), several),
+                                 doing=doing_path(run_dir, w), heard=FrontierReader(frontier_path(run_dir, w), several),
                                  elsewhere=hosts.elsewhere)
                       for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)
@@ -275,19 +275,19 @@ class Node:
             self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates,
                                       settings.tls_require, guard=self.guard)
         self.sessions.processes.hang_up = self._hang_up
-        policy = Policy.of([*settings.http_names, settings.http_host], settings.tls_require)
+        policy = RequestPolicy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
         self._closers += [("HTTP", self.http.stop), ("feeds", self.feeds.close)]
         self.ready_line = (f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
-                           f"{Progress.line(await self._filling())}")
+                           f"{FillRate.line(await self._filling())}")
 
     def _made_fronts(self, host: str, port: int) -> Fronts:
         settings, several = self.settings, self.settings.workers
         views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
-        begin = Begin(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
-                      settings.user, settings.password, settings.tls_cert, settings.tls_key, settings.tls_require,
-                      logging.getLogger().level)
+        begin = StartServing(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
+                             settings.user, settings.password, settings.tls_cert, settings.tls_key,
+                             settings.tls_require, logging.getLogger().level)
         near = settings.front_ends if settings.front_ends > 1 else 0
         return Fronts(near, f"ipc://{self.run_dir / FRONTS}", begin, self.executor, self.sessions)
 
@@ -329,7 +329,7 @@ class Node:
             await self.link.recover(SetLimit(self._worker_limit))
 
     # ------------------------------------------------------------ the services of HTTP
-    async def _filling(self) -> list[Filling]:
+    async def _filling(self) -> list[FirstStateProgress]:
         """Return the progress of views without a first state; [] if no worker reports within FILLING_S."""
         if self.link.state is not LinkState.UP:
             return []
@@ -422,7 +422,7 @@ class Node:
         return int(freed.value)
 
     async def ask(self, what: str, argument: str = "") -> Any:
-        return await self.executor.ask(Ask(0, what, argument))
+        return await self.executor.ask(Inspect(0, what, argument))
 
     @property
     def databases(self) -> Databases:
@@ -489,4 +489,4 @@ def _log_event(event: Event) -> None:
     log.info("spark %s: %s", event.what, event.detail)
 
 
-__all__ = ["MysqlServer", "Node", "serve"]
+__all__ = ["MysqlServer", "ServerNode", "serve"]

@@ -5,8 +5,9 @@ A front passes statements, as texts or prepared with values; the session returns
 Keeps true: nothing here depends on how a front writes to its clients.  A `Session` belongs to one client, which sends
 one request at a time and waits for its answer.  Each outcome carries its own warnings.
 
-A method may raise `SqlError`, return a value, or, if its signature says so, return an awaitable or `Later`.  An
-immediate value is fastest: the reply is sent in the same turn of the event loop.  `Later`, which all writes use, is
+A method may raise `SqlError`, return a value, or, if its signature says so, return an awaitable or `PendingOutcome`.
+An immediate value is fastest: the reply is sent in the same turn of the event loop.  `PendingOutcome`, which all
+writes use, is
 next: a future completes it without a task.
 
 A front may keep a reply (DESIGN section 5) if its `ResultSet` `stands` on one entry of a view.  It may send the reply
@@ -64,7 +65,7 @@ class Entry(Protocol):
         """The view of the entry.  If it is dropped, all replies that stand on it are forgotten together."""
 
 
-class Standing(NamedTuple):
+class ReadVersion(NamedTuple):
     """The entry on which a result depends, and a version of the entry that is not newer than the rows."""
 
     entry: Entry
@@ -90,11 +91,11 @@ class ResultSet:
     fields: Sequence[Field]
     rows: Sequence[Sequence[object]]
     warnings: Sequence[Warning_] = ()
-    stands: Standing | None = None
+    stands: ReadVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowEncoding:
     """How a front encodes rows.  A session in another process encodes them in this form."""
 
     binary: bool
@@ -103,7 +104,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A result as packets of the front's `Form`, numbered from 1."""
+    """A result as packets of the front's `RowEncoding`, numbered from 1."""
 
     packets: bytes
 
@@ -120,23 +121,23 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A complete answer as packets of the front's `Form`, numbered from 1, in pieces."""
+    """A complete answer as packets of the front's `RowEncoding`, numbered from 1, in pieces."""
 
     stream: Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedStatement:
     """The statement failed.  Unlike a raised error, this can follow the outcomes of earlier statements of a text."""
 
     error: SqlError
 
 
-Outcome = Ok | ResultSet | Encoded | Streamed | Failed
+Outcome = Ok | ResultSet | Encoded | Streamed | FailedStatement
 
 
 @dataclass(frozen=True, slots=True)
-class Later(Generic[T_co]):
+class PendingOutcome(Generic[T_co]):
     """An answer that waits for a future.  Once that is done, `then` turns it into the outcome, or raises SqlError."""
 
     future: Future[Any]
@@ -144,11 +145,11 @@ class Later(Generic[T_co]):
 
 
 Answer = Outcome | Sequence[Outcome]
-"""Of a text with several statements: one outcome for each that ran, in order; none follows a `Failed`."""
+"""Of a text with several statements: one outcome for each that ran, in order; none follows a `FailedStatement`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedHandle:
     """A prepared statement.  handle: private to the session; a front only passes it back.
 
     number: identifies a statement whose replies may be kept, since the values alone determine its answer; else None.
@@ -194,13 +195,14 @@ class Session(Protocol):
     def unseen(self) -> Own:
         """The session's writes whose effects some worker may lack.  The session's answers must contain them."""
 
-    def query(self, sql: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, sql: str, multi: bool,
+              form: RowEncoding | None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
         """Run a text.  multi: it may contain several statements; if False, a second one is error 1064."""
 
-    def prepare(self, sql: str) -> Prepared | Later[Prepared]: ...
+    def prepare(self, sql: str) -> PreparedHandle | PendingOutcome[PreparedHandle]: ...
 
-    def execute(self, handle: Any, values: Sequence[object], form: Form | None
-                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
+    def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None
+                ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         """Run a prepared statement."""
 
     def sending(self) -> AbstractContextManager[Stopped]:
@@ -209,16 +211,16 @@ class Session(Protocol):
 
     def close_statement(self, handle: Any) -> None: ...
 
-    def use(self, database: str) -> Later[None] | None:
+    def use(self, database: str) -> PendingOutcome[None] | None:
         """Make this the session's database, as the statement USE does.  Raises error 1049."""
 
-    def list_fields(self, table: str, pattern: str) -> Sequence[Field] | Later[Sequence[Field]]:
+    def list_fields(self, table: str, pattern: str) -> Sequence[Field] | PendingOutcome[Sequence[Field]]:
         """Return the columns of a table or view whose names match a LIKE pattern ("": all).  For COM_FIELD_LIST."""
 
     def reset(self) -> None:
         """Restore the state after connect.  The front has closed the prepared statements before."""
 
-    def kill(self, number: int) -> Later[None] | None:
+    def kill(self, number: int) -> PendingOutcome[None] | None:
         """End the statement and the connection of this number (COM_PROCESS_KILL)."""
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from noria.core.expressions.coerce import show_time
 from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_PIECE_BYTES
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
 
 Many = TypeVar("Many", bound=Sized)
 
@@ -30,7 +30,7 @@ class LargeRows(Sequence[tuple[Any, ...]]):
     width: the number of leading columns in a tuple.  lease: the room of the table, released with this object.
     """
 
-    def __init__(self, table: pa.Table, width: int, lease: Lease | None = None):
+    def __init__(self, table: pa.Table, width: int, lease: MemoryLease | None = None):
         self._table, self.lease = table.select(range(width)), lease
         each = self._table.nbytes // max(len(self), 1)
         self.piece_rows = min(max(1, RESULT_PIECE_BYTES // max(each, 1)), OFF_LOOP_ROWS)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noria.control.processes.extras import require
-from noria.control.processes.lease_address import Address
+from noria.control.processes.lease_address import LeaseAddress
 from noria.core.errors import SqlError
 from noria.core.limits import DEFAULT_MEMORY_BYTES, HTTP_TRANSACTION_IDLE_S, MAX_WORKERS, MYSQL_IDLE_S
 from noria.sql.text.databases import HOME, checked_name
@@ -113,7 +113,7 @@ class Settings:
             raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
         if self.lease:
             try:
-                Address.of(self.lease)
+                LeaseAddress.of(self.lease)
                 require("zookeeper", "it", "kazoo")
             except ValueError as e:
                 raise SettingsError(f"--lease: {e}") from e

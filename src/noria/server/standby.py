@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noria.control.processes.lease_address import Address
+from noria.control.processes.lease_address import LeaseAddress
 from noria.server.settings import Settings
 from noria.spark.hosting.workers import KEEP_WARM_S
 
@@ -36,7 +36,7 @@ def lease_of(settings: Settings) -> Lease | None:
     from noria.control.processes.zookeeper import Lease
 
     holder = f"process {os.getpid()} of {socket.gethostname()}, mysql={settings.mysql_host}:{settings.mysql_port}"
-    return Lease(Address.of(settings.lease), holder, lambda text: log.info("lease: %s", text))
+    return Lease(LeaseAddress.of(settings.lease), holder, lambda text: log.info("lease: %s", text))
 
 
 def scratch_of(settings: Settings) -> Path:

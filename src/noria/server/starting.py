@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from noria.control.catalog.origin import instead
+from noria.control.catalog.origin import with_text
 from noria.control.processes.supervisor import Supervisor
 from noria.control.program import Program
 from noria.kernels import place
@@ -119,7 +119,7 @@ async def with_default_database(program: Program, name: str) -> None:
     """Make the database of clients that name none, unless it exists."""
     catalog = program.catalog
     if catalog.databases.get(name) is None:
-        with instead(f"noria serve --database {name}"):
+        with with_text(f"noria serve --database {name}"):
             await program.define(CreateDatabase(Database(name), if_not_exists=True))
     catalog.default_database = catalog.databases.named(name).name
 

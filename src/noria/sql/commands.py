@@ -17,7 +17,7 @@ from noria.core.expressions.expr import Col
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
-from noria.plan.after import bound, over, parameters_of
+from noria.plan.after import bound, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
@@ -190,7 +190,7 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
     if terms:
         plan = Filter(plan, call("and", *terms))
     if view.after is not None:
-        plan = over(view.after, plan)
+        plan = with_leaf(view.after, plan)
     if view.order:
         plan = Sort(plan, view.order)
     if view.limit is not None or view.offset:
@@ -199,7 +199,7 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
 
 
 @dataclass(frozen=True)
-class Item:
+class OutputColumn:
     """One column of a SELECT without FROM.
 
     `kind` "value" has its value.  Kind "variable" names a system variable (`name` without @@; `scope` "session",
@@ -213,19 +213,19 @@ class Item:
     name: str = ""
     scope: str = ""
     value: Any = None
-    arguments: tuple[Item, ...] = ()
+    arguments: tuple[OutputColumn, ...] = ()
 
 
 @dataclass(frozen=True)
 class SelectItems:
     """SELECT without FROM: one row of these items, or none if `limit` is 0."""
 
-    items: tuple[Item, ...]
+    items: tuple[OutputColumn, ...]
     limit: int | None = None
 
 
 @dataclass(frozen=True)
-class Timed:
+class ClockDependent:
     """A SELECT that reads the clock.  `at(utc, offset)` returns the command for a time, in a session whose clock is
     `offset` ahead of UTC."""
 
@@ -237,7 +237,7 @@ class Timed:
 class Do:
     """DO: a SELECT without FROM whose row nobody wants."""
 
-    command: SelectItems | Timed
+    command: SelectItems | ClockDependent
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Show:
 @dataclass(frozen=True)
 class Assignment:
     """One assignment of SET.  `scope`: "session", "global", "user" (@x), or "" if not written.  `name`: in lower case.
-    `value`: a Python value, or an `Item` that reads another variable."""
+    `value`: a Python value, or an `OutputColumn` that reads another variable."""
 
     scope: str
     name: str
@@ -330,7 +330,7 @@ class FlushHosts:
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoOp:
     """A statement without effect: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment.  `what`: its word.  `tables`: those
     that it names."""
 
@@ -346,8 +346,9 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | LockingSelect | Timed | SelectItems | Do | Information | Explain | Show | SetVariable | Use
-           | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | Nothing | LockTables
+           | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show | SetVariable
+           | Use
+           | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete)
 
 
@@ -377,7 +378,7 @@ class Prepared:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | LockingSelect | Timed | Information):
+        if isinstance(self.command, Select | LockingSelect | ClockDependent | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

@@ -15,20 +15,20 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from noria.core.errors import KeptAsText, SqlError, not_supported, parse_error
+from noria.core.errors import PlaceholderViewError, SqlError, not_supported, parse_error
 from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
+    ClockDependent,
     Command,
     CreateTextView,
     CreateView,
     Do,
     Explain,
     LockingSelect,
-    Nothing,
+    NoOp,
     Prepared,
     Select,
     SelectItems,
-    Timed,
     bound_select,
 )
 from noria.sql.expressions import clock
@@ -65,11 +65,11 @@ def parse(text: str, catalog: Catalog, complete: bool = False, names: Names = ST
     return [p.command for p in planned]
 
 
-def _nothing(text: str) -> Nothing:
+def _nothing(text: str) -> NoOp:
     """The command of a text of comments only, as clients and dumps send.  Raises error 1065 for an empty text."""
     if not text.strip(" \t\r\n;"):
         raise SqlError(*EMPTY_QUERY, "Query was empty")
-    return Nothing("comment")
+    return NoOp("comment")
 
 
 def prepare(text: str, catalog: Catalog, names: Names = STORED) -> Prepared:
@@ -137,7 +137,7 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
 
 
 def _do(command: Command) -> Command:
-    assert isinstance(command, SelectItems | Timed)
+    assert isinstance(command, SelectItems | ClockDependent)
     return Do(command)
 
 
@@ -229,7 +229,7 @@ def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Comm
             _, binder, more = planned(utc, offset)
             return binder([*values, *more])
 
-        return Timed(at, fields)
+        return ClockDependent(at, fields)
 
     first = planned(_SOME_TIME, timedelta())[0]
     fields = Prepared(first, 0, lambda values: first).fields
@@ -258,7 +258,7 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
                 lambda values: select_items(Context(catalog, block_of, "batch", values), tree))
     try:
         select = select_of(statement, tree, catalog)
-    except KeptAsText as e:
+    except PlaceholderViewError as e:
         found = text_views.read(e.text, statement)
         if found is None:
             raise

@@ -22,9 +22,9 @@ from noria.storage.commits.loading import LoadCommits
 from noria.storage.commits.statement_commits import StatementCommits
 from noria.storage.commits.two_phase import Participant
 from noria.storage.online.definitions import TableDefinitions
-from noria.storage.rocks.engine import Engine, Memory
+from noria.storage.rocks.engine import RocksEngine, RocksMemory
 from noria.storage.rocks.errors import damaged
-from noria.storage.rocks.stand import StorePosition
+from noria.storage.rocks.store_position import StorePosition
 from noria.storage.tables import meta
 from noria.storage.tables.open_tables import OpenTables
 from noria.storage.tables.shards import Shard
@@ -38,7 +38,7 @@ class RocksStore:
     Its methods are those of its parts, bound here, so that a call of one costs no other call.
     """
 
-    def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: Memory | None = None,
+    def __init__(self, path: str, symbols: Symbols, fence: int | None = None, memory: RocksMemory | None = None,
                  shard: Shard | None = None):
         """Open the data directory, or create it.  Raises StoreError if it cannot be used.
 
@@ -46,7 +46,7 @@ class RocksStore:
         that may be added (None: any).
         """
         self.path, self._symbols = path, symbols
-        self._engine = Engine(path, memory or Memory())
+        self._engine = RocksEngine(path, memory or RocksMemory())
         self.deltas, self._tables = DeltaLog(self._engine), OpenTables(self._engine)
         self._engine.table_of = self._tables.table_of
         try:
@@ -113,7 +113,7 @@ class RocksStore:
         return None if self._engine.in_doubt else self._engine.stand()
 
     def hold_memory(self, limit: int) -> None:
-        self._engine.hold(Memory.within(limit))
+        self._engine.hold(RocksMemory.within(limit))
 
     def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
         found = self.table(table)

@@ -17,8 +17,8 @@ from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field, Kind
 from noria.core.values import decode, to_arrow
-from noria.plan.reuse.lookups.stronger_condition import Check
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.stronger_condition import ColumnCheck
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.state.symbols.symbols import AttachedSymbols
 
 Row = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Decoder:
         self._texts = [(i, d) for i, (_, d) in enumerate(self._places) if d is not None]
         self._codes = itemgetter(*(at for at, _ in self._places)) if len(columns) > 1 else None
 
-    def one(self, words: memoryview, checks: Sequence[Check]) -> list[Row]:
+    def one(self, words: memoryview, checks: Sequence[ColumnCheck]) -> list[Row]:
         """`plain` for a single row."""
         for check in checks:
             if not check.test(words[self._start + check.column + 1]):
@@ -52,7 +52,7 @@ class Decoder:
                 row[i] = value(row[i])
         return [tuple(row)]
 
-    def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
+    def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck]) -> list[Row]:
         """Decode the rows that pass the checks.  Every row must have weight 1 and no NULL or error."""
         start = self._start
         taken: list[Any] = self._taken(words, rows, stride, checks) if checks else [
@@ -61,13 +61,13 @@ class Decoder:
             taken[i] = map(value, taken[i])
         return list(zip(*taken, strict=True))
 
-    def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check]) -> list[Row]:
+    def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck]) -> list[Row]:
         """`plain` for rows with NULLs, other weights or errors; a row of weight n occurs n times."""
         weights, *taken = self._taken(words, rows, stride, checks, weights=True)
         columns = [[decode(c, t, self._symbols) for c in codes] for t, codes in zip(self._types, taken, strict=True)]
         return [row for weight, row in zip(weights, zip(*columns, strict=True), strict=True) for _ in range(weight)]
 
-    def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[Check], weights: bool = False
+    def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck], weights: bool = False
                ) -> list[list[int]]:
         """The codes of the columns (after the weights, if wanted), for the rows that pass the checks."""
         start, places = self._start, [at for at, _ in self._places]
@@ -80,7 +80,8 @@ class Decoder:
         return [[codes[i] for i in passing] for codes in taken]
 
 
-def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: AttachedSymbols, through: Through | None
+def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: AttachedSymbols,
+                 through: ReadThrough | None
                  ) -> pa.Table:
     """Decode columns of codes to an Arrow table, with the rows' key ordinals as `__key`.  `through`: selects columns,
     and the rows that pass its checks."""

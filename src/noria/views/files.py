@@ -37,7 +37,7 @@ _POOL, _VIEW, _STAMPS, _RECORD = ".pool", ".view", ".stamps", ".json"
 
 
 @dataclass(frozen=True)
-class About:
+class ViewDescriptor:
     """The description of a view for readers.  `symbols`: the path of the symbol table of its text codes, relative to
     the directory of the views.  `definition`: the number of the definition that made the view."""
 
@@ -51,7 +51,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Spot:
+class MemoryLocation:
     """The location of a view's memory: files relative to the directory, first words and numbers of words.  `serves`:
     the STATE that the memory has while the view is there."""
 
@@ -65,12 +65,12 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Place:
+class ViewFiles:
     """The file names of one creation of a view.  `home`: the view's first name, whose folder has its memory.  Its
     records are in the folder of its current name."""
 
     directory: str
-    about: About
+    about: ViewDescriptor
     stem: str
     home: str = ""
 
@@ -82,7 +82,7 @@ class Place:
     def _home(self) -> str:
         return view_folder(self.directory, self.home or self.about.name)
 
-    def renamed(self, name: str) -> Place:
+    def renamed(self, name: str) -> ViewFiles:
         return replace(self, about=replace(self.about, name=name), home=self.home or self.about.name)
 
     def _name(self, generation: int, ending: str) -> str:
@@ -96,7 +96,7 @@ class Place:
         view, stamps = (os.path.join(self._home, self._name(generation, e)) for e in (_VIEW, _STAMPS))
         return view, stamps
 
-    def record(self, generation: int, spot: Spot) -> None:
+    def record(self, generation: int, spot: MemoryLocation) -> None:
         """Publish the view's new location to readers.  Raises SqlError if the file system is full."""
         path = self._path(generation, _RECORD)
         text = json.dumps({**_to_json(self.about), "spot": asdict(spot)})
@@ -150,11 +150,11 @@ def newest_first(folder: str) -> list[str]:
     return []
 
 
-def read_record(path: str) -> tuple[About, Spot]:
+def read_record(path: str) -> tuple[ViewDescriptor, MemoryLocation]:
     with open(path) as file:
         data = json.load(file)
     try:
-        return _from_json(data), Spot(**data["spot"])
+        return _from_json(data), MemoryLocation(**data["spot"])
     except (TypeError, KeyError, AttributeError) as e:
         raise ValueError(f"{path} is no description of a view: {e!r}") from e
 
@@ -213,18 +213,18 @@ def names(directory: str) -> list[str]:
     return sorted(found)
 
 
-def _to_json(about: About) -> dict[str, Any]:
+def _to_json(about: ViewDescriptor) -> dict[str, Any]:
     return {**asdict(about), "fields": [
         {"name": f.name, "nullable": f.nullable,
          "type": {**asdict(f.type), "kind": f.type.kind.value, "collation": f.type.collation.value}}
         for f in about.fields]}
 
 
-def _from_json(data: dict[str, Any]) -> About:
+def _from_json(data: dict[str, Any]) -> ViewDescriptor:
     fields = tuple(
         Field(f["name"], SqlType(**{**f["type"], "kind": Kind(f["type"]["kind"]),
                                     "collation": Collation(f["type"]["collation"]),
                                     "members": tuple(f["type"]["members"])}), f["nullable"])
         for f in data["fields"])
-    return About(data["name"], fields, tuple(data["key"]), data["visible"], data["full"], data["symbols"],
-                 data["definition"])
+    return ViewDescriptor(data["name"], fields, tuple(data["key"]), data["visible"], data["full"], data["symbols"],
+                          data["definition"])

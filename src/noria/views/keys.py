@@ -1,7 +1,7 @@
 """Encodes key values as the folded codes by which a view is looked up, in a process that must not intern texts.
 
 A value that no row can equal is no error: NULL, 1.5 for an integer column, or a text that was never interned.  For a
-single key, `encode_key` raises `Nothing` for the first two; such a text has the code NO_ID, which no key has.
+single key, `encode_key` raises `NoSuchKey` for the first two; such a text has the code NO_ID, which no key has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from noria.state.symbols.symbols import AttachedSymbols
 NO_ID = -1  # the code of a text that is not in the symbol table; it may still be in the base tables
 
 
-class Nothing(Exception):
+class NoSuchKey(Exception):
     """No row can equal this key."""
 
 
@@ -51,7 +51,7 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
             return encode(value, type, _NO_SYMBOLS)
         scaled = Decimal(value).scaleb(type.scale)
         if not scaled.is_finite() or scaled != scaled.to_integral_value() or not MIN_INT <= scaled <= MAX_INT:
-            raise Nothing
+            raise NoSuchKey
         return int(scaled)
 
     def moment(value: Any) -> int:
@@ -71,7 +71,7 @@ def encode_key(key: Sequence[Any], encoders: Sequence[Callable[[Any], int]], fie
     codes = []
     for value, encode_value in zip(key, encoders, strict=True):
         if value is None:
-            raise Nothing
+            raise NoSuchKey
         codes.append(encode_value(value))
     return codes
 

@@ -1,4 +1,4 @@
-"""Allocates the memory of views: small views share files, a large one has files of its own.  Call `Pools.land`.
+"""Allocates the memory of views: small views share files, a large one has files of its own.  Call `Pools.allocate`.
 
 A pool is a file of regions of one size, and a file of their stamps.  A view that outgrows its region moves to a larger
 one, then to memory of its own.  So a thousand small views need some dozens of mappings.
@@ -17,7 +17,7 @@ from typing import Protocol
 
 from noria.core.batch import Codes
 from noria.core.errors import SqlError
-from noria.state.memory.mapped import Memory
+from noria.state.memory.mapped import GrowingMemory
 from noria.views import files
 from noria.views.layout import FREE_LISTS, INDEX, INDEXES, LEAST_SLOTS, PAD, VERSION
 
@@ -29,7 +29,7 @@ _RESERVE = 2**34  # bytes of reserved addresses for a view with its own files, o
 
 
 def slots_of(slots: int, slab: int) -> int:
-    """The number of slots of the memory that `land` returns for this request."""
+    """The number of slots of the memory that `allocate` returns for this request."""
     return next((own for words, own, _ in _SIZES if _fits(words, own, slots, slab)), slots)
 
 
@@ -37,7 +37,7 @@ def _fits(words: int, own: int, slots: int, slab: int) -> bool:
     return slots <= own and INDEX + own + slab + PAD <= words
 
 
-class Land(Protocol):
+class ViewMemory(Protocol):
     """The memory of one view and its stamps."""
 
     words: Codes
@@ -62,15 +62,15 @@ class Land(Protocol):
     def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
         """Return words from `first` and stamps from `stamp` on, which are no longer used, to the system."""
 
-    def spot(self, serves: int) -> files.Spot | None:
+    def spot(self, serves: int) -> files.MemoryLocation | None:
         """The location for readers; None for anonymous memory.  `serves`: the STATE of the view."""
 
     def release(self) -> None:
         """Return the memory.  Its STATE must already be DEAD or MOVED."""
 
 
-class Own:
-    """Files, or anonymous memory, of one view; implements `Land`."""
+class OwnFiles:
+    """Files, or anonymous memory, of one view; implements `ViewMemory`."""
 
     grows = True
 
@@ -78,10 +78,10 @@ class Own:
         view, stamps = paths or (None, None)
         nbytes = 8 * (INDEX + slots + slab)
         self.slots, self._directory = slots, directory
-        self._memory = Memory(view, max(_RESERVE, 4 * nbytes), nbytes)
+        self._memory = GrowingMemory(view, max(_RESERVE, 4 * nbytes), nbytes)
         try:
             nbytes = 8 * (1 if full else slots)
-            self._stamps = Memory(stamps, nbytes if full else max(_STAMPS, 8 * nbytes), nbytes)
+            self._stamps = GrowingMemory(stamps, nbytes if full else max(_STAMPS, 8 * nbytes), nbytes)
             self._full = full
         except SqlError:
             self._memory.unlink()
@@ -115,11 +115,11 @@ class Own:
         if not self._full:
             self._stamps.let_go(8 * stamp, 8 * stamps)
 
-    def spot(self, serves: int) -> files.Spot | None:
+    def spot(self, serves: int) -> files.MemoryLocation | None:
         if self._memory.path is None or self._stamps.path is None:
             return None
-        return files.Spot(os.path.relpath(self._memory.path, self._directory), 0, len(self.words),
-                          os.path.relpath(self._stamps.path, self._directory), 0, len(self.stamps), serves)
+        return files.MemoryLocation(os.path.relpath(self._memory.path, self._directory), 0, len(self.words),
+                                    os.path.relpath(self._stamps.path, self._directory), 0, len(self.stamps), serves)
 
     def release(self) -> None:
         self._memory.unlink()
@@ -132,9 +132,9 @@ class _Pool:
     def __init__(self, paths: tuple[str, str] | None, size: tuple[int, int, int]):
         self.region, self.slots, self.regions = size
         view, stamps = paths or (None, None)
-        self.memory = Memory(view, 8 * self.region * self.regions, 0)
+        self.memory = GrowingMemory(view, 8 * self.region * self.regions, 0)
         try:
-            self.stamps = Memory(stamps, 8 * self.slots * self.regions, 8 * self.slots * self.regions)
+            self.stamps = GrowingMemory(stamps, 8 * self.slots * self.regions, 8 * self.slots * self.regions)
         except SqlError:
             self.memory.unlink()
             raise
@@ -162,7 +162,7 @@ class _Pool:
 
 @dataclass
 class Region:
-    """A region of a pool, for one view; implements `Land`."""
+    """A region of a pool, for one view; implements `ViewMemory`."""
 
     _owner: Pools
     _pool: _Pool
@@ -193,12 +193,12 @@ class Region:
     def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
         raise AssertionError("a region has one index for good")
 
-    def spot(self, serves: int) -> files.Spot | None:
+    def spot(self, serves: int) -> files.MemoryLocation | None:
         pool = self._pool
         if pool.memory.path is None or pool.stamps.path is None:
             return None
-        return files.Spot(os.path.basename(pool.memory.path), self.number * pool.region, pool.region,
-                          os.path.basename(pool.stamps.path), self.number * pool.slots, pool.slots, serves)
+        return files.MemoryLocation(os.path.basename(pool.memory.path), self.number * pool.region, pool.region,
+                                    os.path.basename(pool.stamps.path), self.number * pool.slots, pool.slots, serves)
 
     def release(self) -> None:
         self._owner.give_back(self._pool, self.number, int(self.words[VERSION]))
@@ -217,13 +217,13 @@ class Pools:
         """A number that no STATE had before."""
         return next(self._states)
 
-    def land(self, slots: int, slab: int, paths: tuple[str, str] | None, full: bool) -> Land:
+    def allocate(self, slots: int, slab: int, paths: tuple[str, str] | None, full: bool) -> ViewMemory:
         """Allocate memory for an index of at least `slots` slots and `slab` words.  Raises SqlError if there is no
         space."""
         for size, pools in zip(_SIZES, self._pools, strict=True):
             if _fits(size[0], size[1], slots, slab):
                 return self._region(size, pools)
-        return Own(paths, self._path or "", slots, slab, full)
+        return OwnFiles(paths, self._path or "", slots, slab, full)
 
     def _region(self, size: tuple[int, int, int], pools: list[_Pool]) -> Region:
         """Allocate a region in the oldest pool that has a free one, so that younger pools become empty."""

@@ -26,13 +26,13 @@ from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
 from noria.core.values import decode
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.state.memory.mapped import map_file
 from noria.state.symbols.symbols import AttachedSymbols
 from noria.views import files, pieces
 from noria.views import read_kernels as kernels
 from noria.views.decoding import Decoder, Row, chosen_table, decoder
-from noria.views.keys import Nothing, encode_columns, encode_key, encoder, key_columns
+from noria.views.keys import NoSuchKey, encode_columns, encode_key, encoder, key_columns
 from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
 from noria.views.read_kernels import (
     ASKED,
@@ -120,7 +120,7 @@ class AttachedView:
                     return True
         return False
 
-    def _open(self, about: files.About, spot: files.Spot, file: _File, words: Codes) -> None:
+    def _open(self, about: files.ViewDescriptor, spot: files.MemoryLocation, file: _File, words: Codes) -> None:
         symbols = self._directory.symbols(about.symbols)
         self.fields, self.key, self.visible, self.full = about.fields, about.key, about.visible, about.full
         self.definition = about.definition
@@ -176,7 +176,7 @@ class AttachedView:
             else:
                 for i, code in enumerate(encode_key(key, self._encoders, self.key_fields)):
                     self._q[ASKED + i] = code
-        except (Nothing, ValueError, ArithmeticError):  # numbers beyond 64 bits, texts that are no UTF-8
+        except (NoSuchKey, ValueError, ArithmeticError):  # numbers beyond 64 bits, texts that are no UTF-8
             return False
         return True
 
@@ -216,7 +216,7 @@ class AttachedView:
         return missed
 
     # -------------------------------------------------------------- one key
-    def lookup(self, key: Sequence[Any], through: Through | None = None) -> list[Row] | None:
+    def lookup(self, key: Sequence[Any], through: ReadThrough | None = None) -> list[Row] | None:
         """The visible columns of a key's rows as Python values; None for a miss.  `through`: selects columns and rows.
 
         A value that no row can equal (NULL, 1.5 for an INT column) finds no rows.  Raises SqlError 1690 if a row
@@ -230,7 +230,7 @@ class AttachedView:
             pass  # the bytes were being moved; if not, `_settled` raises it again
         return self._settled(lambda: self._lookup(key, through), None)
 
-    def _lookup(self, key: Sequence[Any], through: Through | None) -> list[Row] | None:
+    def _lookup(self, key: Sequence[Any], through: ReadThrough | None) -> list[Row] | None:
         status = self._read(key)
         if status == PLAIN:
             return self._plain_rows(self._q[ROWS]) if through is None else self._chosen_rows(through, True)
@@ -238,7 +238,7 @@ class AttachedView:
             return self._special_rows() if through is None else self._chosen_rows(through, False)
         return None if status == MISS else []
 
-    def _chosen_rows(self, through: Through, plain: bool) -> list[Row]:
+    def _chosen_rows(self, through: ReadThrough, plain: bool) -> list[Row]:
         choosing = self._choosing.get(through.columns)
         if choosing is None:
             if len(self._choosing) == _CHOICES:
@@ -252,18 +252,18 @@ class AttachedView:
         found = choosing.plain if plain else choosing.special
         return found(self._q, rows, self._stride, through.checks)
 
-    def lookup_table(self, key: Sequence[Any], through: Through | None = None) -> pa.Table | None:
+    def lookup_table(self, key: Sequence[Any], through: ReadThrough | None = None) -> pa.Table | None:
         """`lookup` as Arrow, for keys of many rows."""
         return self._settled(lambda: self._lookup_table(key, through), None)
 
-    def _lookup_table(self, key: Sequence[Any], through: Through | None) -> pa.Table | None:
+    def _lookup_table(self, key: Sequence[Any], through: ReadThrough | None) -> pa.Table | None:
         codes = self.lookup_codes(key)
         if codes is None:
             return None
         rows, ordinal = np.ascontiguousarray(codes[:, :self.visible].T), np.zeros(len(codes), np.int64)
         return chosen_table(rows, ordinal, self._shown, self._symbols, through)
 
-    def lookup_entry(self, key: Sequence[Any], through: Through | None = None) -> tuple[list[Row], int, int] | None:
+    def lookup_entry(self, key: Sequence[Any], through: ReadThrough | None = None) -> tuple[list[Row], int, int] | None:
         """`lookup` for a cache in front of this view: (rows, handle, version), or None for a miss.  The rows are those
         of exactly this version.  If a full view has no entry for the key, handle and version are -1."""
         self._q[SLOT] = -1
@@ -338,7 +338,7 @@ class AttachedView:
             kernels.stamp(self._words, self._stamps, handle & ((1 << _SLOT_BITS) - 1))
 
     # -------------------------------------------------------------- many keys
-    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: Through | None = None
+    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: ReadThrough | None = None
                     ) -> tuple[pa.Table, Mask]:
         """The visible columns of many keys' rows, with `__key`, the ordinal of each row's key; and which keys miss.
 
@@ -350,13 +350,13 @@ class AttachedView:
         found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls, through), None)
         return found if found is not None else self.missed(keys, through)
 
-    def missed(self, keys: Any, through: Through | None = None) -> tuple[pa.Table, Mask]:
+    def missed(self, keys: Any, through: ReadThrough | None = None) -> tuple[pa.Table, Mask]:
         """The result of `lookup_many` if all keys miss."""
         rows = keys.num_rows if isinstance(keys, (pa.Table, pa.RecordBatch)) else len(keys)
         none = np.empty((self.visible, 0), np.int64)
         return chosen_table(none, _NO_STAMPS, self._shown, self._symbols, through), np.ones(rows, np.bool_)
 
-    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool, through: Through | None
+    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool, through: ReadThrough | None
                      ) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
             try:
@@ -445,7 +445,7 @@ class AttachedViews:
             view.detach()
         return view
 
-    def file(self, spot: files.Spot, full: bool) -> _File:
+    def file(self, spot: files.MemoryLocation, full: bool) -> _File:
         """The file of a view, mapped once for all views in it, with its stamps unless the view is full."""
         found = self._files.get(spot.file)
         if found is None:

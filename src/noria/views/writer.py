@@ -1,8 +1,8 @@
 """Writes views to shared memory (DESIGN section 5; the paper's readers, section 6.2).
 
-`ViewDirectory` makes `View`s.  Each has memory as in `views/layout.py` that any process of the host may map: a region
-of a file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's record, names
-that memory and describes the columns (`views/files.py`).  Without a path, views are in anonymous memory.
+`ViewDirectory` makes `WritableView`s.  Each has memory as in `views/layout.py` that any process of the host may map:
+a region of a file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's
+record, names that memory and describes the columns (`views/files.py`).  Without a path, views are in anonymous memory.
 
 Keeps true: a view's newest record names the memory that serves.  Memory is made before anything is changed, so a full
 file system leaves a view as it was.  The memory of earlier epochs is marked DEAD before the first publish of this one.
@@ -24,7 +24,7 @@ from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.core.values import decode
-from noria.feeds.writer import Feed, FeedDirectory
+from noria.feeds.writer import FeedDirectory, FeedWriter
 from noria.state.memory import atomics
 from noria.views import files, pieces
 from noria.views import write_kernels as kernels
@@ -58,7 +58,7 @@ from noria.views.layout import (
     VERSION,
     WIDTH,
 )
-from noria.views.pool import Land, Pools, slots_of
+from noria.views.pool import Pools, ViewMemory, slots_of
 from noria.views.slab_kernels import (
     BAD_ROW,
     DONE,
@@ -95,11 +95,11 @@ class _Scratch:
         self.words = np.empty(LISTS + PER_ROW * self.rows, np.int64)
 
 
-class View:
+class WritableView:
     """One view in memory; implements `dataflow.graph.protocols.ViewState`."""
 
     def __init__(self, directory: ViewDirectory, name: str, fields: Sequence[Field], key: tuple[int, ...],
-                 full: bool, place: files.Place | None):
+                 full: bool, place: files.ViewFiles | None):
         self.name, self.full = name, full
         self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
         self._pools, self._symbols, self._key = directory.pools, directory.symbols, key
@@ -107,38 +107,38 @@ class View:
         self._keyless, self._pieces = full and not key, False
         self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
         self._gone = 0  # words of indexes that are no longer in use
-        land = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
-        words = land.words
+        memory = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
+        words = memory.words
         words[[MAGIC, TICK, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
             FORMAT, 0, directory.epoch, len(fields), len(key), int(full), int(not full), self._pools.version)
         words[[LIVE, USED, FREE_WORDS]] = 0
         words[KEY_COLUMNS:KEY_COLUMNS + len(key)] = key
         words[FOLDS:FOLDS + len(key)] = [fields[k].type.folds for k in key]
-        self._serve(land)
+        self._serve(memory)
 
     # -------------------------------------------------------------- memory
-    def _allocate(self, slots: int, slab: int) -> Land:
+    def _allocate(self, slots: int, slab: int) -> ViewMemory:
         """Allocate memory with at least `slots` slots and `slab` words; no reader knows it yet."""
         paths = None if self._place is None else self._place.paths(self._generation)
-        land = self._pools.land(slots, slab, paths, self.full)
-        start = INDEX + land.slots
-        land.words[[SLAB, TOP, ROOM, MOST_USED]] = start, start, land.room, _most_used(land)
-        kernels.set_index(land.words, land.slots.bit_length() - 1)
-        return land
+        memory = self._pools.allocate(slots, slab, paths, self.full)
+        start = INDEX + memory.slots
+        memory.words[[SLAB, TOP, ROOM, MOST_USED]] = start, start, memory.room, _most_used(memory)
+        kernels.set_index(memory.words, memory.slots.bit_length() - 1)
+        return memory
 
-    def _serve(self, land: Land) -> None:
+    def _serve(self, memory: ViewMemory) -> None:
         """Publish the memory to readers.  Raises SqlError if there is no space for the record."""
         serves = self._pools.number() << STATE_BITS | SERVING
-        kernels.set_state(land.words, serves)
-        spot = land.spot(serves)
+        kernels.set_state(memory.words, serves)
+        spot = memory.spot(serves)
         if self._place is not None and spot is not None:
             try:
                 self._place.record(self._generation, spot)
             except BaseException:
-                kernels.set_state(land.words, DEAD)
-                land.release()
+                kernels.set_state(memory.words, DEAD)
+                memory.release()
                 raise
-        self._recorded, self._land, self._words, self._stamps = self._generation, land, land.words, land.stamps
+        self._recorded, self._land, self._words, self._stamps = self._generation, memory, memory.words, memory.stamps
         self._serves = serves
 
     def _move(self, slots: int, spare: int) -> None:
@@ -169,21 +169,21 @@ class View:
             kernels.pass_all(words, self._stamps)
             self._let_go()
             return True
-        land, top = self._land, int(words[TOP])
-        if not land.grows or not slots // 4 <= need <= slots:  # most slots are GONE, or there are too many new keys
+        memory, top = self._land, int(words[TOP])
+        if not memory.grows or not slots // 4 <= need <= slots:  # most slots are GONE, or there are too many new keys
             return False
-        piece, stamps = max(_PIECE_WORDS, slots // 4), 4 * slots - land.slots
-        backed = min(land.room + piece, top + 2 * slots), min(land.stamped + piece, stamps)
+        piece, stamps = max(_PIECE_WORDS, slots // 4), 4 * slots - memory.slots
+        backed = min(memory.room + piece, top + 2 * slots), min(memory.stamped + piece, stamps)
         try:
-            if not (land.back(backed[0]) and land.back_stamps(backed[1])):
+            if not (memory.back(backed[0]) and memory.back_stamps(backed[1])):
                 return False
         except SqlError:
             if words[MOST_USED] >= 7 * slots // 10:
                 raise
             words[MOST_USED] = 7 * slots // 10  # the current index suffices a little longer
             return True
-        words[ROOM] = land.room
-        if land.room < top + 2 * slots or land.stamped < stamps:
+        words[ROOM] = memory.room
+        if memory.room < top + 2 * slots or memory.stamped < stamps:
             words[MOST_USED] += slots // 64  # back the rest later: the system is slow to back much memory at once
         else:
             kernels.begin_growth(words)
@@ -191,12 +191,12 @@ class View:
 
     def _let_go(self) -> None:
         """Release the smaller index after all keys have moved to the larger one."""
-        land, slots = self._land, self._slots // 2
+        memory, slots = self._land, self._slots // 2
         at = int(self._words[INDEXES + slots.bit_length() - 1])
-        land.let_go(at, slots, slots - land.slots, slots)
+        memory.let_go(at, slots, slots - memory.slots, slots)
         self._gone += slots
 
-    def _replace(self, fresh: Land) -> None:
+    def _replace(self, fresh: ViewMemory) -> None:
         """Redirect readers to memory with the same rows, and release the old memory."""
         old, recorded = self._land, self._recorded
         self._serve(fresh)
@@ -423,23 +423,23 @@ class ViewDirectory:
         self.pools = Pools(path, epoch, self._numbers)
 
     def create(self, name: str, fields: Sequence[Field], key: tuple[int, ...], visible: int, full: bool,
-               definition: int = 0) -> View:
+               definition: int = 0) -> WritableView:
         if len(key) > MAX_KEY:
             raise ValueError(f"view {name} has {len(key)} key columns; at most {MAX_KEY}")
         if self.path is None:
-            return View(self, name, fields, key, full, None)
+            return WritableView(self, name, fields, key, full, None)
         symbols = getattr(self.symbols, "path", None)
         relative = symbols and os.path.relpath(symbols, self.path)
-        about = files.About(name, tuple(fields), key, visible, full, relative, definition)
-        place = files.Place(self.path, about, files.stem(self.epoch, next(self._numbers)))
+        about = files.ViewDescriptor(name, tuple(fields), key, visible, full, relative, definition)
+        place = files.ViewFiles(self.path, about, files.stem(self.epoch, next(self._numbers)))
         place.make_folder()
         try:
-            return View(self, name, fields, key, full, place)
+            return WritableView(self, name, fields, key, full, place)
         except SqlError:
             place.remove_folder()
             raise
 
-    def feed(self, name: str, fields: Sequence[Field]) -> Feed:
+    def feed(self, name: str, fields: Sequence[Field]) -> FeedWriter:
         if self._feeds is None:
             raise not_supported("a feed", "this worker has no place for files of feeds")
         return self._feeds.create(name, fields)
@@ -457,9 +457,9 @@ class ViewDirectory:
                 remove()
 
 
-def _most_used(land: Land) -> int:
+def _most_used(memory: ViewMemory) -> int:
     """The number of used slots beyond which a larger index is needed: fewer if keys move to it in steps."""
-    return land.slots // 2 if land.grows else 7 * land.slots // 10
+    return memory.slots // 2 if memory.grows else 7 * memory.slots // 10
 
 
 def _slots_for(keys: int) -> int:

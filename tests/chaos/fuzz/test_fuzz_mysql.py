@@ -26,7 +26,7 @@ from chaos.fuzz.embedded import Embedded, forget, quick_directory
 from chaos.fuzz.spoil import mutated, pieces
 from noria.core.limits import MAX_PACKET_BYTES
 from noria.server.mysql import auth, codec
-from noria.server.mysql.connection import Bounds, Connection, MysqlServer
+from noria.server.mysql.connection import Connection, MysqlLimits, MysqlServer
 from seeds import seed
 from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, native_token, packet, sha2_token
 
@@ -265,7 +265,7 @@ def test_whatever_a_client_sends(database: Embedded, capfd: pytest.CaptureFixtur
     caplog.set_level(logging.ERROR)
     escaped: list[str] = []
     database.loop.set_exception_handler(lambda loop, context: escaped.append(repr(context)))
-    server = MysqlServer(database.sessions, USERS, Bounds())
+    server = MysqlServer(database.sessions, USERS, MysqlLimits())
     server.key.prepare()
     fuzz, began, bugs = Fuzz(server, SEED), time.monotonic(), collections.Counter[str]()
 

@@ -1,5 +1,5 @@
-"""Bytes on the socket between front end and worker: whatever they are, `wire.Reader` gives messages or `WireError`, in
-bounded time, and after an unreadable body the next message is whole.
+"""Bytes on the socket between front end and worker: whatever they are, `wire.FrameDecoder` gives messages or
+`WireError`, in bounded time, and after an unreadable body the next message is whole.
 
     FUZZ_WIRE_CASES=5000   FUZZ_SEED=… (printed; in CI always the same)
 """
@@ -28,21 +28,21 @@ from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
 from noria.dataflow.messages.packets import (
     AddView,
-    Ask,
-    Between,
     CreateTable,
     Done,
     Envelope,
+    Inspect,
     Migrate,
+    PeerPacket,
     Read,
     Rows,
     Write,
 )
-from noria.dataflow.messages.peer_messages import Parcel, Update
+from noria.dataflow.messages.peer_messages import EncodedRows, ExchangeDelta
 from noria.plan.mir import Base, Filter
 from noria.plan.view import ViewDef
 from noria.runtime.transport import wire
-from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 from seeds import seed
 
 pytestmark = pytest.mark.timeout(0)
@@ -54,8 +54,8 @@ MORE_BYTES = 2**30  # of addresses: what is announced and not sent is not alloca
 
 def stream() -> list[bytes]:
     return [wire.encode(Envelope(3, -1, 9, Write((Insert("t", (0, 1), ((1, "x"), (None, "y"))),)), ((0, 5),))),
-            wire.signal(Kind.HEARTBEAT, 3, -1), wire.encode(Envelope(3, -1, 0, Read(2**40, "v", [(1, "a")]))),
-            wire.signal(Kind.CANCEL, 3, -1, 17), wire.encode(Envelope(3, -1, 0, Ask(1, "stats"))),
+            wire.signal(FrameKind.HEARTBEAT, 3, -1), wire.encode(Envelope(3, -1, 0, Read(2**40, "v", [(1, "a")]))),
+            wire.signal(FrameKind.CANCEL, 3, -1, 17), wire.encode(Envelope(3, -1, 0, Inspect(1, "stats"))),
             *[wire.encode(Envelope(3, 0, 1, body)) for body in bodies()]]
 
 
@@ -64,9 +64,9 @@ def bodies() -> list[Any]:
     table = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), table_id=3)
     plan = Filter(Base(table), call("eq", col(0, INT, False), const(3, INT)))
     view = ViewDef("v", plan, (0,), 2, empty_row=(None, Decimal("1.5")))
-    parcel = Parcel(np.arange(6).reshape(2, 3), np.ones(3, np.int64), pa.array(["a", "b"], pa.large_string()))
+    parcel = EncodedRows(np.arange(6).reshape(2, 3), np.ones(3, np.int64), pa.array(["a", "b"], pa.large_string()))
     rows = tuple((i, "x", 1.5) for i in range(20))
-    return [Migrate((CreateTable(table), AddView(view))), Between(Update(3, parcel), 7),
+    return [Migrate((CreateTable(table), AddView(view))), PeerPacket(ExchangeDelta(3, parcel), 7),
             Write((Insert("t", (0, 1), rows),)),
             Rows(5, pa.table({"a": [1, None], "b": ["x", "y"]}), SqlError(1062, "23000", "twice")),
             Rows(6, pa.table({"a": np.arange(20_000)})),
@@ -78,7 +78,7 @@ def _spoiled(message: bytes, chance: random.Random) -> bytes:
     head = wire._HEADER.unpack_from(message)
     buffers, length = head[3], head[-1]
     start = wire._HEADER.size + 8 * buffers
-    if head[2] != Kind.ENVELOPE or not length:
+    if head[2] != FrameKind.ENVELOPE or not length:
         return message
     what = chance.random()
     if what < 0.8:
@@ -112,7 +112,7 @@ def test_any_bytes(capfd: pytest.CaptureFixture[str]) -> None:
             sent = b"".join(_spoiled(message, chance) for message in chosen)
         else:
             sent = mutated(b"".join(chosen), chance)
-        reader, start = Reader(), time.monotonic()
+        reader, start = FrameDecoder(), time.monotonic()
         try:
             for piece in pieces(sent, chance):
                 for item in reader.feed(piece):

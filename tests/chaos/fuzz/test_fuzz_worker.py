@@ -130,7 +130,7 @@ class Fuzz:
             packets.Ingest("t", (("t", ("/nonexistent/a.sst",)),), 3),
             packets.Bootstrap("totals", 3, ("/nonexistent",)), packets.IndexFiles("1.1", ("/nonexistent",)),
             packets.Evict(0, 1000), packets.Evict(0, None), packets.SetLimit(2**28),
-            *[packets.Ask(0, what, "by_s", packets.Read(0, "by_s", [("text 5",)]))
+            *[packets.Inspect(0, what, "by_s", packets.Read(0, "by_s", [("text 5",)]))
               for what in ("stats", "graph", "explain", "analyze", "table", "validate")],
         ]
 
@@ -160,7 +160,7 @@ class Fuzz:
         while len(found) < self.chance.choice((1, 1, 1, 4)):
             e = self.envelope()
             try:
-                [item] = wire.Reader().feed(wire.encode(e))
+                [item] = wire.FrameDecoder().feed(wire.encode(e))
             except (TypeError, AttributeError, ValueError):
                 self.seq -= e.seq == self.seq and e.seq > 0
                 continue
@@ -200,7 +200,7 @@ class Fuzz:
             read = packets.Read(0, view, [] if key is None else [key], between=(-100, 100) if key is None else None)
             reply = self.step(read)
             assert reply.error is None and reply.rows.num_rows == rows, (view, reply)
-        validated = self.step(packets.Ask(0, "validate"))
+        validated = self.step(packets.Inspect(0, "validate"))
         assert validated.error is None, validated.error
 
     def step(self, body: Any) -> Any:
@@ -243,5 +243,5 @@ def test_packets_that_no_client_sends(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 def test_the_sentinel_of_default_survives_the_wire() -> None:
     insert = Insert("t", (0,), ((object,),))
-    [item] = wire.Reader().feed(wire.encode(Envelope(1, -1, 1, packets.Write((insert, Update("t", (), None))))))
+    [item] = wire.FrameDecoder().feed(wire.encode(Envelope(1, -1, 1, packets.Write((insert, Update("t", (), None))))))
     assert isinstance(item, Envelope) and item.body.statements[0].rows[0][0] is object

@@ -13,7 +13,7 @@ import pytest
 import noria
 from noria.client import Database
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.runtime.cluster import copying, exclusive
 
 MANY = 100
@@ -49,7 +49,7 @@ def check(db: Database, more: tuple[tuple[int, int, int], ...] = ()) -> None:
     assert db.view("joined").lookup(7) == [(7, 7)]
     transport: Any = db._transport
     assert set(transport._link._program.mirror.tables) == {"t", "u"}
-    assert transport._run(transport._executor.ask(Ask(0, "validate"))).startswith("every state")
+    assert transport._run(transport._executor.ask(Inspect(0, "validate"))).startswith("every state")
 
 
 def during(db: Database, monkeypatch: pytest.MonkeyPatch, *meanwhile: Meanwhile) -> None:

@@ -194,7 +194,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
         await filling.wait()
         emptied = [asyncio.ensure_future(program.define(Truncate("t"))) for _ in range(2)]
         while not program.swap.turn.locked():  # where it waits
-            await filled.transport._executor.ask(packets.Ask(0, "stats"))
+            await filled.transport._executor.ask(packets.Inspect(0, "stats"))
         emptied[0].cancel()
         (given_up,) = await asyncio.gather(emptied[0], return_exceptions=True)
         assert isinstance(given_up, SqlError | asyncio.CancelledError)

@@ -14,7 +14,7 @@ from control.databases import each_worker
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.storage.rocks.errors import disk_full
 
 CHANGES = (
@@ -58,7 +58,7 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
         db.sql("CREATE VIEW one AS SELECT id, a FROM t WHERE a = ?")
         db.sql("CREATE MATERIALIZED VIEW all_of_it AS SELECT id, a FROM t")
         before = told(db)
-        tidied = transport._run(transport._executor.ask(Ask(0, "validate")))
+        tidied = transport._run(transport._executor.ask(Inspect(0, "validate")))
 
         def full(*_: Any) -> None:
             raise disk_full("here", "no space")
@@ -69,13 +69,13 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 db.sql(text)
             assert e.value.code == 1021
         assert told(db) == before
-        assert transport._run(transport._executor.ask(Ask(0, "validate"))) == tidied
+        assert transport._run(transport._executor.ask(Inspect(0, "validate"))) == tidied
         db.sql("INSERT INTO t VALUES (4, 1, 8, 4)")
         assert sorted(db.view("one").lookup(1)) == [(1, 1), (2, 1), (4, 1)]
         assert len(db.sql("SELECT * FROM all_of_it").rows) == 4
         db.sql("DELETE FROM t WHERE id = 4")
         db.sql(text)
-        transport._run(transport._executor.ask(Ask(0, "validate")))
+        transport._run(transport._executor.ask(Inspect(0, "validate")))
 
 
 def test_what_only_the_last_of_three_cannot_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
         with pytest.raises(SqlError) as e:
             db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert e.value.code == 3730
-        transport._run(transport._executor.ask(Ask(0, "validate")))
+        transport._run(transport._executor.ask(Inspect(0, "validate")))
         assert all(store.table("t").fitting is None for store in stores)
         assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
         del program.table_changes.fit

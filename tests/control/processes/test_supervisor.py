@@ -50,13 +50,13 @@ def test_the_driver_of_others_is_not_killed_for_a_cancelled_job_at_once() -> Non
         cancelled.future.cancel()
         it._jobs = {1: cancelled, 2: beside}
         it._overdue(cancelled, 100)
-        assert not it._pulse.verdict and cancelled.overdue is not None
+        assert not it._liveness.verdict and cancelled.overdue is not None
         it._overdue(cancelled, 0)
-        assert "the cancelled job m:f still ran" in it._pulse.verdict
-        it._pulse.verdict = ""
+        assert "the cancelled job m:f still ran" in it._liveness.verdict
+        it._liveness.verdict = ""
         beside.future.set_result(None)
         it._overdue(cancelled, 100)
-        assert it._pulse.verdict
+        assert it._liveness.verdict
         cancelled.end()
 
     asyncio.run(test())

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from chaos.proxy import Proxy
 from e2e.zookeeper import zookeeper
-from noria.control.processes.lease_address import Address, LeaseUnavailable
+from noria.control.processes.lease_address import LeaseAddress, LeaseUnavailable
 from noria.control.processes.zookeeper import Lease
 
 SESSION_S = 4.0  # its node is ended at the next of ZooKeeper's ticks, of half a second
@@ -35,7 +35,7 @@ def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keeper]:
 
 @contextlib.asynccontextmanager
 async def held(address: str, path: str) -> AsyncIterator[Lease]:
-    lease = Lease(Address(address, path), "us", print, SESSION_S)
+    lease = Lease(LeaseAddress(address, path), "us", print, SESSION_S)
     await lease.take()
     try:
         yield lease
@@ -126,7 +126,7 @@ def test_a_lease_whose_node_was_removed_is_lost(keeper: Keeper) -> None:
 def test_who_waits_has_it_after_the_one_before(keeper: Keeper) -> None:
     async def scenario() -> None:
         async with held(keeper.address, "/turns") as first:
-            second = Lease(Address(keeper.address, "/turns"), "the second", print, SESSION_S)
+            second = Lease(LeaseAddress(keeper.address, "/turns"), "the second", print, SESSION_S)
             turn = asyncio.ensure_future(second.take())
             with others(keeper.address) as client:
                 await came_true(lambda: len(client.get_children("/turns/leader")) == 2)
@@ -148,7 +148,7 @@ def test_a_lease_that_goes_as_it_comes_is_none(keeper: Keeper) -> None:
             return taken
 
     async def scenario() -> None:
-        lease = Unlucky(Address(keeper.address, "/unlucky"), "us", print, SESSION_S)
+        lease = Unlucky(LeaseAddress(keeper.address, "/unlucky"), "us", print, SESSION_S)
         with pytest.raises(LeaseUnavailable, match="lost as it came"):
             await lease.take()
         await lease.release()

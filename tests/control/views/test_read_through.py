@@ -15,7 +15,7 @@ import pytest
 import noria
 from control.databases import ask, readers, shown
 from noria.client.api import Database
-from noria.control.catalog import holding
+from noria.control.catalog import view_index
 from noria.core.expressions.expr import col
 from noria.core.types import INT, Column, TableDef
 from noria.plan import mir
@@ -311,8 +311,8 @@ def test_joins_in_any_order_are_read_through_one(db: Database, seed: int) -> Non
 
 def test_a_view_over_other_tables_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether one is read in another is asked of views over just the same tables."""
-    held, asked, places_for = holding.ViewIndex(), list[ViewDef](), holding.places_for
-    monkeypatch.setattr(holding, "places_for", lambda view: asked.append(view) or places_for(view))
+    held, asked, places_for = view_index.ViewIndex(), list[ViewDef](), view_index.places_for
+    monkeypatch.setattr(view_index, "places_for", lambda view: asked.append(view) or places_for(view))
     a, b = (mir.Base(TableDef(n, (Column("id", INT, False), Column("v", INT)), (0,), table_id=i))
             for i, n in enumerate("ab", 1))
     wide, other = ViewDef("wide", a, (0,), 2), ViewDef("other", b, (0,), 2)

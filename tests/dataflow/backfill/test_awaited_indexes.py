@@ -1,6 +1,6 @@
 """Indexes whose entries Spark makes, between the packets of a worker on a real store.  Here one process makes files,
-by the same functions as Spark's tasks; `tests/spark/jobs/test_index_files.py` has the job.  Each time `Check` finds
-nothing wrong with the index, which compares it with the rows."""
+by the same functions as Spark's tasks; `tests/spark/jobs/test_index_files.py` has the job.  Each time `StoreCheck`
+finds nothing wrong with the index, which compares it with the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noria.core.types import INT, Column
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.offline.snapshot import read_entries
 from noria.storage.online import indexing
 from noria.storage.tables.sst import write_file
@@ -40,20 +40,20 @@ def bench(tmp_path: Path) -> Iterator[Building]:
     made.worker.close()
 
 
-def wanted(bench: Building) -> packets.Wanted:
+def wanted(bench: Building) -> packets.IndexRequest:
     bench.replies.clear()
-    bench.replies += [r.body for r in bench.worker.step([Envelope(1, -1, 0, packets.Ask(MAKER, "wanted index"))])]
+    bench.replies += [r.body for r in bench.worker.step([Envelope(1, -1, 0, packets.Inspect(MAKER, "wanted index"))])]
     until = time.monotonic() + 60  # what is in memory goes to disk first
     while time.monotonic() < until:
         found = next((r.value for r in bench.replies if r.request == MAKER), None)
         if found is not None:
-            assert isinstance(found, packets.Wanted)
+            assert isinstance(found, packets.IndexRequest)
             return found
         bench.replies += [r.body for r in bench.worker.idle(5)[0]]
     raise AssertionError("nobody wants an index")
 
 
-def files(bench: Building, order: packets.Wanted, place: Path) -> tuple[str, ...]:
+def files(bench: Building, order: packets.IndexRequest, place: Path) -> tuple[str, ...]:
     """Of a snapshot made now, in two parts."""
     assert bench.send(packets.Snapshot(MAKER + 1, str(place / "checkpoint"))).error is None
     index = Index.of(order.table, order.columns)
@@ -65,7 +65,7 @@ def files(bench: Building, order: packets.Wanted, place: Path) -> tuple[str, ...
     return tuple(f.path for f in made if f is not None)
 
 
-def deliver(bench: Building, order: packets.Wanted, made: tuple[str, ...] | None) -> packets.Done:
+def deliver(bench: Building, order: packets.IndexRequest, made: tuple[str, ...] | None) -> packets.Done:
     reply = bench.send(packets.IndexFiles(order.ticket, made, MAKER + 2))
     assert isinstance(reply, packets.Done)
     return reply
@@ -109,7 +109,7 @@ def test_a_view_waits_for_its_index(bench: Building, tmp_path: Path) -> None:
     bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?")
     order = wanted(bench)
     bench.replies += [r.body for r in bench.worker.step(
-        [Envelope(1, -1, 0, packets.Ask(WAITING, "unwanted index", order.ticket))])]
+        [Envelope(1, -1, 0, packets.Inspect(WAITING, "unwanted index", order.ticket))])]
     bench.idle()
     assert WAITING not in [r.request for r in bench.replies]
     assert bench.building()[0]["views"] == ["w"]
@@ -213,7 +213,7 @@ def test_more_columns_and_another_name_meanwhile(bench: Building, tmp_path: Path
     assert [i.name for i in bench.store.table("later").indexes] == ["by_a"]
     validate(bench.worker.engine)
     bench.worker.close()
-    report = Check(str(tmp_path / "base"), lambda what, done, total: None).run()
+    report = StoreCheck(str(tmp_path / "base"), lambda what, done, total: None).run()
     assert report.findings == [] and report.tables == {"later": ROWS + 1}
 
 

@@ -111,10 +111,10 @@ def test_what_is_not_built_yet_is_told(bench: Building) -> None:
     shown = bench.building()
     assert shown[0]["views"] == ["sums"] and shown[0]["state"] == "runs" and 0 < shown[0]["rows"] < ROWS
     assert shown[1]["state"] == "waits"  # the reader, for the aggregate
-    explained = bench.send(packets.Ask(6, "explain", "sums")).value
+    explained = bench.send(packets.Inspect(6, "explain", "sums")).value
     assert "being built: " in explained and f"of {ROWS} rows" in explained
     bench.idle()
-    assert "being built" not in bench.send(packets.Ask(6, "explain", "sums")).value
+    assert "being built" not in bench.send(packets.Inspect(6, "explain", "sums")).value
 
 
 def test_a_partial_view_waits_for_its_index(bench: Building) -> None:

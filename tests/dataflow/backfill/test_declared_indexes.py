@@ -174,7 +174,7 @@ def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeyp
 def test_a_unique_index_that_rows_are_looked_up_by(bench: Building, tmp_path: Path) -> None:
     """It goes when another one is there."""
     pair = IndexDef("pair", (1, 0), unique=True)
-    bench.replies += [r.body for r in bench.worker.step([packets.Envelope(1, -1, 0, packets.Fit(
+    bench.replies += [r.body for r in bench.worker.step([packets.Envelope(1, -1, 0, packets.CheckRowsFit(
         WAITING, replace(bench.store.tables()["t"], indexes=(pair,))))])]
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)] and alter(bench, pair).error is None
@@ -186,7 +186,7 @@ def test_a_unique_index_that_rows_are_looked_up_by(bench: Building, tmp_path: Pa
     assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
     bench.replies.clear()
     for what in ("indexed", "looked up"):
-        ask = packets.Envelope(1, -1, 0, packets.Ask(WAITING, what, "t"))
+        ask = packets.Envelope(1, -1, 0, packets.Inspect(WAITING, what, "t"))
         bench.replies += [r.body for r in bench.worker.step([ask])]
         assert len(bench.replies) == 1, "nobody declares it"
     bench.idle()

@@ -13,9 +13,9 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.cluster.remote_scan import Pieces
-from noria.dataflow.graph.nodes import Remote
-from noria.dataflow.messages.peer_messages import Found, LookUp, Message
+from noria.dataflow.cluster.remote_scan import RemoteTableReads
+from noria.dataflow.graph.nodes import RemoteRowsNeeded
+from noria.dataflow.messages.peer_messages import Message, TableLookup, TableLookupReply
 from reference.table_views import TableViews
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("g", INT), Column("s", TEXT)), (0,), table_id=1)
@@ -32,20 +32,20 @@ class Two:
                                         PlainSymbols(), 1, random.Random(0)) for w in range(2))
         rows = [("t", (i, i % 3, f"text {i}"), 1) for i in range(10)]
         self.has.store.put("t", self.has.deltas(rows)["t"])
-        self.pieces = Pieces(self.asks.elsewhere)
+        self.pieces = RemoteTableReads(self.asks.elsewhere)
 
     def under(self, table: TableDef, cols: tuple[int, ...], keys: np.ndarray, rows: int = 100,
               texts: tuple[int, ...] | None = None) -> list[tuple]:
         """What is found once all has arrived."""
-        with pytest.raises(Remote) as missing:
+        with pytest.raises(RemoteRowsNeeded) as missing:
             self.pieces.under(table, cols, keys, rows, texts)
         while self.sent:
             to, message = self.sent.pop(0)
-            if isinstance(message, LookUp):
+            if isinstance(message, TableLookup):
                 self.last = message
                 self.has.elsewhere.serve(0, message)
             else:
-                assert isinstance(message, Found) and to == 0
+                assert isinstance(message, TableLookupReply) and to == 0
                 self.asks.elsewhere.found(message)
         assert all(p.over for p in missing.value.gathers)
         (found,) = self.pieces.under(table, cols, keys, rows, texts)
@@ -87,12 +87,12 @@ def test_an_error_is_told(what: str, rows: int, code: int) -> None:
 
 def test_what_a_lost_worker_was_asked_is_asked_again() -> None:
     two = Two()
-    with pytest.raises(Remote):
+    with pytest.raises(RemoteRowsNeeded):
         two.pieces.under(TABLE, (), NONE, 100, None)
     (first,) = two.sent
     two.sent.clear()
     two.asks.elsewhere.lost(1)
     assert two.sent == [first]
-    two.asks.elsewhere.found(Found(first[1].ask - 1, None))  # of another life: nobody waits for it
-    with pytest.raises(Remote):
+    two.asks.elsewhere.found(TableLookupReply(first[1].ask - 1, None))  # of another life: nobody waits for it
+    with pytest.raises(RemoteRowsNeeded):
         two.pieces.under(TABLE, (), NONE, 100, None)

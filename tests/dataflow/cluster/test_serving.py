@@ -10,7 +10,7 @@ import pytest
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
 from noria.dataflow.backfill.exchange_state import AHEAD
-from noria.dataflow.messages.peer_messages import More, Piece
+from noria.dataflow.messages.peer_messages import MorePieces, RowsPiece
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 
@@ -35,7 +35,7 @@ def two() -> Cluster:
 
 
 def pieces(two: Cluster, of: int, to: int) -> int:
-    return sum(isinstance(m, Piece) for m in two.channels[of, to])
+    return sum(isinstance(m, RowsPiece) for m in two.channels[of, to])
 
 
 def slices(two: Cluster, w: int, most: int) -> int:
@@ -69,7 +69,7 @@ def test_what_nobody_wants_ends(two: Cluster) -> None:
     rig.settle()
     while two.channels[of, to]:
         two.hand((of, to))
-    assert any(isinstance(m, More) and not m.pieces for m in two.channels[to, of])
+    assert any(isinstance(m, MorePieces) and not m.pieces for m in two.channels[to, of])
     while two.channels[to, of]:
         two.hand((to, of))
     assert not two.rigs[of].engine.builds.served or all(

@@ -19,15 +19,15 @@ from noria.core.types import TableDef
 from noria.dataflow.backfill.backfills import Backfills
 from noria.dataflow.backfill.exchange_state import BackfillSender
 from noria.dataflow.cluster import exchanges
-from noria.dataflow.cluster.exchange_server import Values
+from noria.dataflow.cluster.exchange_server import ExchangeRows
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import FrontierRequests
 from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
-from noria.dataflow.cluster.remote_scan import Pieces, RemoteScan
+from noria.dataflow.cluster.remote_scan import RemoteScan, RemoteTableReads
 from noria.dataflow.graph import eviction, layout
-from noria.dataflow.graph.nodes import Mode
+from noria.dataflow.graph.nodes import MissMode
 from noria.dataflow.graph.partition import Partition, owners
-from noria.dataflow.messages.peer_messages import Lost, Request
+from noria.dataflow.messages.peer_messages import RowsRequest, WorkerRestarted
 from noria.dataflow.ops.stateful.aggregate import Aggregate
 from noria.dataflow.ops.stateless.join import Join
 from noria.dataflow.ops.stateless.union import Union
@@ -61,7 +61,7 @@ def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
         for sender, messages in enumerate(self.asked):  # type: ignore[attr-defined]
-            if messages and isinstance(messages[0], Request):
+            if messages and isinstance(messages[0], RowsRequest):
                 self.giving.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)
 
@@ -81,10 +81,10 @@ def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:
     """R3: an answer holds the asker's rows only."""
-    monkeypatch.setattr(Values, "owners", lambda self, node, columns: _asker(self, node, columns))
+    monkeypatch.setattr(ExchangeRows, "owners", lambda self, node, columns: _asker(self, node, columns))
 
 
-def _asker(values: Values, node: Any, columns: Any) -> Any:
+def _asker(values: ExchangeRows, node: Any, columns: Any) -> Any:
     """As it is where rows are sent on, and everybody's own where they are asked for."""
     frame = sys._getframe(2).f_code.co_name
     whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
@@ -137,7 +137,7 @@ def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
         own = self.keys[port]
         if port != primary and all(c in p.cols for c in own):
             keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in own]])
-            if not len(engine.fetch(node.parents[port], own, keys, Mode.STORED)[0]):
+            if not len(engine.fetch(node.parents[port], own, keys, MissMode.STORED)[0]):
                 return []
         return carry(self, engine, node, port, primary, p)
 
@@ -151,7 +151,7 @@ def join_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def looked_up_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
     """R10: the side that pulls look up into needs the key present."""
-    monkeypatch.setattr(Join, "_mode", lambda self, node, side: Mode.STORED)
+    monkeypatch.setattr(Join, "_mode", lambda self, node, side: MissMode.STORED)
 
 
 def boundary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: that a worker starts anew is the first that it says."""
 
     def late(messages: Any) -> Any:
-        if len(messages) > 1 and isinstance(messages[0], Lost):
+        if len(messages) > 1 and isinstance(messages[0], WorkerRestarted):
             messages[0], messages[1] = messages[1], messages[0]
         return messages.popleft()
 
@@ -298,7 +298,7 @@ def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """One-shots: the rows of all workers that may have some."""
-    monkeypatch.setattr(Pieces, "_whose", lambda self, table, cols, keys: iter(()))
+    monkeypatch.setattr(RemoteTableReads, "_whose", lambda self, table, cols, keys: iter(()))
 
 
 def pieces_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,15 +81,15 @@ def test_writes_while_the_pieces_arrive(story: Story) -> None:
     first, second = story.vote(0, 0), story.vote(1, 0)
     story.drain()
     story.ask()
-    assert story.message(2, 0) == "Request"
-    assert story.message(0, 2) == "Answer"
+    assert story.message(2, 0) == "RowsRequest"
+    assert story.message(0, 2) == "RowsReply"
     late = story.vote(1, 1)
-    assert story.message(1, 2) == "Update"
+    assert story.message(1, 2) == "ExchangeDelta"
     joins = story.vote(0, 1)
-    assert story.message(0, 2) == "Update"
+    assert story.message(0, 2) == "ExchangeDelta"
     assert story.answers == []
-    assert story.message(2, 1) == "Request"
-    assert story.message(1, 2) == "Answer"
+    assert story.message(2, 1) == "RowsRequest"
+    assert story.message(1, 2) == "RowsReply"
     assert story.answers == [sorted([first, second, late, joins])]
     story.validate()
 
@@ -106,7 +106,7 @@ def test_a_key_that_is_evicted_at_one_side_of_a_union_only() -> None:
                 == VOTES.fields)
     evict(story.rigs[0].engine, left, (1,), np.array([[story.key]]))
     third = story.vote(0, 1)  # dropped where the key is missing
-    assert story.message(0, 2) == "Evict"
+    assert story.message(0, 2) == "EvictedKeys"
     story.ask()
     assert story.answers == [sorted([one, two])]
     fourth = story.vote(1, 1, "stories")
@@ -122,12 +122,12 @@ def test_an_eviction_voids_a_piece() -> None:
     story.vote(1, 0)
     story.drain()
     story.ask()
-    assert story.message(2, 0) == "Request"
-    assert story.message(0, 2) == "Answer"
+    assert story.message(2, 0) == "RowsRequest"
+    assert story.message(0, 2) == "RowsReply"
     state = next(n for n in story.rigs[0].engine.graph.nodes if n.op.describe() == "distinct")
     evict(story.rigs[0].engine, state, (1,), np.array([[story.key]]))
     story.vote(0, 1)
-    assert story.message(0, 2) == "Evict"
+    assert story.message(0, 2) == "EvictedKeys"
     assert story.answers == []
     story.drain()
     assert story.answers == [sorted([first, story.ids[1][0], story.ids[0][1]])]

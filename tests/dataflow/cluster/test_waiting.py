@@ -10,7 +10,7 @@ import numpy as np
 
 from noria.core.errors import SqlError
 from noria.dataflow.cluster.pending import LOOKED_AT, Gather, PendingRequests, end
-from noria.dataflow.graph.nodes import Node, Remote
+from noria.dataflow.graph.nodes import Node, RemoteRowsNeeded
 
 MANY = 2_000
 
@@ -25,7 +25,7 @@ def test_a_step_costs_what_it_brings_however_many_wait() -> None:
         return n in cancelled
 
     for n, g in enumerate(gathers):
-        waiting.wait(Remote((g, gathers[n // 2])), n, partial(ran.append, n), lambda e: ran.append(e.code),
+        waiting.wait(RemoteRowsNeeded((g, gathers[n // 2])), n, partial(ran.append, n), lambda e: ran.append(e.code),
                      unwanted=partial(unwanted, n))
 
     def over(*numbers: int) -> list[Any]:
@@ -51,13 +51,13 @@ def test_a_step_costs_what_it_brings_however_many_wait() -> None:
 def test_what_goes_on_may_wait_again() -> None:
     waiting, ran = PendingRequests(), list[str]()
     first, second = (Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(2))
-    waiting.wait(Remote((first,)), 1, lambda: waiting.wait(Remote((second,)), 1, lambda: ran.append("both"), print),
-                 print)
+    waiting.wait(RemoteRowsNeeded((first,)), 1,
+                 lambda: waiting.wait(RemoteRowsNeeded((second,)), 1, lambda: ran.append("both"), print), print)
     end(first)
     waiting.settle()
     assert waiting and not ran
     waiting.park(lambda: second.over, lambda: ran.append("parked"))
     waiting.settle()
-    waiting.wait(Remote(()), 2, lambda: end(second), print)
+    waiting.wait(RemoteRowsNeeded(()), 2, lambda: end(second), print)
     waiting.settle()
     assert ran == ["both", "parked"] and not waiting

@@ -16,7 +16,7 @@ from noria.dataflow.inspect.validate import validate
 from noria.dataflow.worker.worker import Worker
 from noria.plan import mir
 from noria.plan.view import ViewDef
-from noria.state.memory.mapped import Memory, leaving
+from noria.state.memory.mapped import GrowingMemory, leaving
 from noria.state.symbols.symbols import SymbolTable
 from noria.views.writer import ViewDirectory
 
@@ -140,7 +140,7 @@ def test_memory_of_what_was_dropped_goes_between_packets_and_counts_until_then()
     worker = Worker(r.store, r.symbols, r.engine.views, lambda engine: r.lowering)
     worker.idle(1)
     empty = worker.stats()["memory"]
-    dropped = Memory(None, 2**30, 64 * 2**20)
+    dropped = GrowingMemory(None, 2**30, 64 * 2**20)
     del dropped
     sizes = []
     while worker.idle(1)[1]:

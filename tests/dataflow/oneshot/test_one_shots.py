@@ -42,7 +42,7 @@ class Shots(Bench):
         raise AssertionError("there is no end to it")
 
     def more(self, of: int, number: int, stop: bool = False) -> Envelope:
-        return Envelope(1, -1, 0, packets.More(2**41 + number, 2**41 + of, stop))
+        return Envelope(1, -1, 0, packets.NextRows(2**41 + number, 2**41 + of, stop))
 
 
 @pytest.fixture

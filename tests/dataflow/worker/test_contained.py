@@ -68,13 +68,14 @@ ODD: list[Any] = [
     packets.Read(1, "v", [(float("nan"),)]), packets.Read(1, "v", [("\ud800",)]),
     packets.Read(1, "v", [(1,)], between=(5, 1)), packets.Read(1, "v", (), between=("a", None)),  # type: ignore[arg-type]
     packets.Evict(1, "all"), packets.Evict(1, -5), packets.SetLimit("much", 1),  # type: ignore[arg-type]
-    packets.Ask(1, "x"), packets.Ask(1, "analyze"), packets.Ask(1, "table", "nosuch"),
+    packets.Inspect(1, "x"), packets.Inspect(1, "analyze"), packets.Inspect(1, "table", "nosuch"),
     packets.Snapshot(1, "/nosuch/dir/x"), packets.Bootstrap("v", 99, (), 1),
     packets.Write((Insert("nosuch", (0,), [(1,)]),)), packets.Write((Insert("t", (0, 7), [(1, 1)]),)),
     packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),  # type: ignore[arg-type]
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
-    packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None), packets.Ask(1, "unwanted index", "1.1"),
-    packets.Migrate((), (), adopt=1e308), packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
+    packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None),
+    packets.Inspect(1, "unwanted index", "1.1"), packets.Migrate((), (), adopt=1e308),
+    packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
     packets.Ingest("nosuch", (), 1), packets.Ingest("t", (("f", ("/nosuch.sst",)),), 1),
 ]
 
@@ -92,7 +93,7 @@ def test_packets_that_no_client_can_send_are_answered(bench: Bench, body: Any) -
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("body", [
     packets.Read(1, "v", [(1,)], fill=NotImplemented), packets.Read(1, "v", [(1,)], nulls=NotImplemented),
-    packets.Ask(1, "explain", "v", packets.Read(1, "v", [(1,)], nulls=NotImplemented)),
+    packets.Inspect(1, "explain", "v", packets.Read(1, "v", [(1,)], nulls=NotImplemented)),
     packets.Query(1, None, [(1,)], descending=...),  # type: ignore[arg-type]
     packets.Query(1, None, [(1,)], nulls=NotImplemented),
     packets.Snapshot(1, "/nosuch", views=NotImplemented), packets.Migrate((), (), each=NotImplemented),

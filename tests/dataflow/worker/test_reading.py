@@ -11,7 +11,7 @@ import pytest
 from dataflow.bench import Bench, rows
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.messages import packets
-from noria.dataflow.messages.packets import Alike, Envelope, Found, ReadMany, Rows
+from noria.dataflow.messages.packets import Envelope, ReadMany, ReadManyReply, Rows, SameViewReads
 
 
 @pytest.fixture
@@ -25,13 +25,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.worker.close()
 
 
-def asked(bench: Bench, *alike: Alike) -> list[Any]:
+def asked(bench: Bench, *alike: SameViewReads) -> list[Any]:
     return [e.body for e in bench.worker.step([Envelope(1, -1, 0, ReadMany(2**41, alike))])]
 
 
 def test_keys_of_views_in_one_answer(bench: Bench) -> None:
-    (found,) = asked(bench, Alike("v", 0, 0, (11, 12, 13), ((2,), (7,), (0,))), Alike("w", 0, 0, (14,), ((4,),)))
-    assert isinstance(found, Found) and found.error is None and found.request == 2**41
+    (found,) = asked(bench, SameViewReads("v", 0, 0, (11, 12, 13), ((2,), (7,), (0,))),
+                     SameViewReads("w", 0, 0, (14,), ((4,),)))
+    assert isinstance(found, ReadManyReply) and found.error is None and found.request == 2**41
     (of_v, v), (of_w, w) = found.parts
     assert of_v == (11, 12, 13) and of_w == (14,)
     assert sorted(zip(*(c.to_pylist() for c in v.columns), strict=True)) == [(0, 10, 2), (2, 10, 0)]
@@ -40,17 +41,17 @@ def test_keys_of_views_in_one_answer(bench: Bench) -> None:
 
 def test_an_error_is_that_of_its_key(bench: Bench) -> None:
     """10 to the power of 400 is no DOUBLE."""
-    replies = asked(bench, Alike("w", 0, 0, (21, 22, 23), ((3,), (1_000,), (4,))))
+    replies = asked(bench, SameViewReads("w", 0, 0, (21, 22, 23), ((3,), (1_000,), (4,))))
     found, one, wrong, other = replies
-    assert isinstance(found, Found) and found.parts == ()
+    assert isinstance(found, ReadManyReply) and found.parts == ()
     assert [r.request for r in (one, wrong, other)] == [21, 22, 23]
     assert len(rows(one)) == len(rows(other)) == 1 and wrong.error.code == 1690
 
 
 def test_a_view_that_is_gone_or_another_one_is_told_to_each(bench: Bench) -> None:
-    replies = asked(bench, Alike("no", 0, 0, (31,), ((1,),)), Alike("v", 99, 0, (32,), ((1,),)),
-                    Alike("v", 0, 0, (33,), ((1,),)))
-    assert isinstance(replies[0], Found) and [of for of, _ in replies[0].parts] == [(33,)]
+    replies = asked(bench, SameViewReads("no", 0, 0, (31,), ((1,),)), SameViewReads("v", 99, 0, (32,), ((1,),)),
+                    SameViewReads("v", 0, 0, (33,), ((1,),)))
+    assert isinstance(replies[0], ReadManyReply) and [of for of, _ in replies[0].parts] == [(33,)]
     assert [(r.request, r.error.code) for r in replies[1:]] == [(31, 1146), (32, 1412)]
 
 
@@ -60,20 +61,20 @@ def test_an_unforeseen_exception_is_that_of_each(bench: Bench, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(Engine, "fill", broken)
-        found, *each = asked(bench, Alike("v", 0, 0, (41, 42), ((1,), (2,))))
+        found, *each = asked(bench, SameViewReads("v", 0, 0, (41, 42), ((1,), (2,))))
     assert found.parts == () and [r.error.code for r in each] == [1105, 1105]
     assert isinstance(each[0], Rows) and rows(bench.read(1)) == [(1, 10)]
 
 
 def test_what_nobody_wants_any_more_keeps_nobody(bench: Bench) -> None:
     bench.unwanted |= {51}
-    _, *each = asked(bench, Alike("v", 0, 0, (51,), ((1,),)))
+    _, *each = asked(bench, SameViewReads("v", 0, 0, (51,), ((1,),)))
     assert [r.error.code for r in each] == [1317]
     bench.unwanted |= {52}
-    (found,) = asked(bench, Alike("v", 0, 0, (52, 53), ((1,), (2,))))
+    (found,) = asked(bench, SameViewReads("v", 0, 0, (52, 53), ((1,), (2,))))
     assert len(found.parts[0][0]) == 2
 
 
 def test_what_is_no_packet_of_reads_is_refused(bench: Bench) -> None:
     (found,) = [e.body for e in bench.worker.step([Envelope(1, -1, 0, packets.ReadMany(1, 5))])]  # type: ignore[arg-type]
-    assert isinstance(found, Found) and found.error is not None and "ReadMany.alike" in found.error.message
+    assert isinstance(found, ReadManyReply) and found.error is not None and "ReadMany.alike" in found.error.message

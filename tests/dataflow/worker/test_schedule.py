@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noria.dataflow.worker.schedule import Schedule
-from noria.dataflow.worker.turns import Class, Turn, Turns
+from noria.dataflow.worker.schedule import StrideScheduler
+from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
 
 
-def run(schedule: Schedule[str], costs: dict[str, int], units: int) -> dict[str, int]:
+def run(schedule: StrideScheduler[str], costs: dict[str, int], units: int) -> dict[str, int]:
     """Units of each class, all of which always have work, in pieces of these costs."""
     done = dict.fromkeys(costs, 0)
     while sum(done.values()) < units:
@@ -21,16 +21,16 @@ def run(schedule: Schedule[str], costs: dict[str, int], units: int) -> dict[str,
 
 
 def test_shares_are_by_weight_and_not_by_the_size_of_pieces() -> None:
-    done = run(Schedule({"a": 3, "b": 1}), {"a": 10, "b": 1_000}, 100_000)
+    done = run(StrideScheduler({"a": 3, "b": 1}), {"a": 10, "b": 1_000}, 100_000)
     assert abs(done["a"] - 75_000) <= 3_000 and abs(done["b"] - 25_000) <= 1_000
 
 
 def test_without_work_there_is_nobody() -> None:
-    assert Schedule({"a": 1}).next(()) is None
+    assert StrideScheduler({"a": 1}).next(()) is None
 
 
 def test_who_had_no_work_saves_up_nothing() -> None:
-    schedule = Schedule({"a": 1, "b": 1})
+    schedule = StrideScheduler({"a": 1, "b": 1})
     for _ in range(1_000):
         assert schedule.next(["a"]) == "a"
         schedule.charge("a", 10)
@@ -44,7 +44,7 @@ WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 16), min_siz
 @given(WEIGHTS, st.data())
 def test_each_has_its_share_give_or_take_a_piece(weights: dict[str, int], data: st.DataObject) -> None:
     costs = {c: data.draw(st.integers(1, 500)) for c in weights}
-    done, total = run(Schedule(weights), costs, 50_000), sum(weights.values())
+    done, total = run(StrideScheduler(weights), costs, 50_000), sum(weights.values())
     slack = max(costs[c] / weights[c] for c in weights)
     for c, weight in weights.items():
         share = sum(done.values()) * weight / total
@@ -54,7 +54,7 @@ def test_each_has_its_share_give_or_take_a_piece(weights: dict[str, int], data: 
 @given(WEIGHTS, st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.integers(0, 1_000)), max_size=200))
 def test_who_always_has_work_is_never_starved(weights: dict[str, int], turns: list[tuple[set[str], int]]) -> None:
     """Whatever work the others have and what it costs, pieces of at most 1,000 units."""
-    schedule = Schedule(weights)
+    schedule = StrideScheduler(weights)
     steady, most = min(weights), 0
     waited = 0
     for others, cost in turns:
@@ -73,10 +73,11 @@ class Bench:
     def __init__(self, **pieces: int):
         self.now, self.done = 0, list[str]()
         self.left = pieces
-        self.turns = Turns({c: Turn(lambda c=c: self.left.get(c.value, 0), lambda c=c: self.piece(c)) for c in Class},
-                           lambda: self.now)
+        self.turns = WorkTurns({c: WorkSource(lambda c=c: self.left.get(c.value, 0), lambda c=c: self.piece(c))
+                                for c in WorkClass},
+                               lambda: self.now)
 
-    def piece(self, c: Class) -> int:
+    def piece(self, c: WorkClass) -> int:
         self.left[c.value] -= 1
         self.done.append(c.value)
         self.now += 3_000_000

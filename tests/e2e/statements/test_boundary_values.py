@@ -17,7 +17,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.types import BIGINT, Column, TableDef
 from noria.state.symbols.symbols import SymbolTable
-from noria.storage.tables.table import Table
+from noria.storage.tables.table import StoredTable
 
 BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 USED_UP, TOO_BIG, OVERFLOW = 1467, 1264, 1690
@@ -170,7 +170,7 @@ def test_the_store_packs_no_row_without_what_it_must_have(code: int, at: int, nu
     columns = (Column("id", BIGINT, False), Column("n", BIGINT, False), Column("m", BIGINT))
     rows = np.ones((3, 2), np.int64)
     rows[at, 1] = code
-    table = Table(TableDef("t", columns, (0,), table_id=1), SymbolTable())
+    table = StoredTable(TableDef("t", columns, (0,), table_id=1), SymbolTable())
     if not number:
         assert len(table.rows(rows)) == 2
         return

@@ -18,7 +18,7 @@ from noria.core.expressions import evaluate
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.plan.mir import Project
-from noria.server.mysql.codec import Reader
+from noria.server.mysql.codec import PayloadReader
 from noria.server.mysql.rows import _text_encoder
 from noria.sql.commands import Select, as_batch
 from noria.sql.parse import parse
@@ -108,7 +108,8 @@ def ours(expression: str) -> list[Any]:
     if ERROR_CODE in codes:
         return [1690]
     encode = _text_encoder(e.type)
-    return [None if c == NULL_CODE else _readable(Reader(encode([values.decode(c, e.type, SYMBOLS)])[0]).lenenc())
+    return [None if c == NULL_CODE
+            else _readable(PayloadReader(encode([values.decode(c, e.type, SYMBOLS)])[0]).lenenc())
             for c in codes]
 
 

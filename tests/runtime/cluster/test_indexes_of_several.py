@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from noria.client.embedded import EmbeddedTransport
-from noria.dataflow.messages.packets import Ask, Snapshot, Wanted
+from noria.dataflow.messages.packets import IndexRequest, Inspect, Snapshot
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.snapshots import taken
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.offline.snapshot import read_entries
 from noria.storage.tables.sst import write_file
 from noria.storage.tables.table import Index
@@ -48,7 +48,7 @@ class Maker:
         self.go = asyncio.Event()
 
     @asynccontextmanager
-    async def index(self, worker: Any, wanted: Wanted) -> AsyncIterator[Any]:
+    async def index(self, worker: Any, wanted: IndexRequest) -> AsyncIterator[Any]:
         place = self.place / wanted.ticket
         place.mkdir()
         await taken(worker, Snapshot(0, str(place / "checkpoint")))
@@ -109,10 +109,10 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
         for kind in range(KINDS):
             found = await sql(f"SELECT id FROM t WHERE kind = {kind}")
             assert sorted(i for i, in found.rows) == sorted(i for i, of in truth.items() if of == kind), kind
-        assert (await db._link.ask(Ask(0, "validate"))).error is None
+        assert (await db._link.ask(Inspect(0, "validate"))).error is None
 
     db._run(asyncio.wait_for(test(), 120))
     db.close()
-    reports = [Check(str(tmp_path / "data" / f"worker-{w}" / "base"), lambda what, done, total: None).run()
+    reports = [StoreCheck(str(tmp_path / "data" / f"worker-{w}" / "base"), lambda what, done, total: None).run()
                for w in range(2)]
     assert [r.findings for r in reports] == [[], []] and sum(r.tables["t"] for r in reports) == len(truth)

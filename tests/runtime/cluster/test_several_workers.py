@@ -56,7 +56,7 @@ class Front:
             altered = tuple(map(packets.AlterTable, hello.tables))  # a change that others made meanwhile
             assert (await self.links[w].recover(packets.Migrate(altered, durable=False))).error is None
             other = self.links[(w + 1) % WORKERS]
-            plan = (await other.ask(packets.Ask(0, "graph plan"))).value["plan"]
+            plan = (await other.ask(packets.Inspect(0, "graph plan"))).value["plan"]
             restored = packets.Migrate(tuple(self.views), durable=False, version=self.version, adopt=plan)
             assert (await self.links[w].recover(restored)).error is None
         return back

@@ -9,8 +9,8 @@ from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Migrate, Migrated, Prepare, Write, Wrote
-from noria.runtime.link.blame import Blame
-from noria.runtime.link.changes import ChangeQueue, Flight
+from noria.runtime.link.changes import ChangeQueue, InFlightPacket
+from noria.runtime.link.worker_deaths import WorkerDeaths
 from seeds import seed
 
 
@@ -74,7 +74,7 @@ def test_a_write_that_ends_workers_leaves_what_is_held() -> None:
         for _ in range(POISON_DEATHS):
             flight = queue.next()
             assert flight is not None and flight.body == write(1)
-            queue.worker_died("it ended", flight.seq, Blame())
+            queue.worker_died("it ended", flight.seq, WorkerDeaths())
         assert futures[1].exception() is not None and queue.held == "g" and queue.next() is None
 
     asyncio.run(test())
@@ -88,7 +88,7 @@ def test_random_deaths_lose_and_double_nothing() -> None:
         for _ in range(60):
             queue, expected, futures = ChangeQueue(), [], []
             applied: dict[int, tuple[int, ...]] = {}  # the store: seq -> values; survives deaths
-            inbox: list[Flight] = []
+            inbox: list[InFlightPacket] = []
             for _ in range(rng.randrange(1, 30)):
                 future = loop.create_future()
                 futures.append(future)
@@ -105,7 +105,7 @@ def test_random_deaths_lose_and_double_nothing() -> None:
                     for flight in inbox[: rng.randrange(len(inbox) + 1)]:  # committed, not answered
                         apply(applied, flight)
                     inbox.clear()
-                    queue.worker_died("test", None, Blame())
+                    queue.worker_died("test", None, WorkerDeaths())
                 elif inbox:
                     flight = inbox.pop(0)
                     apply(applied, flight)
@@ -122,7 +122,7 @@ def test_random_deaths_lose_and_double_nothing() -> None:
     asyncio.run(test())
 
 
-def apply(applied: dict[int, tuple[int, ...]], flight: Flight) -> None:
+def apply(applied: dict[int, tuple[int, ...]], flight: InFlightPacket) -> None:
     assert isinstance(flight.body, Write)
     values = tuple(row[0] for s in flight.body.statements if isinstance(s, Insert) for row in s.rows)
     if flight.seq in applied:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from noria.dataflow.messages.packets import Ask, Hello, Ingest, Migrate, Read
+from noria.dataflow.messages.packets import Hello, Ingest, Inspect, Migrate, Read
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import Link, LinkState, WorkerGone
-from noria.runtime.transport.lineage import LockBusy
+from noria.runtime.transport.shard_owner import LockBusy
 from runtime.fake_worker import commits, insert
 from runtime.processes import config, run
 
@@ -39,12 +39,12 @@ def test_the_same_interface_and_the_same_answers(tmp_path: Path) -> None:
             await InProcessLink(what).start()
         await link.close()
         with pytest.raises(WorkerGone):
-            await link.ask(Ask(0, "stats"))
+            await link.ask(Inspect(0, "stats"))
         again = InProcessLink(what, on_hello=on_hello)
         link = again
         await again.start()
         assert order[-1] == "recovered 0 with ('A',)"
-        assert (await again.ask(Ask(0, "stats"))).value["incarnation"] == 3
+        assert (await again.ask(Inspect(0, "stats"))).value["incarnation"] == 3
         await again.close()
 
     run(test)
@@ -59,7 +59,7 @@ def test_a_bug_in_the_worker_is_the_callers(tmp_path: Path) -> None:
         with pytest.raises(WorkerGone, match="told to raise"):
             await link.change(insert(1, "raise"))
         with pytest.raises(WorkerGone, match="told to raise"):
-            await link.ask(Ask(0, "stats"))
+            await link.ask(Inspect(0, "stats"))
         await link.close()
 
     run(test)

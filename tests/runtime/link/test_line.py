@@ -12,8 +12,8 @@ from noria.core.limits import DEAF_S, KERNEL_S, UNSENT_BYTES
 from noria.dataflow.messages.packets import Done, Envelope
 from noria.runtime.link.link import LinkState
 from noria.runtime.transport import wire
-from noria.runtime.transport.pulse import RequestUnderWay
-from noria.runtime.worker.worker_main import FrontEndGone, Line
+from noria.runtime.transport.heartbeats import RequestUnderWay
+from noria.runtime.worker.worker_main import FrontEndConnection, FrontEndGone
 from runtime.processes import config, linked, run
 
 
@@ -38,7 +38,7 @@ class Bench:
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.server.bind(wire.socket_path(what.endpoint))
         self.server.listen()
-        self.line = Line(what, 1, lambda: self.now)
+        self.line = FrontEndConnection(what, 1, lambda: self.now)
         self.line.__enter__()
         self.line.front = Busy()  # type: ignore[assignment]
         self.socket = self.server.accept()[0]
@@ -52,7 +52,7 @@ class Bench:
         self.line.send([Envelope(1, 0, 0, Done(7, b"x" * nbytes))])
 
     def received(self, number: int) -> list[wire.Item]:
-        reader, items = wire.Reader(), list[wire.Item]()
+        reader, items = wire.FrameDecoder(), list[wire.Item]()
         while len(items) < number + 1:  # the first says who it is
             items += reader.feed(self.socket.recv(2**20))
             self.line.arrived(0)

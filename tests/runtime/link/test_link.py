@@ -13,10 +13,10 @@ import pytest
 from noria.core.codec import VERSION
 from noria.core.errors import SqlError, unfilled
 from noria.dataflow.messages.packets import (
-    Ask,
     Envelope,
     Hello,
     Ingest,
+    Inspect,
     Migrate,
     Migrated,
     Packet,
@@ -40,7 +40,7 @@ def test_changes_and_questions_are_answered(tmp_path: Path) -> None:
             assert (await link.ask(Read(0, "v", []))).rows == [7]
             assert (await link.change(Migrate((), ("CREATE",)))).seq == 2
             assert (await link.request(Ingest("t", (), 9))).error is None
-            assert (await link.request(Ask(0, "stats"))).value["incarnation"] == 1
+            assert (await link.request(Inspect(0, "stats"))).value["incarnation"] == 1
             assert [c["values"] for c in commits(nursery.config.shard_dir)] == [[7], [], [9]]
 
     run(test)
@@ -113,7 +113,7 @@ def test_a_question_fails_when_its_worker_dies_or_is_asked_again(tmp_path: Path)
         async with linked(tmp_path) as (link, nursery):
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
             plain = asyncio.create_task(link.ask(Read(0, "v", [])))
-            patient = asyncio.create_task(link.ask(Ask(0, "stats"), retry=True))
+            patient = asyncio.create_task(link.ask(Inspect(0, "stats"), retry=True))
             await asyncio.sleep(0)
             nursery.children[0].kill()
             with pytest.raises(WorkerGone, match="try again"):
@@ -209,8 +209,8 @@ def unreadable(body: Packet) -> wire.Item:
     records = msgspec.msgpack.decode(PACKETS.encode(body)[1:])
     records[-1].append("more")
     data = b"\0\0" + bytes([VERSION]) + msgspec.msgpack.encode(records)
-    head = wire._HEADER.pack(wire.MAGIC, wire.WIRE_VERSION, wire.Kind.ENVELOPE, 0, 0, 1, 0, len(data))
-    (item,) = wire.Reader().feed(head + data)
+    head = wire._HEADER.pack(wire.MAGIC, wire.WIRE_VERSION, wire.FrameKind.ENVELOPE, 0, 0, 1, 0, len(data))
+    (item,) = wire.FrameDecoder().feed(head + data)
     assert isinstance(item, WireError)
     return item
 
@@ -222,7 +222,7 @@ def test_a_replaced_incarnation_is_not_listened_to(tmp_path: Path) -> None:
             await asyncio.to_thread(nursery.children[0].wait)
             await within(link.change(insert(1)))
             reader, writer = await asyncio.open_unix_connection(wire.socket_path(link.endpoint))
-            writer.write(wire.signal(wire.Kind.JOIN, 1, 0, number=1))
+            writer.write(wire.signal(wire.FrameKind.JOIN, 1, 0, number=1))
             writer.write(wire.encode(Envelope(1, 0, 0, Hello(0, 1, 0, 0, (), ()))))
             assert await within(reader.read()) == b""
             writer.close()

@@ -11,10 +11,10 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.limits import READ_PACKETS
-from noria.dataflow.messages.packets import Found, Read, ReadMany, Rows
+from noria.dataflow.messages.packets import Read, ReadMany, ReadManyReply, Rows
 from noria.runtime.link import read_batching
-from noria.runtime.link.changes import Asked, ReplyBook
-from noria.runtime.link.read_batching import Part, ReadBatcher
+from noria.runtime.link.changes import PendingQuestion, PendingReplies
+from noria.runtime.link.read_batching import KeyRows, ReadBatcher
 from runtime.processes import run
 
 
@@ -22,11 +22,11 @@ class Line:
     """What leaves, and who waits."""
 
     def __init__(self) -> None:
-        self.book = ReplyBook()
+        self.book = PendingReplies()
         self.sent: list[ReadMany] = []
         self.together = ReadBatcher(self.book, self.sent.append)
 
-    def ask(self, key: Any, view: str = "v") -> Asked:
+    def ask(self, key: Any, view: str = "v") -> PendingQuestion:
         _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
         self.together.add(asked.body)  # type: ignore[arg-type]
         return asked
@@ -37,7 +37,7 @@ def table(*rows: tuple[Any, int]) -> pa.Table:
 
 
 def values(reply: Rows) -> list[Any]:
-    assert isinstance(reply.rows, Part)
+    assert isinstance(reply.rows, KeyRows)
     return list(reply.rows.of(reply.rows.whole.made(lambda t: t.column(0).to_pylist())))
 
 
@@ -57,11 +57,11 @@ def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
         later = [line.ask("a"), line.ask("b", "w"), line.ask("c")]
         await asyncio.sleep(0)
         assert len(line.sent) == READ_PACKETS
-        assert line.together.take(Found(line.sent[0].request))
+        assert line.together.take(ReadManyReply(line.sent[0].request))
         await asyncio.sleep(0)
         assert [(a.view, a.keys) for a in line.sent[-1].alike] == [("v", (("a",), ("c",))), ("w", (("b",),))]
         of_v, of_w = line.sent[-1].alike
-        line.together.take(Found(line.sent[-1].request, (
+        line.together.take(ReadManyReply(line.sent[-1].request, (
             (of_v.requests, table((7, 1), (8, 0), (9, 1))), (of_w.requests, table()))))
         assert [values(a.future.result()) for a in later] == [[8], [], [7, 9]]
         assert later[0].future.result().rows.table().column(0).to_pylist() == [8]
@@ -88,9 +88,9 @@ def test_who_has_gone_is_not_asked_for_and_an_error_is_all_others() -> None:
         del line.book.asks[gone.body.request]  # type: ignore[union-attr]
         await asyncio.sleep(0)
         assert [p.alike[0].keys for p in line.sent] == [((2,),)]
-        line.together.take(Found(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
+        line.together.take(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
         assert there.future.result().error.message == "no"
-        assert not line.together.take(Found(line.sent[0].request))  # said twice
+        assert not line.together.take(ReadManyReply(line.sent[0].request))  # said twice
 
     at_once(test)
 
@@ -99,7 +99,7 @@ def test_one_that_the_answer_does_not_name_is_answered_by_itself() -> None:
     async def test(line: Line) -> None:
         asked = line.ask(1)
         await asyncio.sleep(0)
-        line.together.take(Found(line.sent[0].request))
+        line.together.take(ReadManyReply(line.sent[0].request))
         assert not asked.future.done()
         assert line.book.take(Rows(asked.body.request, table((5, 0))))  # type: ignore[union-attr]
         assert asked.future.done()
@@ -114,7 +114,7 @@ def test_a_lost_worker_leaves_nothing_under_way() -> None:
             await asyncio.sleep(0)
         before = line.sent[0].request
         line.together.clear()
-        assert not line.together.take(Found(before))
+        assert not line.together.take(ReadManyReply(before))
         assert len(line.book.patient()) == READ_PACKETS + 3  # whom the next worker is asked
         line.ask("again")
         await asyncio.sleep(0)

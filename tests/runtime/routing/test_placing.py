@@ -17,7 +17,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, NEW, Clear, Delete, Insert, Update, WriteResult
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import encode
-from noria.runtime.routing.write_routing import Numbers, RoutedWrite, routed
+from noria.runtime.routing.write_routing import AutoIncrementValues, RoutedWrite, routed
 
 ID, NAME, OTHER = range(3)
 
@@ -42,7 +42,7 @@ def test_each_row_goes_to_its_worker_once_and_in_order(key: tuple[int, ...], as_
         rows = [(rng.randrange(1000), rng.choice(["a", "A", "b", "é", "xyz"]), i) for i in range(rng.randrange(1, 60))]
         given: Any = rows if not as_arrow else pa.RecordBatch.from_arrays(
             [pa.array(c) for c in zip(*rows, strict=True)], ["id", "name", "other"])
-        parts = routed(Insert("t", (ID, NAME, OTHER), given), t, workers, Numbers(), 0).parts
+        parts = routed(Insert("t", (ID, NAME, OTHER), given), t, workers, AutoIncrementValues(), 0).parts
         seen = []
         for w, part in parts.items():
             assert isinstance(part, Insert)
@@ -56,45 +56,46 @@ def test_each_row_goes_to_its_worker_once_and_in_order(key: tuple[int, ...], as_
 def test_a_condition_on_the_key_concerns_its_workers_only() -> None:
     t = table()
     one = Update("t", ((OTHER, Const(BIGINT, False, 1)),), call("eq", Col(INT, False, ID), Const(INT, False, 5)))
-    assert list(routed(one, t, 3, Numbers(), 0).parts) == [home(t, (5,), 3)]
+    assert list(routed(one, t, 3, AutoIncrementValues(), 0).parts) == [home(t, (5,), 3)]
     some = Delete("t", call("in", Col(INT, False, ID), *(Const(INT, False, i) for i in (1, 2))))
-    assert list(routed(some, t, 3, Numbers(), 0).parts) == sorted({home(t, (1,), 3), home(t, (2,), 3)})
+    assert list(routed(some, t, 3, AutoIncrementValues(), 0).parts) == sorted({home(t, (1,), 3), home(t, (2,), 3)})
     others = call("eq", Col(BIGINT, True, OTHER), Const(BIGINT, False, 5))
-    assert list(routed(Delete("t", others), t, 3, Numbers(), 0).parts) == [0, 1, 2]
-    assert list(routed(Clear("t", 10), t, 3, Numbers(), 0).parts) == [0, 1, 2]
+    assert list(routed(Delete("t", others), t, 3, AutoIncrementValues(), 0).parts) == [0, 1, 2]
+    assert list(routed(Clear("t", 10), t, 3, AutoIncrementValues(), 0).parts) == [0, 1, 2]
 
 
 def test_keys_that_have_nothing_in_common_leave_rows_where_the_primary_key_says() -> None:
     t = table(indexes=(IndexDef("u", (NAME,), True),))
     assert t.sharded_by == (ID,) and t.spread_unique == t.indexes
-    insert = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0)
+    insert = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, AutoIncrementValues(), 0)
     assert insert.unique and not insert.assigns and list(insert.parts) == [0, 1, 2]
     other, name = ((OTHER, Const(BIGINT, False, 1)),), ((NAME, Const(TEXT, False, "a")),)
-    assert not routed(Update("t", other, None), t, 3, Numbers(), 0).unique
-    assert not routed(Delete("t", None), t, 3, Numbers(), 0).unique
+    assert not routed(Update("t", other, None), t, 3, AutoIncrementValues(), 0).unique
+    assert not routed(Delete("t", None), t, 3, AutoIncrementValues(), 0).unique
     for renames in (Update("t", name, None), Insert("t", (ID,), [(1,)], "update", name)):
-        found = routed(renames, t, 3, Numbers(), 0)
+        found = routed(renames, t, 3, AutoIncrementValues(), 0)
         assert found.unique and found.assigns
 
 
 def test_keys_without_a_primary_key_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
     t = table(primary_key=(), indexes=(IndexDef("u", (NAME,), True), IndexDef("v", (OTHER,), True)))
-    parts = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, Numbers(), 0).parts
+    parts = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, AutoIncrementValues(), 0).parts
     assert list(parts) == [0] and not t.spread_unique
-    assert list(routed(Delete("t", None), t, 3, Numbers(), 0).parts) == [0]
+    assert list(routed(Delete("t", None), t, 3, AutoIncrementValues(), 0).parts) == [0]
 
 
 def test_rows_without_a_key_take_turns() -> None:
     t = table(primary_key=())
     insert = Insert("t", (ID, NAME), [(1, "a"), (2, "b")])
-    assert [list(routed(insert, t, 3, Numbers(), turn).parts) for turn in range(4)] == [[0], [1], [2], [0]]
-    assert list(routed(Delete("t", call("eq", Col(INT, False, ID), Const(INT, False, 5))), t, 3, Numbers(), 0).parts
+    assert [list(routed(insert, t, 3, AutoIncrementValues(), turn).parts) for turn in range(4)] == [[0], [1], [2], [0]]
+    assert list(routed(Delete("t", call("eq", Col(INT, False, ID), Const(INT, False, 5))), t, 3, AutoIncrementValues(),
+                       0).parts
                 ) == [0, 1, 2]
 
 
 def test_values_that_nobody_gave_are_given_here() -> None:
     columns = (Column("id", INT, False, auto_increment=True), Column("name", TEXT, True))
-    t, numbers = TableDef("t", columns, (0,), table_id=3), Numbers({3: 10})
+    t, numbers = TableDef("t", columns, (0,), table_id=3), AutoIncrementValues({3: 10})
     several = routed(Insert("t", (0, 1), [(None, "a"), (20, "b"), (0, "c"), (DEFAULT, "d")]), t, 3, numbers, 0)
     assert sorted(r for p in several.parts.values() for r in p.rows) == [(11, "a"), (20, "b"), (21, "c"), (22, "d")]
     made = {r[0]: (w, n in p.numbered) for w, p in several.parts.items() for n, r in enumerate(p.rows)}
@@ -120,34 +121,35 @@ def test_what_has_no_place_is_refused() -> None:
     """A worker that took it would have rows that nobody looks for there."""
     for rows, code in (([("x", "a"), (2, "b")], 1366), ([(2, "b"), ()], 1136), ([(None, "a")], 1048)):
         with pytest.raises(SqlError) as wrong:
-            routed(Insert("t", (ID, NAME), rows), table(), 3, Numbers(), 0)
+            routed(Insert("t", (ID, NAME), rows), table(), 3, AutoIncrementValues(), 0)
         assert wrong.value.code == code
 
 
 def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:
     rows = [(i, "a", 5) for i in range(9)] + [(9, "a", 2**70)]
     insert = Insert("t", (ID, NAME, OTHER), rows)
-    parts = routed(insert, table(), 3, Numbers(), 0)
+    parts = routed(insert, table(), 3, AutoIncrementValues(), 0)
     told = parts.result([WriteResult(error=SqlError(1264, "22003", "at row 2")), WriteResult(1), WriteResult(1)])
     assert told.error is not None and "at row 10" in told.error.message
     taken = SqlError(1062, "23000", "taken")
-    assert routed(insert._replace(rows=rows[:9]), table(), 3, Numbers(), 0).result(
+    assert routed(insert._replace(rows=rows[:9]), table(), 3, AutoIncrementValues(), 0).result(
         [WriteResult(1), WriteResult(error=taken), WriteResult(1)]) == WriteResult(error=taken)
 
 
 def test_a_statement_that_may_take_rows_elsewhere_says_so() -> None:
     moves, stays = ((ID, Const(INT, False, 1)),), ((ID, Col(INT, False, NEW + ID)),)
-    assert routed(Update("t", moves, None), table(), 2, Numbers(), 0).moves
-    assert routed(Insert("t", (ID,), [(1,)], "update", moves), table(), 2, Numbers(), 0).moves
-    assert not routed(Insert("t", (ID,), [(1,)], "update", stays), table(), 2, Numbers(), 0).moves
-    assert not routed(Update("t", ((NAME, Const(TEXT, False, "a")),), None), table(), 2, Numbers(), 0).moves
+    assert routed(Update("t", moves, None), table(), 2, AutoIncrementValues(), 0).moves
+    assert routed(Insert("t", (ID,), [(1,)], "update", moves), table(), 2, AutoIncrementValues(), 0).moves
+    assert not routed(Insert("t", (ID,), [(1,)], "update", stays), table(), 2, AutoIncrementValues(), 0).moves
+    assert not routed(Update("t", ((NAME, Const(TEXT, False, "a")),), None), table(), 2, AutoIncrementValues(), 0).moves
     unnamed = table(primary_key=(), indexes=(IndexDef("u", (ID,), True),))
-    several = routed(Insert("t", (ID,), [(i,) for i in range(9)], "update", moves), unnamed, 2, Numbers(), 0)
+    several = routed(Insert("t", (ID,), [(i,) for i in range(9)], "update", moves), unnamed, 2, AutoIncrementValues(),
+                     0)
     assert several.moves and len(several.parts) == 2
 
 
 def test_one_error_is_the_statements_and_counts_are_added() -> None:
-    done = routed(Delete("t", None), table(), 2, Numbers(), 0)
+    done = routed(Delete("t", None), table(), 2, AutoIncrementValues(), 0)
     assert done.result([WriteResult(2, 0, 3), WriteResult(1, 0, 1)]) == WriteResult(3, 0, 4)
     error = SqlError(1062, "23000", "taken")
     assert done.result([WriteResult(2), WriteResult(error=error)]) == WriteResult(error=error)

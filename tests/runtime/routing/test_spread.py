@@ -26,8 +26,8 @@ from noria.dataflow.messages.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
-from noria.server.answering.reads import Many, Reads
-from noria.server.answering.shapes import Shape
+from noria.server.answering.reads import ManyRows, ViewLookups
+from noria.server.answering.result_finish import ResultFinish
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.views.reader import AttachedViews, attach
@@ -235,7 +235,7 @@ def in_memory(beside: Beside) -> None:
     def nowhere(worker: int) -> AttachedViews:
         return attach(str(beside.path / "nowhere"))
 
-    reads = Reads(Link(), beside.attached, 0)  # type: ignore[arg-type]
+    reads = ViewLookups(Link(), beside.attached, 0)  # type: ignore[arg-type]
 
     async def compare() -> None:
         for view in [v for v in beside.views.values() if not v.ranged]:
@@ -244,7 +244,7 @@ def in_memory(beside: Beside) -> None:
             for key in there[:2]:
                 want = without_keys(shown(beside.at_one(Read(0, view.name, [key]))))
                 fetched = await reads.fetch(view, key)
-                if isinstance(fetched, Many):
+                if isinstance(fetched, ManyRows):
                     fetched = without_keys(shown(Rows(0, fetched.table)))
                 assert sorted(fetched, key=repr) == want
                 found = reads.local(view, key, True)
@@ -254,7 +254,7 @@ def in_memory(beside: Beside) -> None:
             several = reads.several(view, there, False)
             assert several is not None and shown(Rows(0, several)) == want
             none = pa.table({f"key{i}": pa.array([], arrow_type(f.type)) for i, f in enumerate(view.key_fields)})
-            for front in (reads, Reads(Link(), nowhere, 0)):  # type: ignore[arg-type]
+            for front in (reads, ViewLookups(Link(), nowhere, 0)):  # type: ignore[arg-type]
                 assert (await front.many(view, none if view.key else pa.table({"": pa.nulls(0)}))).num_rows == 0
             if view.key:
                 table = arrow_keys(view, keys)
@@ -281,9 +281,9 @@ def test_who_has_caught_up_has_the_writes_of_others(beside: Beside) -> None:
         beside.write("items", (i, "a", None, None, 1))
     ((_, _, early, _),) = shown(asked(beside, owner, body))
     assert early < 20, "its own rows"
-    assert asked(beside, owner, packets.Ask(0, "caught up", str(beside.routes.depth_of("counted")))).error is None
+    assert asked(beside, owner, packets.Inspect(0, "caught up", str(beside.routes.depth_of("counted")))).error is None
     assert shown(asked(beside, owner, body)) == [(1, "a", 20, 0)]
-    assert beside.at_one(packets.Ask(7, "caught up", "2")) == packets.Done(7)
+    assert beside.at_one(packets.Inspect(7, "caught up", "2")) == packets.Done(7)
 
 
 def asked(beside: Beside, worker: int, body: Any) -> Any:
@@ -376,11 +376,11 @@ def test_one_shots_of_three_are_those_of_one(beside: Beside) -> None:
 
 
 def once(beside: Beside, view: ViewDef) -> None:
-    alone, several = (Reads(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))  # type: ignore[arg-type]
+    alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))  # type: ignore[arg-type]
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
     between = beside.between(view) if view.ranged else None
     want = asyncio.run(alone.once(view, keys, False, between)).table
-    have, shape = asyncio.run(several.once(view, keys, False, between)).table, Shape.of(view)
+    have, shape = asyncio.run(several.once(view, keys, False, between)).table, ResultFinish.of(view)
     if view.limit is None:
         assert sorted(shape.rows_of(have), key=repr) == sorted(shape.rows_of(want), key=repr)
         assert without_keys(shown(Rows(0, have))) == without_keys(shown(Rows(0, want)))
@@ -390,7 +390,7 @@ def once(beside: Beside, view: ViewDef) -> None:
         assert there == alike
 
 
-def whole(shape: Shape, found: pa.Table) -> list[Any]:
+def whole(shape: ResultFinish, found: pa.Table) -> list[Any]:
     return replace(shape, visible=len(shape.fields)).rows_of(found)
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from noria.core.errors import SqlError
-from noria.runtime.routing.write_routing import Numbers, routed
+from noria.runtime.routing.write_routing import AutoIncrementValues, routed
 from runtime.processes import run
 from runtime.several import Several
 from sql.catalogs import DictCatalog
@@ -98,7 +98,7 @@ def test_what_goes_together_is_known_to_be_short() -> None:
 
     def of(text: str) -> tuple[bool, bool]:
         (statement,) = catalog.run(text)
-        found = routed(statement, plain if statement.table == "plain" else named, 3, Numbers(), 0)
+        found = routed(statement, plain if statement.table == "plain" else named, 3, AutoIncrementValues(), 0)
         return found.few, found.distinct
 
     assert of("INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3)")[0]

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from noria.core.errors import SqlError
-from noria.core.statements import Delete, Move, WorkedOut, WriteResult
+from noria.core.statements import Delete, Move, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
-from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
 from noria.runtime.transactions.group_commit import GroupOutcome
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
-from noria.runtime.transactions.writes import Moved, Writes
+from noria.runtime.transactions.writes import PlannedOutcome, RoutedWrites
 
 TAKEN = SqlError(1062, "23000", "taken")
 
@@ -109,7 +109,7 @@ class Line:
 
     def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any], all: Sequence[Shard] = ()):
         self.shard, self._rng, self._come_back, self._all = shard, rng, come_back, all
-        self._book, self._up, self.hello = ReplyBook(), True, shard.hello()
+        self._book, self._up, self.hello = PendingReplies(), True, shard.hello()
         self.lost: Callable[[int], None] = lambda worker: None
 
     @property
@@ -141,7 +141,7 @@ class Line:
         return LinkState.UP if self._up else LinkState.DOWN
 
     def hold(self, group: str) -> asyncio.Future[Any]:
-        return self.submit(Hold(group))  # type: ignore[arg-type]
+        return self.submit(ReservedPlace(group))  # type: ignore[arg-type]
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -159,7 +159,7 @@ class Line:
         name = name_of(body.statement)
         to = [int(w) for w in name.partition(" to ")[2].partition(" ")[0]]
         parts = {w: (Move(table_of(name), (self._all[w].rows_of(table_of(name)),), (name.encode(),)),) for w in to}
-        return Done(0, WorkedOut(WriteResult(1), parts))
+        return Done(0, StatementEffect(WriteResult(1), parts))
 
     async def up(self) -> None:
         while not self._up:
@@ -176,7 +176,7 @@ class Line:
         if not self._up:
             self.hello = self.shard.hello()  # said before what was in flight is sent again
             for f in tuple(self._book.changes.flying):
-                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `Member.replay` waits for it
+                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardLink.replay` waits for it
                 self._book.take(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)
@@ -226,7 +226,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
     for line in lines:
         line.shard.last, line.shard.done = 0, {}
     groups = TwoPhaseCommits(lines, epoch)
-    writes = Writes(lines, groups, ReadYourWrites(lines))  # type: ignore[arg-type]
+    writes = RoutedWrites(lines, groups, ReadYourWrites(lines))  # type: ignore[arg-type]
     for line in lines:
         line.lost = writes.lost
         line.shard.full = 0
@@ -282,7 +282,7 @@ def verdict(task: asyncio.Future[Any]) -> str:
     found = task.result()
     if isinstance(found, Wrote | GroupOutcome):
         found = found.results
-    results = [found.result] if isinstance(found, Moved) else found
+    results = [found.result] if isinstance(found, PlannedOutcome) else found
     return "failed" if any(r.error for r in results) else "done"
 
 
@@ -371,7 +371,7 @@ def test_who_waits_goes_together(wrong: int) -> None:
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        writes = Writes(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))  # type: ignore[arg-type]
+        writes = RoutedWrites(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))  # type: ignore[arg-type]
         names = [f"{n}" + f" fail at {n % 2}" * (n < wrong) for n in range(20)]
         tasks = [writes.begin(RoutedWrite({w: does(name) for w in range(2)}, few=True)) for name in names]
         while not all(task.done() for task, _ in tasks):

@@ -11,7 +11,7 @@ import pytest
 
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.dataflow.messages.packets import Ask, Done, Packet
+from noria.dataflow.messages.packets import Done, Inspect, Packet
 from noria.runtime.link.link import LinkState
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.worker.worker_main import views_dir
@@ -35,7 +35,7 @@ class Line:
         return 0
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
-        assert isinstance(body, Ask)
+        assert isinstance(body, Inspect)
         self.asked.append((body.what, body.argument))
         return Done(0)
 

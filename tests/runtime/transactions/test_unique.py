@@ -17,10 +17,10 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
-from noria.dataflow.messages.packets import Done, Entries
+from noria.dataflow.messages.packets import Done, UniqueEntries
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.transactions import unique
-from noria.runtime.transactions.unique import Unique
+from noria.runtime.transactions.unique import UniqueIndexCheck
 from noria.storage.online import comparing
 from noria.storage.store import RocksStore
 
@@ -58,7 +58,7 @@ class Worker:
         self.write(Delete("t", call("eq", col(0, INT), const(id, INT))))
 
     async def ask(self, body: Any, retry: bool = False) -> Any:
-        assert isinstance(body, Entries)
+        assert isinstance(body, UniqueEntries)
         if self.lost and retry:
             await asyncio.Event().wait()  # its next life
         if self.lost:
@@ -126,7 +126,7 @@ class Tables:
             while not fitting.step(7):
                 self.others("fit")
         asked: Any = self.workers
-        index = Unique(asked, WANTED, (1,))
+        index = UniqueIndexCheck(asked, WANTED, (1,))
         await index.compare(self.nothing_written)
         async with self.nothing_written():
             await index.end()

@@ -18,10 +18,10 @@ import pytest
 
 from noria.core.types import INT, Field
 from noria.runtime.transport import handshake, tunnel
-from noria.runtime.transport.handshake import Between, NoProof, Refused
-from noria.runtime.transport.tunnel import Tunnel, Tunnelled
-from noria.runtime.worker.frontier import Frontier, FrontierReader, heard_path
-from noria.runtime.worker.remote_hosts import CannotTunnel, Hub, forgotten, placed
+from noria.runtime.transport.handshake import ConnectionRefused, NotAuthenticated, SharedCredentials
+from noria.runtime.transport.tunnel import Tunnel, TunnelSettings
+from noria.runtime.worker.frontier import Frontier, FrontierReader, frontier_path
+from noria.runtime.worker.remote_hosts import CannotTunnel, ServerTunnel, forgotten, placed
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.rocks.errors import StoreError
@@ -30,16 +30,17 @@ from noria.views.writer import ViewDirectory
 from runtime.certificates import certificate
 from runtime.processes import run, spawn, within
 
-SECRET = Between(b"s" * 32)
+SECRET = SharedCredentials(b"s" * 32)
 
 
 class Host:
     """A tunnel in this process, and what the processes beside it would do."""
 
-    def __init__(self, place: Path, hub: tuple[str, int] | None = None, worker: int = -1, between: Between = SECRET):
+    def __init__(self, place: Path, hub: tuple[str, int] | None = None, worker: int = -1,
+                 between: SharedCredentials = SECRET):
         place.mkdir(mode=0o700)
         self.place, self.said = place, list[str]()
-        told = Tunnelled(place, 3, "127.0.0.1", 0, between, hub, worker, f"link-{worker}")
+        told = TunnelSettings(place, 3, "127.0.0.1", 0, between, hub, worker, f"link-{worker}")
         self.tunnel = Tunnel(told, self.said.append)
 
     async def start(self) -> tuple[str, int]:
@@ -60,7 +61,7 @@ class Host:
 
 
 @asynccontextmanager
-async def hosts(path: Path, between: Between = SECRET) -> AsyncIterator[tuple[Host, Host, Host]]:
+async def hosts(path: Path, between: SharedCredentials = SECRET) -> AsyncIterator[tuple[Host, Host, Host]]:
     """The server's, and those of workers 1 and 2; worker 0 is with the server."""
     server = Host(path / "s", between=between)
     hub = await server.start()
@@ -77,7 +78,7 @@ async def hosts(path: Path, between: Between = SECRET) -> AsyncIterator[tuple[Ho
 @pytest.mark.parametrize("secured", [False, True])
 def test_every_way_between_three_hosts(tmp_path: Path, secured: bool) -> None:
     async def test() -> None:
-        between = Between(b"x" * 32, *certificate(tmp_path, "ours")) if secured else SECRET
+        between = SharedCredentials(b"x" * 32, *certificate(tmp_path, "ours")) if secured else SECRET
         async with hosts(tmp_path, between) as (server, one, two):
             there_are = {name: await of.listens(name) for of, name in (
                 (server, "link-1"), (server, "peer-0.sock"), (one, "peer-1.sock"), (two, "peer-2.sock"))}
@@ -137,8 +138,8 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
         server = Host(tmp_path / "s")
         host, port = await server.start()
         came = await server.listens("link-1")
-        with pytest.raises(NoProof, match="does not know the secret"):
-            await handshake.connected(host, port, Between(b"t" * 32), b"link link-1")
+        with pytest.raises(NotAuthenticated, match="does not know the secret"):
+            await handshake.connected(host, port, SharedCredentials(b"t" * 32), b"link link-1")
         for sent in (b"", b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x16\x03\x01" * 40, handshake.MAGIC + bytes(32) + bytes(34)):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(sent)
@@ -147,7 +148,7 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
             assert len(left) in (0, 64), "no more than a number and a proof of the server's own"
             writer.close()
         for wish in (b"link ../x", b"link link-1/../../x", b"peer 7", b"link front.sock", b"peer x", b"front clients"):
-            with pytest.raises(Refused):
+            with pytest.raises(ConnectionRefused):
                 await handshake.connected(host, port, SECRET, wish)
         assert came.empty()
         assert any("does not know the secret" in s for s in server.said)
@@ -194,7 +195,7 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         silent = [await asyncio.open_connection(host, port) for _ in range(8)]
         for reader, _ in silent:
             assert await within(reader.read()) == b""
-        with pytest.raises(Refused):
+        with pytest.raises(ConnectionRefused):
             await handshake.connected(host, port, SECRET, b"peer 0")
         await server.tunnel.close()
 
@@ -205,7 +206,7 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
     """The oldest of them goes, of the host that has most, whether it is to prove itself yet or to begin TLS."""
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 5)
-    between = Between(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
+    between = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
 
     async def test() -> None:
         server = Host(tmp_path / "s", between=between)
@@ -215,7 +216,7 @@ def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for reader, _ in silent[:4]:
             with suppress(ConnectionError):
                 assert await within(reader.read()) == b""
-        with pytest.raises(Refused):  # as one that has proved itself: nobody is there
+        with pytest.raises(ConnectionRefused):  # as one that has proved itself: nobody is there
             await handshake.connected(host, port, between, b"peer 0")
         if secured:
             await slow[1].start_tls(cast(ssl.SSLContext, handshake.tls(between, server=False)))
@@ -245,8 +246,8 @@ def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
 
         between_them = await asyncio.start_server(beset, "127.0.0.1", 0)
         hub = between_them.sockets[0].getsockname()[:2]
-        with pytest.raises(NoProof, match="does not know the secret"):
-            await Host(tmp_path / "2", address, 2, Between(b"t" * 32)).start()
+        with pytest.raises(NotAuthenticated, match="does not know the secret"):
+            await Host(tmp_path / "2", address, 2, SharedCredentials(b"t" * 32)).start()
         one = Host(tmp_path / "1", hub, 1)
         await within(one.start())
         assert len(cut) == 2 and any("worker 1 is reached" in s for s in server.said)
@@ -258,12 +259,12 @@ def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
 
 def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
     async def test() -> None:
-        ours, others = (Between(SECRET.secret, *certificate(tmp_path, n)) for n in ("ours", "others"))
+        ours, others = (SharedCredentials(SECRET.secret, *certificate(tmp_path, n)) for n in ("ours", "others"))
         server = Host(tmp_path / "s", between=ours)
         host, port = await server.start()
         came = await server.listens("link-1")
         for wrong in (others, SECRET):
-            with pytest.raises((NoProof, TimeoutError, ConnectionError)):
+            with pytest.raises((NotAuthenticated, TimeoutError, ConnectionError)):
                 await handshake.connected(host, port, wrong, b"link link-1")
         assert came.empty()
         await handshake.connected(host, port, ours, b"link link-1")
@@ -275,7 +276,7 @@ def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
 
 def test_a_certificate_is_changed_while_all_run(tmp_path: Path) -> None:
     async def test() -> None:
-        ours = Between(SECRET.secret, *certificate(tmp_path, "ours"))
+        ours = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours"))
         server = Host(tmp_path / "s", between=ours)
         host, port = await server.start()
         came = await server.listens("link-1")
@@ -296,14 +297,15 @@ def test_a_certificate_that_no_end_would_take(tmp_path: Path) -> None:
                        (certificate(tmp_path, "new", begins=1), "is not valid before 20"),
                        (readable, f"can be read by others than its owner: chmod 600 {readable[1]}")):
         for server in (True, False):
-            with pytest.raises(NoProof, match=why):
-                handshake.tls(Between(SECRET.secret, *files), server)
+            with pytest.raises(NotAuthenticated, match=why):
+                handshake.tls(SharedCredentials(SECRET.secret, *files), server)
 
 
 def test_who_expects_no_tls_is_told_of_it(tmp_path: Path) -> None:
     async def test() -> None:
-        server = Host(tmp_path / "s", between=Between(SECRET.secret, *certificate(tmp_path, "ours")))
-        with pytest.raises(handshake.Closed, match="before it proved anything: does it want TLS, --cluster-cert and"):
+        server = Host(tmp_path / "s", between=SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")))
+        with pytest.raises(handshake.HandshakeClosed,
+                           match="before it proved anything: does it want TLS, --cluster-cert and"):
             await handshake.connected(*await server.start(), SECRET, b"link link-1")
         await server.tunnel.close()
 
@@ -314,11 +316,11 @@ def test_the_secret_is_the_owners(tmp_path: Path) -> None:
     made = handshake.secret_of(tmp_path)
     assert len(made) == 32 and handshake.secret_of(tmp_path) == made
     (tmp_path / "workers.secret").chmod(0o640)
-    with pytest.raises(NoProof, match="its owner alone can read: remove it"):
+    with pytest.raises(NotAuthenticated, match="its owner alone can read: remove it"):
         handshake.secret_of(tmp_path)
     for path, why in ((tmp_path / "workers.secret", "its owner alone can read: copy workers.secret"),
                       (tmp_path / "none", "none cannot be read: No such file or directory: copy workers.secret")):
-        with pytest.raises(NoProof, match=why):
+        with pytest.raises(NotAuthenticated, match=why):
             handshake.secret_in(path)
 
 
@@ -326,19 +328,19 @@ def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
     async def test() -> None:
         (tmp_path / "run").mkdir(mode=0o700)
         said: list[str] = []
-        told = Tunnelled(tmp_path / "run", 2, "127.0.0.1", 0, SECRET)
-        hub = Hub(told, said.append)
+        told = TunnelSettings(tmp_path / "run", 2, "127.0.0.1", 0, SECRET)
+        hub = ServerTunnel(told, said.append)
         await hub.start()
         address = hub.address
         with pytest.raises(CannotTunnel, match="--cluster-port"):
-            await Hub(replace(told, port=address[1]), said.append).start()
+            await ServerTunnel(replace(told, port=address[1]), said.append).start()
         hub.kill()
         while True:
             try:
                 await handshake.connected(*address, SECRET, b"peer 0")
-            except Refused:
+            except ConnectionRefused:
                 break
-            except (OSError, NoProof):
+            except (OSError, NotAuthenticated):
                 await asyncio.sleep(0.01)
         assert any("is started again" in s for s in said)
         await hub.close()
@@ -352,7 +354,7 @@ def test_a_tunnel_that_cannot_be_forked_is_tried_again(tmp_path: Path, monkeypat
     async def test() -> None:
         (tmp_path / "run").mkdir(mode=0o700)
         said: list[str] = []
-        hub = Hub(Tunnelled(tmp_path / "run", 2, "127.0.0.1", 0, SECRET), said.append)
+        hub = ServerTunnel(TunnelSettings(tmp_path / "run", 2, "127.0.0.1", 0, SECRET), said.append)
         await hub.start()
         start, starts, again = hub._start, list[int](), asyncio.Event()
 
@@ -367,7 +369,7 @@ def test_a_tunnel_that_cannot_be_forked_is_tried_again(tmp_path: Path, monkeypat
         hub.kill()
         await within(again.wait())
         assert any("Resource temporarily unavailable" in s for s in said)
-        with pytest.raises(Refused):
+        with pytest.raises(ConnectionRefused):
             await handshake.connected(*hub.address, SECRET, b"peer 0")
         await hub.close()
 
@@ -425,8 +427,8 @@ def test_what_a_worker_published_here_is_forgotten_when_it_serves_elsewhere(tmp_
     view.activate()
     attached = attach(str(views)).view("v")
     assert attached.lookup((1,)) == []
-    Frontier(heard_path(tmp_path, 1), 3)((4, 5, 6))
-    seen = FrontierReader(heard_path(tmp_path, 1), 3)
+    Frontier(frontier_path(tmp_path, 1), 3)((4, 5, 6))
+    seen = FrontierReader(frontier_path(tmp_path, 1), 3)
     assert seen(2) == 6
     (tmp_path / "worker-1.doing").write_bytes(bytes(8))
     forgotten(tmp_path, 1, 3)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from noria.dataflow.messages.packets import Between, Envelope
-from noria.dataflow.messages.peer_messages import Loaded, Lost
+from noria.dataflow.messages.packets import Envelope, PeerPacket
+from noria.dataflow.messages.peer_messages import TableLoaded, WorkerRestarted
 from noria.runtime.transport import mesh as module
 from noria.runtime.transport import wire
 from noria.runtime.transport.mesh import Mesh, peer_endpoint
-from noria.runtime.transport.wire import Kind
+from noria.runtime.transport.wire import FrameKind
 
 Start = Callable[[int, int], Mesh]
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def message(sender: int, number: int, nbytes: int = 0) -> Envelope:
-    return Envelope(7, sender, number, Between(Loaded("x" * nbytes), 0))
+    return Envelope(7, sender, number, PeerPacket(TableLoaded("x" * nbytes), 0))
 
 
 def taken(m: Mesh, others: list[Mesh]) -> list[tuple[int, object]]:
@@ -45,7 +45,8 @@ def taken(m: Mesh, others: list[Mesh]) -> list[tuple[int, object]]:
             assert not other.receive()
         got = m.receive(20)
         quiet = 0 if got else quiet + 1
-        found += [(e.sender, "lost" if isinstance(e.body.message, Lost) else e.seq) for e in got]  # type: ignore[union-attr]
+        found += [(e.sender, "lost" if isinstance(e.body.message, WorkerRestarted) else e.seq)
+                  for e in got]  # type: ignore[union-attr]
     return found
 
 
@@ -58,7 +59,8 @@ def settled(*meshes: Mesh) -> list[list[tuple[int, object]]]:
         for m, mine in zip(meshes, found, strict=True):
             got = m.receive(5)
             quiet = 0 if got or any(out.waits for out in m._out.values()) else quiet
-            mine += [(e.sender, "lost" if isinstance(e.body.message, Lost) else e.seq) for e in got]  # type: ignore[union-attr]
+            mine += [(e.sender, "lost" if isinstance(e.body.message, WorkerRestarted) else e.seq)
+                     for e in got]  # type: ignore[union-attr]
     return found
 
 
@@ -136,7 +138,7 @@ def test_what_is_no_message_ends_its_channel_only(start: Start, tmp_path: Path) 
         assert settled(a, b) == [[], []]
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as older:
             older.connect(wire.socket_path(peer_endpoint(tmp_path / "run", 0)))
-            older.sendall(wire.signal(Kind.JOIN, 6, 1, 9))
+            older.sendall(wire.signal(FrameKind.JOIN, 6, 1, 9))
             assert settled(a, b) == [[], []]
     b.send([(0, message(1, 4))])
     assert taken(a, [b]) == [(1, 4)]

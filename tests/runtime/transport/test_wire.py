@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from noria.core.statements import Insert
 from noria.core.types import INT, TEXT, Column, TableDef
-from noria.dataflow.messages.packets import Ask, Between, Done, Envelope, Rows, Write
-from noria.dataflow.messages.peer_messages import Parcel, Update
+from noria.dataflow.messages.packets import Done, Envelope, Inspect, PeerPacket, Rows, Write
+from noria.dataflow.messages.peer_messages import EncodedRows, ExchangeDelta
 from noria.runtime.transport import wire
-from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 from seeds import seed
 
 
@@ -26,10 +26,10 @@ def messages() -> list[wire.Item]:
     table = pa.table({"c0": np.arange(1000), "__key": pa.array(["ä"] * 1000)})
     return [
         Envelope(3, -1, 9, Write((Insert("t", (0, 1), ((1, "x"), (None, "y"))),)), ((0, 5), (1, 7))),
-        Signal(Kind.HEARTBEAT, 3, -1),
+        Signal(FrameKind.HEARTBEAT, 3, -1),
         Envelope(3, 0, 0, Rows(2**40 + 1, table)),
-        Signal(Kind.JOIN, 3, 0, 17),
-        Envelope(3, -1, 0, Ask(1, "stats")),
+        Signal(FrameKind.JOIN, 3, 0, 17),
+        Envelope(3, -1, 0, Inspect(1, "stats")),
     ]
 
 
@@ -43,7 +43,7 @@ def encoded(item: wire.Item) -> bytes:
 @given(st.lists(st.integers(1, 20_000), max_size=30))
 def test_messages_survive_any_cuts(cuts: list[int]) -> None:
     stream = b"".join(map(encoded, messages()))
-    reader, got, at = Reader(), [], 0
+    reader, got, at = FrameDecoder(), [], 0
     for cut in [*cuts, len(stream)]:
         got += reader.feed(stream[at:at + cut])
         at += cut
@@ -51,7 +51,7 @@ def test_messages_survive_any_cuts(cuts: list[int]) -> None:
 
 
 def test_arrow_data_comes_out_aligned() -> None:
-    [got] = Reader().feed(wire.encode(Envelope(1, 0, 0, Rows(1, pa.table({"x": np.arange(5000)})))))
+    [got] = FrameDecoder().feed(wire.encode(Envelope(1, 0, 0, Rows(1, pa.table({"x": np.arange(5000)})))))
     assert isinstance(got, Envelope) and isinstance(got.body, Rows)
     column = got.body.rows["x"].chunk(0).to_numpy()
     assert column.flags.aligned and column[-1] == 4999
@@ -62,7 +62,7 @@ def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
     table = pa.table([pa.array([None, *range(rows)][:rows], pa.int64()), pa.array(["ä"] * rows, pa.large_string())],
                      names=["a", "a"])
     sent = wire.encode(Envelope(1, 0, 0, Rows(1, table)))
-    [got] = Reader().feed(sent)
+    [got] = FrameDecoder().feed(sent)
     assert isinstance(got, Envelope) and got.body.rows.equals(table)
     assert (wire._HEADER.unpack_from(sent)[3] == 0) == (rows <= 1_000)  # in one piece
 
@@ -72,11 +72,11 @@ def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
 def test_a_parcel_comes_out_as_it_went_in(rows: int, texts: list[str] | None) -> None:
     columns = np.arange(3 * rows).reshape(3, rows)[::-1]  # not contiguous
     shown = None if texts is None else pa.array(texts, pa.large_string())
-    sent = Update(4, Parcel(columns, -np.arange(rows), shown))
-    (item,) = Reader().feed(wire.encode(Envelope(1, 0, 7, Between(sent, 2))))
-    assert isinstance(item, Envelope) and isinstance(item.body, Between)
+    sent = ExchangeDelta(4, EncodedRows(columns, -np.arange(rows), shown))
+    (item,) = FrameDecoder().feed(wire.encode(Envelope(1, 0, 7, PeerPacket(sent, 2))))
+    assert isinstance(item, Envelope) and isinstance(item.body, PeerPacket)
     got = item.body.message
-    assert isinstance(got, Update) and (item.seq, item.body.version, got.node) == (7, 2, 4)
+    assert isinstance(got, ExchangeDelta) and (item.seq, item.body.version, got.node) == (7, 2, 4)
     assert (got.rows.columns == columns).all() and (got.rows.weights == sent.rows.weights).all()
     assert got.rows.columns.shape == (3, rows) and got.rows.texts == shown
 
@@ -89,16 +89,16 @@ def test_a_definition_of_a_table_is_one_object_however_often_it_comes() -> None:
 
 def test_an_answer_that_cannot_be_encoded_is_an_error_of_its_request() -> None:
     notes: list[str] = []
-    (item,) = Reader().feed(wire.encode_answer(Envelope(1, 0, 0, Done(17, {"x": 1j})), notes.append))
+    (item,) = FrameDecoder().feed(wire.encode_answer(Envelope(1, 0, 0, Done(17, {"x": 1j})), notes.append))
     assert isinstance(item, Envelope) and isinstance(item.body, Done) and len(notes) == 1
     assert item.body.request == 17 and item.body.error is not None and "complex" in item.body.error.message
 
 
 def test_an_unreadable_body_leaves_the_next_message_whole() -> None:
-    good = Envelope(1, -1, 4, Ask(1, "stats"))
+    good = Envelope(1, -1, 4, Inspect(1, "stats"))
     bad = bytearray(wire.encode(good))
     bad[-1] = 0x00
-    items = Reader().feed(bytes(bad) + wire.encode(good))
+    items = FrameDecoder().feed(bytes(bad) + wire.encode(good))
     assert isinstance(items[0], WireError) and "packet 4 of sender -1" in str(items[0])
     assert items[1] == good
 
@@ -109,9 +109,9 @@ def test_an_unreadable_body_leaves_the_next_message_whole() -> None:
     (lambda b: b[:32] + b"\xff" * 8 + b[40:], "is announced"),
 ])
 def test_bytes_that_are_no_message(damage: object, says: str) -> None:
-    whole = wire.encode(Envelope(1, -1, 4, Ask(1, "stats")))
+    whole = wire.encode(Envelope(1, -1, 4, Inspect(1, "stats")))
     with pytest.raises(WireError, match=says):
-        Reader().feed(damage(whole))  # type: ignore[operator]
+        FrameDecoder().feed(damage(whole))  # type: ignore[operator]
 
 
 def test_random_bytes_never_do_more_than_raise() -> None:
@@ -122,7 +122,7 @@ def test_random_bytes_never_do_more_than_raise() -> None:
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            for item in Reader().feed(bytes(damaged)):
+            for item in FrameDecoder().feed(bytes(damaged)):
                 assert isinstance(item, Envelope | Signal | WireError)
         except WireError:
             pass

@@ -16,8 +16,8 @@ from noria.core.errors import SqlError
 from noria.dataflow.inspect.validate import validate
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
-from noria.storage.commits.state_file import SavedStates, SavedUnusable
-from noria.storage.rocks.stand import StorePosition
+from noria.storage.commits.state_file import SavedStateFile, SavedUnusable
+from noria.storage.rocks.store_position import StorePosition
 from runtime.restarts import ROWS, Db
 from seeds import seed
 
@@ -152,7 +152,7 @@ def test_the_file(tmp_path: Path) -> None:
     rows = Batch(np.array([codes, [1, 2, 3, -(2**63)]]), np.array([1, 1, 2, 1]))
     some = [("one", 100, lambda: rows), ("large", 2**40, lambda: rows), ("none", 0, lambda: Batch.empty(3))]
     assert state_file.save(tmp_path, StorePosition("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
-    read = SavedStates(tmp_path)
+    read = SavedStateFile(tmp_path)
     assert read.stand == StorePosition("db", 7) and not (tmp_path / state_file.FILE).exists()
     other.restore(*read.symbols())
     assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
@@ -165,4 +165,4 @@ def test_the_file(tmp_path: Path) -> None:
         other.restore(*read.symbols())  # it has strings
     (tmp_path / state_file.FILE).write_bytes(b"noria")
     with pytest.raises(SavedUnusable):
-        SavedStates(tmp_path)
+        SavedStateFile(tmp_path)

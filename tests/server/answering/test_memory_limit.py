@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import noria
-from noria.dataflow.messages.packets import Ask, SetLimit
+from noria.dataflow.messages.packets import Inspect, SetLimit
 
 LIMIT = 8 * 2**20
 ROWS, BATCH = 120_000, 4_000
@@ -31,9 +31,9 @@ def test_a_limit_set_while_serving(tmp_path: Path) -> None:
             db.table("points").insert(pa.table({"id": part, "x": part, "y": part}))
         view = db.view("ById")
         assert view.lookup_many(ids).num_rows == len(ids)
-        assert ask(db, Ask(0, "stats"))["memory"] > 2 * LIMIT
+        assert ask(db, Inspect(0, "stats"))["memory"] > 2 * LIMIT
         ask(db, SetLimit(LIMIT // db._transport._link.workers))  # type: ignore[attr-defined]
-        stats = ask(db, Ask(0, "stats"))
+        stats = ask(db, Inspect(0, "stats"))
         assert stats["memory"] <= LIMIT and stats["storage"] <= LIMIT // 4
         assert view.lookup_many(ids[:BATCH]).num_rows == BATCH
 
@@ -43,7 +43,7 @@ def test_reads_over_ten_times_the_limit(tmp_path: Path) -> None:
         transport: Any = db._transport
 
         def stats() -> dict[str, Any]:
-            found: dict[str, Any] = transport._run(transport._executor.ask(Ask(0, "stats")))
+            found: dict[str, Any] = transport._run(transport._executor.ask(Inspect(0, "stats")))
             return found
 
         db.sql("CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(200), town VARCHAR(200))")

@@ -178,7 +178,7 @@ def test_every_parameter_against_sqlite(db: Database, seed: int) -> None:
         if step % 5 == 4:
             ask(db, packets.Evict(0, chance.choice((2_000, None))))
         if step % 20 == 19:
-            ask(db, packets.Ask(0, "validate"))
+            ask(db, packets.Inspect(0, "validate"))
 
 
 def test_a_lookup_of_several_keys_is_one_upquery_and_then_none(db: Database) -> None:
@@ -248,11 +248,11 @@ def test_a_range_is_partial_and_asks_for_the_gaps(db: Database) -> None:
     views_at_once(db._transport)
     query = "SELECT id, b FROM t WHERE b BETWEEN ? AND ?"
     assert len(db.sql(query, [100, 199]).rows) == 100
-    stats = ask(db, packets.Ask(0, "stats"))
+    stats = ask(db, packets.Inspect(0, "stats"))
     assert len(db.sql(query, [110, 180]).rows) == 71
-    assert ask(db, packets.Ask(0, "stats"))["misses"] == stats["misses"]
+    assert ask(db, packets.Inspect(0, "stats"))["misses"] == stats["misses"]
     assert len(db.sql(query, [150, 249]).rows) == 100
-    assert ask(db, packets.Ask(0, "stats"))["misses"] == stats["misses"] + 50
+    assert ask(db, packets.Inspect(0, "stats"))["misses"] == stats["misses"] + 50
     told = explained(db, "SELECT id, b FROM t WHERE b > 5 AND b < 10")
     assert "partial" in told and "ranges of b" in told and "full" not in told
     assert db.sql("SELECT id FROM t WHERE b = 150").rows == [(150,)]
@@ -271,7 +271,7 @@ def test_pages_pull_what_they_show(db: Database, prepared: bool) -> None:
         last = seen[-1]
     assert seen == (list(range(100)) if prepared else list(range(1, 101)))
     assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
-    assert ask(db, packets.Ask(0, "stats"))["misses"] <= 100
+    assert ask(db, packets.Inspect(0, "stats"))["misses"] <= 100
     assert db.sql("SELECT id FROM t WHERE id <= ? ORDER BY id DESC LIMIT 3", [1999]).rows == [(1999,), (1998,), (1997,)]
     assert db.sql("SELECT id, b FROM t WHERE b < 5 ORDER BY b DESC, id LIMIT 3").rows == [(8, 4), (9, 4), (6, 3)]
 

@@ -10,7 +10,7 @@ from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
 from noria.server.answering.replies import ReplyCache
-from noria.server.answering.shapes import Shape
+from noria.server.answering.result_finish import ResultFinish
 
 TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)
 
@@ -20,7 +20,7 @@ def view(**how: Any) -> ViewDef:
 
 
 def shaped(rows: list[Any], of: ViewDef) -> list[Any]:
-    return Shape.of(of).apply(rows)
+    return ResultFinish.of(of).apply(rows)
 
 
 def test_order_puts_null_first_and_keeps_the_order_of_equals() -> None:

@@ -14,7 +14,7 @@ import pytest
 from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.messages.packets import Ask, Done, IndexFiles, Snapshot, Wanted
+from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Inspect, Snapshot
 from noria.runtime.link.link import WorkerGone
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
@@ -33,15 +33,15 @@ class FakeLink:
     async def ask(self, body: Any, retry: bool = False) -> Done:
         if isinstance(body, IndexFiles):
             self.delivered.append(body)
-        elif isinstance(body, Ask) and body.what == "unwanted index":
+        elif isinstance(body, Inspect) and body.what == "unwanted index":
             return await asyncio.shield(self.unwanted)
-        elif isinstance(body, Ask) and body.what == "flush ahead":
+        elif isinstance(body, Inspect) and body.what == "flush ahead":
             return Done(0, True)
-        elif isinstance(body, Ask):
+        elif isinstance(body, Inspect):
             self.asked += 1
             if self.asked > 1:
                 await asyncio.get_running_loop().create_future()
-            return Done(0, Wanted("t1", TABLE, (1,)))
+            return Done(0, IndexRequest("t1", TABLE, (1,)))
         else:
             assert isinstance(body, Snapshot)
         return Done(0)

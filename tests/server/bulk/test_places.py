@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noria.server.bulk import places
-from noria.server.bulk.places import removed
+from noria.server.bulk.places import remove_directory
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks.errors import StoreError
 
@@ -34,7 +34,7 @@ def test_a_directory_into_which_somebody_writes_goes(tmp_path: Path) -> None:
         try:
             while len(list((place / "sst").iterdir())) < 100:
                 pass
-            removed(place)
+            remove_directory(place)
             assert list(tmp_path.iterdir()) == []
         finally:
             stop.set()
@@ -46,14 +46,14 @@ def test_a_task_that_begins_late_leaves_nothing(tmp_path: Path) -> None:
     """As of a driver that was killed, whose Python processes go on for a while."""
     place = tmp_path / "rewrite-1"
     place.mkdir()
-    removed(place)
+    remove_directory(place)
     with pytest.raises(StoreError):
         open_read_only(str(place / "checkpoint"), ["default"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_there_is_gone(tmp_path: Path) -> None:
-    removed(tmp_path / "never")
+    remove_directory(tmp_path / "never")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,5 +70,5 @@ def test_a_file_that_was_on_its_way_goes_too(tmp_path: Path, monkeypatch: pytest
 
     place.mkdir()
     monkeypatch.setattr(places.shutil, "rmtree", late)
-    removed(place)
+    remove_directory(place)
     assert list(tmp_path.iterdir()) == [] and len(calls) == 2

@@ -12,7 +12,7 @@ import pytest
 
 import noria.server.bulk.snapshots
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask, Done
+from noria.dataflow.messages.packets import Done, Inspect
 from noria.runtime.link.link import WorkerGone
 from noria.server.bulk.snapshots import Snapshots
 
@@ -33,7 +33,7 @@ class FakeLink:
         return
 
     async def ask(self, packet: Any) -> Done:
-        if isinstance(packet, Ask):
+        if isinstance(packet, Inspect):
             self.ahead += 1
             return Done(0, self.ahead % 2 == 0)  # at the second look
         await self.go.acquire()

@@ -16,7 +16,7 @@ from e2e.local import LocalFar, LocalFronts, LocalServer
 from e2e.serving import rows, until
 from noria.dataflow.messages.packets import Envelope
 from noria.runtime.transport import wire
-from noria.server.fronts import controller, far, line, messages
+from noria.server.fronts import controller, far, front_end_link, messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 
 KEYS = 40
@@ -61,7 +61,7 @@ def wanted(key: int) -> list[Any]:
 
 def test_many_clients_ask_together(server: LocalServer, front: LocalFar) -> None:
     """Each has its own rows, whether its keys are there, missing, none at all or gone meanwhile."""
-    looks: list[messages.Look] = []
+    looks: list[messages.LookupKeys] = []
     send = front.looks._send
     front.looks._send = lambda look: (looks.append(look), send(look))  # type: ignore[assignment,func-returns-value]
     wrong: list[Any] = []
@@ -141,7 +141,7 @@ async def _opened(server: LocalServer, *said: Any) -> Any:
 
 async def _heard(reader: asyncio.StreamReader) -> list[Any]:
     """All that is said until the end."""
-    messages_of, heard = wire.Reader(MESSAGES, KINDS), []
+    messages_of, heard = wire.FrameDecoder(MESSAGES, KINDS), []
     while data := await reader.read(2**16):
         heard += [item.body for item in messages_of.feed(data) if isinstance(item, Envelope)]
     return heard
@@ -151,12 +151,12 @@ def test_who_may_not_join_is_told_why(server: LocalServer, monkeypatch: pytest.M
     monkeypatch.setattr(controller, "FAR_FRONT_ENDS", 1)
 
     async def test() -> None:
-        reader, _ = await _opened(server, messages.Join(0, "0.0.1"))
+        reader, _ = await _opened(server, messages.RegisterFrontEnd(0, "0.0.1"))
         (refused,) = await _heard(reader)
         assert "run one release throughout" in refused.why
-        first = await _opened(server, messages.Join(0, far.__version__))
+        first = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
         await first[0].read(1)
-        reader, _ = await _opened(server, messages.Join(0, far.__version__))
+        reader, _ = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
         (refused,) = await _heard(reader)
         assert "that is the most" in refused.why
         first[1].transport.abort()
@@ -169,18 +169,18 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
     """The others go on meanwhile, changes of the program too."""
     monkeypatch.setattr(controller, "FRONT_SILENT_S", 0.4)
     monkeypatch.setattr(controller, "BEAT_S", 0.1)
-    monkeypatch.setattr(line, "FRONT_UNREAD_S", 0.2)
+    monkeypatch.setattr(front_end_link, "FRONT_UNREAD_S", 0.2)
 
     async def silent() -> None:
-        reader, _ = await _opened(server, messages.Join(0, far.__version__))
+        reader, _ = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
         heard = await asyncio.wait_for(_heard(reader), 20)
-        assert isinstance(heard[0], messages.Begin) and isinstance(heard[-1], messages.Beat)
+        assert isinstance(heard[0], messages.StartServing) and isinstance(heard[-1], messages.Heartbeat)
 
     async def deaf() -> asyncio.StreamWriter:
         """It asks and asks, says that it is there, and reads nothing."""
-        reader, writer = await _opened(server, messages.Join(0, far.__version__))
+        reader, writer = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
         reader._transport.pause_reading()  # type: ignore[attr-defined]
-        look = messages.Look(1, 0, (("none", 0, tuple((n,) for n in range(20_000))),))
+        look = messages.LookupKeys(1, 0, (("none", 0, tuple((n,) for n in range(20_000))),))
         with pytest.raises((ConnectionError, asyncio.TimeoutError)):
             for _ in range(20_000):
                 writer.write(wire.encode(Envelope(0, 0, 0, look), MESSAGES))

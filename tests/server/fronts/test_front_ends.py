@@ -18,7 +18,7 @@ from e2e.local import LocalFar, LocalFronts, LocalServer, views_at_once
 from e2e.serving import rows
 from noria.core.errors import SqlError
 from noria.server.fronts import controller
-from noria.server.fronts.messages import Begin
+from noria.server.fronts.messages import StartServing
 from noria.server.fronts.replica import Replica
 
 SHAPES = ("SELECT a, b FROM t WHERE a = {}", "SELECT b FROM t WHERE b = {}", "SELECT * FROM t WHERE id = {}",
@@ -190,7 +190,8 @@ def test_one_that_cannot_be_forked_is_tried_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(controller, "AGAIN_S", 0.01)
 
     async def test() -> None:
-        fronts = controller.Fronts(1, "", Begin("", 0, (), 0, 0, 0, 0, "", None), *(None,) * 2)  # type: ignore[arg-type]
+        fronts = controller.Fronts(1, "", StartServing("", 0, (), 0, 0, 0, 0, "", None),
+                                   *(None,) * 2)  # type: ignore[arg-type]
         starts, third = list[int](), asyncio.Event()
 
         async def process(number: int, path: str) -> tuple[int, int]:

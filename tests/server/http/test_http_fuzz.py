@@ -22,7 +22,7 @@ import pytest
 
 from noria.core.columns_codec import to_stream
 from noria.server.http import bodies
-from noria.server.http.server import Bounds
+from noria.server.http.server import HttpLimits
 from server.local_services import LocalServices
 
 CASES = int(os.environ.get("NORIA_HTTP_CASES", "3000"))
@@ -222,7 +222,7 @@ def case(r: random.Random) -> tuple[bytes, bool]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServices]:
-    with LocalServices(tmp_path_factory.mktemp("fuzz"), bounds=Bounds(linger_s=0.2)) as services:
+    with LocalServices(tmp_path_factory.mktemp("fuzz"), bounds=HttpLimits(linger_s=0.2)) as services:
         services.run(*PROGRAM)
         yield services
 

@@ -13,13 +13,13 @@ from starlette.testclient import TestClient
 from noria.core import limits
 from noria.server.http import bodies
 from noria.server.http.app import make_app
-from noria.server.http.gate import Policy
+from noria.server.http.gate import RequestPolicy
 from server.fake_services import FakeServices
 
-POLICY = Policy.of(["db.example.org", "0.0.0.0", "10.1.2.3"])
+POLICY = RequestPolicy.of(["db.example.org", "0.0.0.0", "10.1.2.3"])
 
 
-def http(services: FakeServices | None = None, policy: Policy = POLICY, base: str = "http://127.0.0.1:8080"
+def http(services: FakeServices | None = None, policy: RequestPolicy = POLICY, base: str = "http://127.0.0.1:8080"
          ) -> TestClient:
     return TestClient(make_app(services or FakeServices(), policy), base, raise_server_exceptions=False)
 
@@ -175,7 +175,7 @@ def test_what_a_request_does_not_know_is_refused() -> None:
 
 
 def test_tls_is_required_where_it_is_told_so() -> None:
-    policy = Policy.of([], tls_required=True)
+    policy = RequestPolicy.of([], tls_required=True)
     answer = http(policy=policy).get("/health", headers={"X-Forwarded-Proto": "https"})
     assert answer.status_code == 403 and answer.json()["error"]["code"] == 3159
     assert http(policy=policy, base="https://127.0.0.1").get("/health").status_code == 200

@@ -22,15 +22,15 @@ import noria
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.server.http.app import make_app
-from noria.server.http.gate import Policy
-from noria.server.http.server import Bounds, Door, HttpServer
+from noria.server.http.gate import RequestPolicy
+from noria.server.http.server import HttpConnection, HttpLimits, HttpServer
 from noria.server.listening import listening
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.tls import Certificates
 from server import tls_files
 from server.fake_services import FakeServices
 
-FOREVER = Bounds(head_s=600, idle_s=600, linger_s=600, stall_s=600)
+FOREVER = HttpLimits(head_s=600, idle_s=600, linger_s=600, stall_s=600)
 
 
 class Services(FakeServices):
@@ -45,8 +45,8 @@ class Services(FakeServices):
 class Running:
     """An HTTP server on a thread of its own."""
 
-    def __init__(self, bounds: Bounds = FOREVER, certificates: Certificates | None = None, policy: Policy | None = None,
-                 password: str | None = None):
+    def __init__(self, bounds: HttpLimits = FOREVER, certificates: Certificates | None = None,
+                 policy: RequestPolicy | None = None, password: str | None = None):
         self.services, self.loop = Services(password), uvloop.new_event_loop()
         self.http = HttpServer(make_app(self.services, policy), certificates, bounds)
         self.port = 0
@@ -78,10 +78,10 @@ class Running:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 30)
 
-    def doors(self, what: str = "") -> list[Door]:
+    def doors(self, what: str = "") -> list[HttpConnection]:
         return [d for d in self.http.connections if what in d._waits_for]
 
-    def look(self, what: Callable[[Door], Any]) -> None:
+    def look(self, what: Callable[[HttpConnection], Any]) -> None:
         """What a timer of every connection does."""
 
         async def at_all() -> None:
@@ -154,7 +154,7 @@ def test_a_body_of_gigabytes_is_refused_at_once(running: Running) -> None:
 
 
 def test_who_sends_a_refused_body_can_still_read_the_refusal() -> None:
-    with Running(Bounds(linger_s=0.2)) as server, server.connect() as line:
+    with Running(HttpLimits(linger_s=0.2)) as server, server.connect() as line:
         line.sendall(request(b"", 1_200_000_000))
         try:
             for _ in range(4096):  # 256 MB, which nobody keeps
@@ -222,7 +222,7 @@ def test_upgrades_are_not_taken(running: Running) -> None:
 # ---------------------------------------------------------------- clients that do not go on
 @pytest.mark.parametrize("begun", [b"", b"G", GET[:-1], GET[:20]])
 def test_who_sends_no_head_is_hung_up_on(begun: bytes) -> None:
-    with Running(Bounds(head_s=0.05)) as server, server.connect() as line:
+    with Running(HttpLimits(head_s=0.05)) as server, server.connect() as line:
         line.sendall(begun)
         assert ended(line) == b""
 
@@ -238,12 +238,12 @@ def test_a_byte_now_and_then_is_no_head() -> None:
             with until(lambda n=number: door._received == n):
                 line.sendall(bytes([byte]))
         assert door._timer is timer
-        server.look(Door.late)
+        server.look(HttpConnection.late)
         assert ended(line) == b""
 
 
 def test_a_further_head_has_a_deadline_of_its_own() -> None:
-    with Running(Bounds(head_s=0.2)) as server, server.connect() as line:
+    with Running(HttpLimits(head_s=0.2)) as server, server.connect() as line:
         line.sendall(GET)
         assert answer_list(line) == 200
         line.sendall(GET[:10])
@@ -259,7 +259,7 @@ def answer_list(line: socket.socket) -> int:
 
 
 def test_who_is_idle_is_hung_up_on_and_not_while_he_waits() -> None:
-    with Running(Bounds(idle_s=0.05, head_s=0.05)) as server, server.connect() as line:
+    with Running(HttpLimits(idle_s=0.05, head_s=0.05)) as server, server.connect() as line:
         line.sendall(GET)
         assert answer_list(line) == 200
         assert ended(line) == b""
@@ -281,7 +281,7 @@ def test_a_body_that_does_not_go_on(running: Running) -> None:
 
 
 def test_a_bodys_timer_runs() -> None:
-    with Running(Bounds(stall_s=0.05)) as server, server.connect() as line:
+    with Running(HttpLimits(stall_s=0.05)) as server, server.connect() as line:
         line.sendall(request(b"{", 4000))
         assert ended(line) == b""
 
@@ -291,13 +291,13 @@ def test_who_does_not_read_his_answer(running: Running) -> None:
         with until(lambda: any(d._stalled is not None for d in running.doors())):
             line.sendall(request(b'{"sql": "BIG"}'))
         with until(lambda: not running.doors()):
-            running.look(Door.reads)
+            running.look(HttpConnection.reads)
         assert len(ended(line)) < 2**25
 
 
 # ---------------------------------------------------------------- bounds
 def test_too_many_connections() -> None:
-    with Running(Bounds(connections=2)) as server, server.connect() as one, server.connect() as two:
+    with Running(HttpLimits(connections=2)) as server, server.connect() as one, server.connect() as two:
         for line in (one, two):
             line.sendall(GET)
             assert answer_list(line) == 200
@@ -339,7 +339,7 @@ def test_one_port_speaks_both(files: tuple[Path, Path], monkeypatch: pytest.Monk
 
 
 def test_plain_requests_are_refused_where_tls_is_required(files: tuple[Path, Path]) -> None:
-    with Running(certificates=Certificates(*files), policy=Policy.of([], True), password="secret") as server:
+    with Running(certificates=Certificates(*files), policy=RequestPolicy.of([], True), password="secret") as server:
         with server.connect() as line:
             line.sendall(INSERT)
             status, body = answer(line)
@@ -365,7 +365,7 @@ def test_curl(files: tuple[Path, Path]) -> None:
 
 @pytest.mark.parametrize("sent", [b"\x16", b"\x16\x03\x01", b"\x16" + GET, b"\x16\x03\x01\x00\x05hello"])
 def test_handshakes_that_are_none(files: tuple[Path, Path], sent: bytes) -> None:
-    with Running(Bounds(head_s=0.2), Certificates(*files)) as server, server.connect() as line:
+    with Running(HttpLimits(head_s=0.2), Certificates(*files)) as server, server.connect() as line:
         line.sendall(sent)
         assert ended(line)[:1] in (b"", b"\x15")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import noria
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.server.answering.followed import Followed
 from noria.server.http.metrics import (
     DESCRIPTIONS,
@@ -23,7 +23,7 @@ def test_every_number_is_described(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         transport: Any = db._transport
         numbers = transport._executor.stats()
-        worker = transport._run(transport._executor.ask(Ask(0, "stats")))
+        worker = transport._run(transport._executor.ask(Inspect(0, "stats")))
     assert set(numbers) <= set(DESCRIPTIONS)
     assert {f"worker_{k}" for k, v in worker.items() if isinstance(v, int | float)} <= set(DESCRIPTIONS)
 
@@ -57,7 +57,7 @@ def test_nodes_have_labels(tmp_path: Path) -> None:
         db.sql("CREATE MATERIALIZED VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
         transport: Any = db._transport
-        page = render({}, transport._run(transport._executor.ask(Ask(0, "graph")))).decode()
+        page = render({}, transport._run(transport._executor.ask(Inspect(0, "graph")))).decode()
     does = r"aggregate count_star\(\*\) by a( of each worker)?"
     assert re.search(rf'noria_node_rows_in_total{{does="{does}",node="n1"}} 3.0', page)
     assert re.search(r'noria_node_essential{does="reader v",node="n\d+"} 1.0', page)

@@ -17,18 +17,18 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
 from noria.server.logins import LoginGuard
-from noria.server.mysql import Account, Bounds, MysqlServer, account, listen
+from noria.server.mysql import Account, MysqlLimits, MysqlServer, account, listen
 from noria.server.outcomes import (
     AUTOCOMMIT,
     NEVER,
     Answer,
     Client,
     Entry,
-    Form,
     Ok,
     Outcome,
-    Prepared,
+    PreparedHandle,
     ResultSet,
+    RowEncoding,
     Stopped,
     Warning_,
 )
@@ -87,7 +87,7 @@ class FakeSession:
     def kill(self, number: int) -> None:
         raise SqlError(1094, "HY000", f"Unknown thread id: {number}")
 
-    def query(self, sql: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer]:
+    def query(self, sql: str, multi: bool, form: RowEncoding | None) -> Answer | Awaitable[Answer]:
         self.log.append(sql)
         parts = [part.strip() for part in sql.split(";") if part.strip()]
         if len(parts) > 1 and multi:
@@ -115,15 +115,15 @@ class FakeSession:
             return ResultSet([Field("Level", TEXT), Field("Code", BIGINT), Field("Message", TEXT)], [])
         raise parse_error(f"near '{sql[:80]}'")
 
-    def prepare(self, sql: str) -> Prepared:
+    def prepare(self, sql: str) -> PreparedHandle:
         answer = self.backend.answers.get(sql)
         if answer is None and not sql.upper().startswith("SET"):
             raise parse_error(f"near '{sql[:80]}'")
         self.open.append(sql)
         fields = answer.fields if isinstance(answer, ResultSet) else ()
-        return Prepared(sql, sql.count("?"), fields, NUMBER)
+        return PreparedHandle(sql, sql.count("?"), fields, NUMBER)
 
-    def execute(self, handle: str, values: Sequence[object], form: Form | None
+    def execute(self, handle: str, values: Sequence[object], form: RowEncoding | None
                 ) -> Outcome | Awaitable[Outcome]:
         self.log.append((handle, list(values)))
         answer: Outcome | Awaitable[Outcome] = self._answer(handle, values)
@@ -153,7 +153,7 @@ class Serving:
     """A server on its own thread: `with Serving(backend) as serving: connect(port=serving.port)`."""
 
     def __init__(self, backend: FakeBackend, users: dict[str, Account] | None = None,
-                 bounds: Bounds | None = None, certificates: Certificates | None = None,
+                 bounds: MysqlLimits | None = None, certificates: Certificates | None = None,
                  tls_required: bool = False, guard: LoginGuard | None = None) -> None:
         self.guard = guard
         self.backend, self.users, self.bounds = backend, users or USERS, bounds

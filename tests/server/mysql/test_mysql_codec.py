@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from noria.core.errors import SqlError
 from noria.server.mysql import codec
-from noria.server.mysql.codec import MAX_PAYLOAD, Capability, ProtocolError, Reader, Unframer
+from noria.server.mysql.codec import MAX_PAYLOAD, Capability, PayloadReader, ProtocolError, Unframer
 from server.mysql import mysql_fakes as raw
 
 payloads = st.lists(st.binary(max_size=300), max_size=8)
@@ -81,23 +81,23 @@ def test_renumbering(sent: list[bytes], seq: int) -> None:
 @given(st.integers(0, 2**64 - 1))
 def test_length_encoded_integers(value: int) -> None:
     data = codec.lenenc_int(value)
-    reader = Reader(data + b"rest")
+    reader = PayloadReader(data + b"rest")
     assert reader.lenenc_int() == value and reader.rest() == b"rest"
     for end in range(len(data)):
         with pytest.raises(ProtocolError):
-            Reader(data[:end]).lenenc_int()
+            PayloadReader(data[:end]).lenenc_int()
 
 
 @given(st.binary(max_size=400))
 def test_length_encoded_strings(value: bytes) -> None:
-    assert Reader(codec.lenenc(value)).lenenc() == value
+    assert PayloadReader(codec.lenenc(value)).lenenc() == value
     with pytest.raises(ProtocolError):
-        Reader(codec.lenenc(value + b"x")[:-1]).lenenc()
+        PayloadReader(codec.lenenc(value + b"x")[:-1]).lenenc()
 
 
 @pytest.mark.parametrize("size", [250, 251, 65_535, 65_536, 2**24 - 1, 2**24])
 def test_length_encoded_strings_at_the_widths(size: int) -> None:
-    assert Reader(codec.lenenc(bytes(size))).lenenc() == bytes(size)
+    assert PayloadReader(codec.lenenc(bytes(size))).lenenc() == bytes(size)
 
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -13,7 +13,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import BIGINT, TEXT, Field
-from noria.server.mysql import Bounds, codec, encode_result
+from noria.server.mysql import MysqlLimits, codec, encode_result
 from noria.server.outcomes import Ok, ResultSet
 from server.mysql.mysql_fakes import BASE, FakeBackend, RawClient, Serving, packet, read_error, serves_on
 
@@ -21,7 +21,7 @@ FIELDS = [Field("n", BIGINT)]
 
 
 @contextmanager
-def bounded(backend: FakeBackend, bounds: Bounds) -> Iterator[Serving]:
+def bounded(backend: FakeBackend, bounds: MysqlLimits) -> Iterator[Serving]:
     with Serving(backend, bounds=bounds) as serving:
         yield serving
 
@@ -138,7 +138,7 @@ def test_pieces_misnumbered(serving: Serving) -> None:
 
 
 def test_a_packet_larger_than_allowed(backend: FakeBackend) -> None:
-    with bounded(backend, Bounds(packet_bytes=1000)) as serving, RawClient(serving.port) as client:
+    with bounded(backend, MysqlLimits(packet_bytes=1000)) as serving, RawClient(serving.port) as client:
         backend.answers["A"] = Ok(5)
         client.login()
         client.sock.sendall(packet(b"\x03" + bytes(1000)) + packet(b"\x03A"))
@@ -191,7 +191,7 @@ def test_who_does_not_read_is_not_read_from(serving: Serving) -> None:
 
 
 def test_too_many_connections(backend: FakeBackend) -> None:
-    with bounded(backend, Bounds(connections=1)) as serving:
+    with bounded(backend, MysqlLimits(connections=1)) as serving:
         with RawClient(serving.port) as client:
             client.login()
             with RawClient(serving.port) as late:
@@ -213,7 +213,7 @@ def test_who_never_logs_in_is_hung_up_on(serving: Serving, begun: bytes) -> None
 
 
 def test_the_login_timer_runs(backend: FakeBackend) -> None:
-    with bounded(backend, Bounds(handshake_s=0.01)) as serving, RawClient(serving.port) as client:
+    with bounded(backend, MysqlLimits(handshake_s=0.01)) as serving, RawClient(serving.port) as client:
         client.greeting()
         assert client.receive() == (-1, b"")
 
@@ -288,7 +288,7 @@ def test_a_packet_that_goes_on_is_waited_for(serving: Serving) -> None:
 
 
 def test_the_timer_of_a_begun_packet_runs(backend: FakeBackend) -> None:
-    with bounded(backend, Bounds(stall_s=0.05)) as serving, RawClient(serving.port) as client:
+    with bounded(backend, MysqlLimits(stall_s=0.05)) as serving, RawClient(serving.port) as client:
         client.login()
         client.sock.sendall(b"\x05")
         assert client.receive() == (-1, b"")

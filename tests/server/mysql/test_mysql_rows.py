@@ -27,7 +27,7 @@ from noria.core.types import (
     decimal,
 )
 from noria.server.mysql import codec, rows
-from noria.server.mysql.codec import Reader, Unframer
+from noria.server.mysql.codec import PayloadReader, Unframer
 
 
 def integers(bits: int, unsigned: bool) -> st.SearchStrategy[int]:
@@ -83,7 +83,7 @@ def payloads_of(packets: bytes, first: int = 1) -> list[bytes]:
 def split(packets: bytes, deprecate_eof: bool, first: int = 1) -> tuple[list[dict[str, Any]], list[bytes], bytes]:
     """Column definitions, row payloads, the end."""
     payloads = payloads_of(packets, first)
-    count = Reader(payloads[0]).lenenc_int()
+    count = PayloadReader(payloads[0]).lenenc_int()
     definitions = [read_definition(p) for p in payloads[1:count + 1]]
     rest = payloads[count + 1:]
     if not deprecate_eof:
@@ -94,7 +94,7 @@ def split(packets: bytes, deprecate_eof: bool, first: int = 1) -> tuple[list[dic
 
 
 def read_definition(payload: bytes) -> dict[str, Any]:
-    reader = Reader(payload)
+    reader = PayloadReader(payload)
     catalog, _, _, _, name, original = (reader.lenenc() for _ in range(6))
     assert catalog == b"def" and name == original and reader.integer(1) == 12
     keys = ("charset", "length", "type", "flags", "decimals", "filler")
@@ -102,7 +102,7 @@ def read_definition(payload: bytes) -> dict[str, Any]:
 
 
 def read_binary(payload: bytes, definitions: list[dict[str, Any]]) -> list[Any]:
-    reader = Reader(payload)
+    reader = PayloadReader(payload)
     assert reader.integer(1) == 0
     nulls = int.from_bytes(reader.take((len(definitions) + 9) // 8), "little")
     row = [None if nulls >> i + 2 & 1 else read_value(reader, d) for i, d in enumerate(definitions)]
@@ -110,14 +110,14 @@ def read_binary(payload: bytes, definitions: list[dict[str, Any]]) -> list[Any]:
     return row
 
 
-def read_value(reader: Reader, column: dict[str, Any]) -> Any:
+def read_value(reader: PayloadReader, column: dict[str, Any]) -> Any:
     kind, unsigned = column["type"], bool(column["flags"] & 32)
     if kind in (1, 2, 3, 8, 9):
         return reader.integer({1: 1, 2: 2, 9: 4, 3: 4, 8: 8}[kind], signed=not unsigned)
     if kind == 5:
         return struct.unpack("<d", reader.take(8))[0]
     if kind in (10, 7, 12):
-        parts = Reader(reader.lenenc())
+        parts = PayloadReader(reader.lenenc())
         day = [parts.integer(2), parts.integer(1), parts.integer(1)]
         if kind == 10:
             return date(*day)
@@ -128,7 +128,7 @@ def read_value(reader: Reader, column: dict[str, Any]) -> Any:
 
 
 def read_text(payload: bytes, definitions: list[dict[str, Any]]) -> list[Any]:
-    reader, row = Reader(payload), []
+    reader, row = PayloadReader(payload), []
     for column in definitions:
         if reader.data[reader.position] == 0xFB:
             reader.take(1)

@@ -16,8 +16,17 @@ from noria.core.types import BIGINT, TEXT, Field
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec, encode_result
 from noria.server.mysql.codec import Packet
-from noria.server.mysql.session import Conversation, State, Waiting
-from noria.server.outcomes import Client, Encoded, Entry, Failed, Later, Ok, ResultSet, Standing
+from noria.server.mysql.session import Conversation, ConversationState, Waiting
+from noria.server.outcomes import (
+    Client,
+    Encoded,
+    Entry,
+    FailedStatement,
+    Ok,
+    PendingOutcome,
+    ReadVersion,
+    ResultSet,
+)
 from server.mysql import mysql_fakes as fakes
 from server.mysql.mysql_fakes import FakeBackend, RawClient, read_error
 
@@ -75,7 +84,7 @@ def number(value: int) -> bytes:
 def test_a_handshake_out_of_order(backend: FakeBackend, first: int) -> None:
     conversation = greeted(backend)
     (payload,) = replies(conversation.receive(Packet(first, first + 1, b"x")))
-    assert read_error(payload)[0] == 1156 and conversation.state is State.CLOSED
+    assert read_error(payload)[0] == 1156 and conversation.state is ConversationState.CLOSED
 
 
 def test_a_command_out_of_order(backend: FakeBackend) -> None:
@@ -143,7 +152,7 @@ def test_several_statements(backend: FakeBackend, flags: int) -> None:
     eof = bool(flags & fakes.DEPRECATE_EOF)
     rows = ResultSet(FIELDS, [(1,)])
     backend.answers |= {"A": Ok(1), "B": rows, "C": Encoded(encode_result(FIELDS, [(2,)], False, eof)),
-                        "D": Failed(SqlError(1146, "42S02", "gone"))}
+                        "D": FailedStatement(SqlError(1146, "42S02", "gone"))}
     conversation = ready(backend, flags)
     got = replies(conversation.command(b"\x03A; B; C; D"))
     middle = [] if eof else [codec.eof(2 | 8, 0)]
@@ -198,7 +207,7 @@ def test_executions_remember_types_and_ask_the_cache(backend: FakeBackend) -> No
 
 
 def test_what_stands_on_an_entry_is_kept_under_what_was_asked_and_its_form(backend: FakeBackend) -> None:
-    stands = Standing(cast(Entry, object()), 3)
+    stands = ReadVersion(cast(Entry, object()), 3)
     backend.answers |= {READ: ResultSet(FIELDS, [(4,)], (), stands), "SELECT 1": ResultSet(FIELDS, [(1,)], (), stands),
                         "SELECT 2": ResultSet(FIELDS, [(2,)])}
     conversation = ready(backend)
@@ -311,7 +320,7 @@ def done(value: object) -> asyncio.Future[object]:
 
 def test_an_answer_that_a_future_settles(backend: FakeBackend) -> None:
     future = done(3)
-    backend.answers["LATER"] = lambda: Later(future, lambda f: Ok(f.result()))
+    backend.answers["LATER"] = lambda: PendingOutcome(future, lambda f: Ok(f.result()))
     conversation = ready(backend)
     waiting = conversation.command(b"\x03LATER")
     assert isinstance(waiting, Waiting) and waiting.awaitable is future
@@ -372,4 +381,4 @@ def test_whatever_is_sent_before_the_login(first: bytes, second: bytes) -> None:
         if conversation.closed:
             assert read_error(replies(reply, 2 * i + 2)[-1])[0] in (1835, 1300, 1251, 1045, 1049)
             break
-        assert conversation.state is State.PROVING
+        assert conversation.state is ConversationState.PROVING

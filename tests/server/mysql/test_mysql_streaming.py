@@ -13,14 +13,14 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import BIGINT, TEXT, Field
-from noria.runtime.link.room import Room
+from noria.runtime.link.result_memory import ResultMemory
 from noria.server.mysql import codec, encode_result
 from noria.server.mysql.pieces import Renumbered, pieces_of
 from noria.server.mysql.rows import encode_pieces
-from noria.server.mysql.streaming import Pieces
-from noria.server.outcomes import Failed, Ok, Outcome, ResultSet, Streamed
+from noria.server.mysql.streaming import EncodedStream
+from noria.server.outcomes import FailedStatement, Ok, Outcome, ResultSet, Streamed
 from noria.server.rows import LargeRows
-from noria.server.sessions.running import Running
+from noria.server.sessions.running import RunningStatement
 from server.mysql.mysql_fakes import BASE, DEPRECATE_EOF, RawClient, Serving, packet, serves_on
 
 FIELDS = (Field("n", BIGINT), Field("t", TEXT))
@@ -72,14 +72,14 @@ def test_several_outcomes_are_numbered_through() -> None:
         at += 4 + int.from_bytes(whole[at:at + 3], "little")
     assert numbers == [(n + 1) & 255 for n in range(len(numbers))] and len(numbers) == 1 + 2_004 + 5
     renumbered: list[bytes | None] = []
-    stream = Renumbered(Pieces(pieces_of(outcomes, False, True, 2)), 9)
+    stream = Renumbered(EncodedStream(pieces_of(outcomes, False, True, 2)), 9)
     while not renumbered or renumbered[-1] is not None:
         stream.pull(renumbered.append)
     assert b"".join(p for p in renumbered if p is not None) == b"".join(pieces_of(outcomes, False, True, 2, 9))
 
 
 def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
-    running = Running(lambda write: None)
+    running = RunningStatement(lambda write: None)
     running.begin("SELECT 1")
     running.end()
     rows = [(i,) for i in range(9_000)]
@@ -95,8 +95,8 @@ def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
 
 
 def test_a_reply_that_nobody_wants_is_sent_no_more() -> None:
-    running = Running(lambda write: None)
-    pieces = Pieces(pieces_of([ResultSet(FIELDS[:1], [(1,)] * 9_000)], False, True, 2, 1, running.sending()))
+    running = RunningStatement(lambda write: None)
+    pieces = EncodedStream(pieces_of([ResultSet(FIELDS[:1], [(1,)] * 9_000)], False, True, 2, 1, running.sending()))
     pieces.pull(lambda piece: None)
     assert running.command == "Query"
     pieces.close()
@@ -130,7 +130,7 @@ def client_ok() -> bytes:
 
 @pytest.mark.parametrize("how", ["goes", "is silent", "is killed"])
 def test_the_room_is_given_back_with_the_client(serving: Serving, how: str) -> None:
-    room = Room(10**9)
+    room = ResultMemory(10**9)
 
     async def big() -> ResultSet:
         lease = room.lease()
@@ -181,8 +181,8 @@ def test_a_large_reply_that_cannot_be_made_costs_its_connection(serving: Serving
 
 
 def test_a_stream_of_another_process(serving: Serving) -> None:
-    whole = [ResultSet(FIELDS, [(1, "a")]), Failed(_error())]
-    serving.backend.answers["BIG"] = Streamed(Pieces(pieces_of(whole, False, True, 2)))
+    whole = [ResultSet(FIELDS, [(1, "a")]), FailedStatement(_error())]
+    serving.backend.answers["BIG"] = Streamed(EncodedStream(pieces_of(whole, False, True, 2)))
     with RawClient(serving.port) as client:
         client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
         received = [client.receive() for _ in range(6)]

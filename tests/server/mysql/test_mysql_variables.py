@@ -8,7 +8,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.server.sessions.variables import changes
-from noria.sql.commands import Item, SelectItems, SetVariable, Show, Transaction
+from noria.sql.commands import OutputColumn, SelectItems, SetVariable, Show, Transaction
 from noria.sql.parse import parse
 
 ISOLATION = ("transaction_isolation", "tx_isolation")
@@ -76,5 +76,5 @@ def test_what_clients_send_by_themselves_is_understood(text: str) -> None:
     for command in parse(text, NoTables()):
         assert isinstance(command, SetVariable | SelectItems | Show | Transaction), command
         for assignment in command.assignments if isinstance(command, SetVariable) else ():
-            if assignment.scope != "user" and not isinstance(assignment.value, Item):
+            if assignment.scope != "user" and not isinstance(assignment.value, OutputColumn):
                 changes(assignment.name, assignment.value, {"sql_mode": ""})

@@ -14,7 +14,7 @@ import noria
 from noria.client import Database
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask, Evict
+from noria.dataflow.messages.packets import Evict, Inspect
 
 TYPES = (("INT", "5"), ("INT", None), ("VARCHAR(20)", "'new'"), ("VARCHAR(20)", None), ("INT NOT NULL", "0"))
 
@@ -269,7 +269,7 @@ class Beside:
             for key in [(v,) for v in (0, 1, 2, 3, 5)] if "?" in text else [()]:
                 want = self.lite.execute(text.format(**self.called), key).fetchall()
                 assert Counter(self.db.view(name).lookup(*key)) == Counter(want), (name, text, key)
-        ask(self.db, Ask(0, "validate"))
+        ask(self.db, Inspect(0, "validate"))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -394,7 +394,7 @@ def test_keys_shrink_with_their_columns(tmp_path: Path) -> None:
         db.sql("ALTER TABLE t ADD COLUMN e INT NOT NULL DEFAULT 1, ADD PRIMARY KEY (e, b), DROP PRIMARY KEY")
         db.sql("ALTER TABLE t DROP COLUMN e")
         assert [(r[2], r[4]) for r in db.sql("SHOW INDEX FROM t").rows] == [("PRIMARY", "b")]
-        ask(db, Ask(0, "validate"))
+        ask(db, Inspect(0, "validate"))
 
 
 def test_members_are_written_as_they_are_read(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_rows_get_numbers(tmp_path: Path, workers: int, rows: str, how: Any) -> 
         assert sorted(db.sql("SELECT id, name FROM t").rows) == before
         assert db.view("v").lookup("a") == [("a",)] * (1 + bool(number))
         assert db.sql("INSERT INTO t (name) VALUES ('c')").last_insert_id == number + 2
-        ask(db, Ask(0, "validate"))
+        ask(db, Inspect(0, "validate"))
 
 
 @pytest.mark.parametrize("text, code, said", [
@@ -513,7 +513,7 @@ def test_a_select_finds_a_view_that_is_older_than_a_change_of_what_it_does_not_l
             found = {"id, a": [(1, 1), (2, 1), (4, 1)], "a, CO": [(1, 3), (2, 1)], "t.id,": [(1, 1), (2, 1), (4, 1)],
                      "id FR": [(1,), (2,)]}
             assert sorted(db.sql(select).rows) == found[select[7:12]]
-            assert ask(db, Ask(0, "stats"))["views"] == 1
+            assert ask(db, Inspect(0, "stats"))["views"] == 1
 
 
 def test_a_select_of_other_columns_does_not_find_an_older_view(tmp_path: Path) -> None:

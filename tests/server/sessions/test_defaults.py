@@ -15,7 +15,7 @@ from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.spark.loading.rows import checking
-from noria.spark.loading.rows.files import MISSING, Chunk, Loose
+from noria.spark.loading.rows.files import MISSING, Chunk, MixedColumn
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.alteration import alteration
@@ -115,7 +115,7 @@ def test_files() -> None:
     (made,) = parse(TABLE, DictCatalog())
     assert isinstance(made, CreateTable)
     table, now = made.table, datetime(2024, 1, 2, 3, 4, 5)
-    chunk = Chunk({"id": pa.array([1, 2, 2_000_000_000]), "b": Loose([7, MISSING, None])}, 3, first_row=1)
+    chunk = Chunk({"id": pa.array([1, 2, 2_000_000_000]), "b": MixedColumn([7, MISSING, None])}, 3, first_row=1)
     batch, rejects = checking.convert(chunk, checking.map_columns(table, ["id", "b"], "f"), table,
                                       checking.defaults(table, now), "f")
     assert [(r["id"], r["n"], r["a"], r["b"], r["g"], r["d"], r["later"]) for r in batch.to_pylist()] == [

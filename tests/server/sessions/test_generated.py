@@ -16,7 +16,7 @@ import seeds
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.spark.loading.rows import checking
 from noria.spark.loading.rows.files import BadFile, Chunk
 from noria.sql.commands import CreateTable
@@ -96,7 +96,7 @@ def test_alter_table(tmp_path: Path) -> None:
         db.sql("INSERT INTO t (id, a) VALUES (3, 30)")
         assert all_of(db)[-1][2:] == (90, "3x")
         transport: Any = db._transport
-        transport._run(transport._executor.ask(Ask(0, "validate")))
+        transport._run(transport._executor.ask(Inspect(0, "validate")))
 
 
 @pytest.mark.parametrize("columns, code", [

@@ -17,7 +17,7 @@ from noria.client import Database
 from noria.core.codec import packed, unpacked
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask
+from noria.dataflow.messages.packets import Inspect
 from noria.sql.commands import AlterTable, CreateTable
 from noria.sql.parse import parse
 from noria.sql.whole.alteration import alteration
@@ -84,7 +84,7 @@ def test_alter_table(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         assert sorted(db.sql("SELECT id, x FROM t").rows) == before
         transport: Any = db._transport
-        transport._run(transport._executor.ask(Ask(0, "validate")))
+        transport._run(transport._executor.ask(Inspect(0, "validate")))
 
 
 @pytest.mark.parametrize("columns, code", [

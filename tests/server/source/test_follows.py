@@ -14,8 +14,8 @@ from following.sources import Followed
 from noria.core.errors import SqlError
 from noria.core.expressions.points import bounded
 from noria.core.limits import FOLLOW_FORGET
-from noria.following.address import Refused
-from noria.following.target import Target
+from noria.following.address import CannotFollow
+from noria.following.target import TargetServer
 from noria.server.source.writes import most_rows
 from workers import by_default
 
@@ -29,8 +29,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Followed]
 
 
 @pytest.fixture
-def follower(target: Followed) -> Target:
-    found = Target(target.url, "n")
+def follower(target: Followed) -> TargetServer:
+    found = TargetServer(target.url, "n")
     assert found.begin() == (None, 0)
     assert found.begin(RECORD) == (RECORD, 0)
     found.sql("CREATE TABLE a (id INT PRIMARY KEY, v INT NOT NULL)")
@@ -42,7 +42,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_several_tables_are_one_commit(target: Followed, follower: Target) -> None:
+def test_several_tables_are_one_commit(target: Followed, follower: TargetServer) -> None:
     many = list(range(2_000))
     assert follower.apply(5, [("a", "replace", rows(id=many, v=many)),
                               ("b", "replace", rows(k=["x", "y"], j=[1, 2], v=["p", None]))])
@@ -52,7 +52,7 @@ def test_several_tables_are_one_commit(target: Followed, follower: Target) -> No
     assert target.rows("ab") == wanted
     for position in (9, 3):
         assert not follower.apply(position, [("a", "delete", rows(id=[0]))])  # it was done before
-    with pytest.raises(Refused, match="Data too long for column 'v'"):
+    with pytest.raises(CannotFollow, match="Data too long for column 'v'"):
         follower.apply(12, [("a", "delete", rows(id=many)), ("b", "replace", rows(k=["q"], j=[1], v=["too long"]))])
     assert target.rows("ab") == wanted
     assert follower.begin()[1] == 9
@@ -63,7 +63,7 @@ def test_several_tables_are_one_commit(target: Followed, follower: Target) -> No
 def test_the_position_outlives_the_server(tmp_path: Path) -> None:
     with by_default(2):
         with Followed(tmp_path) as target:
-            follower = Target(target.url, "n")
+            follower = TargetServer(target.url, "n")
             follower.begin(RECORD)
             follower.sql("CREATE TABLE a (id INT PRIMARY KEY)")
             for i in range(1, FOLLOW_FORGET + 20):  # some are forgotten meanwhile
@@ -73,7 +73,7 @@ def test_the_position_outlives_the_server(tmp_path: Path) -> None:
             db.sql("INSERT INTO a VALUES (0)")
         with Followed(tmp_path) as target:
             with pytest.raises(ConnectionError, match="this run of the follower is over"):
-                follower = Target(target.url, "n")
+                follower = TargetServer(target.url, "n")
                 follower.apply(999, [])
             record, at = follower.begin()
             assert record is not None and record["loaded"] and at == FOLLOW_FORGET + 19
@@ -85,8 +85,8 @@ def test_the_position_outlives_the_server(tmp_path: Path) -> None:
             target.run("INSERT INTO a VALUES (0)")
 
 
-def test_one_run_at_a_time(target: Followed, follower: Target) -> None:
-    other = Target(target.url, "n")
+def test_one_run_at_a_time(target: Followed, follower: TargetServer) -> None:
+    other = TargetServer(target.url, "n")
     other.begin()
     for asked in (lambda: follower.apply(5, []), lambda: follower.note(RECORD), lambda: follower.sql("TRUNCATE a"),
                   lambda: follower.tell({})):
@@ -95,15 +95,15 @@ def test_one_run_at_a_time(target: Followed, follower: Target) -> None:
     assert other.apply(5, [])
 
 
-def test_bodies_that_say_nothing(target: Followed, follower: Target) -> None:
+def test_bodies_that_say_nothing(target: Followed, follower: TargetServer) -> None:
     for path, body in (("apply", b"x"), ("begin", b"{}"), ("note", b'{"run": "r", "record": {"name": "m"}}'),
                        ("sql", b'{"run": "r"}'), ("tell", b'{"run": "r", "told": 1}')):
         kind = "application/vnd.apache.arrow.stream" if path == "apply" else "application/json"
-        with pytest.raises(Refused):
+        with pytest.raises(CannotFollow):
             follower._asked(f"/follows/n/{path}", body, kind)
 
 
-def test_rows_that_go_are_found_by_their_keys(target: Followed, follower: Target) -> None:
+def test_rows_that_go_are_found_by_their_keys(target: Followed, follower: TargetServer) -> None:
     """It was a scan of the table for each of 500 keys, minutes for 200,000 rows."""
     writes = target.source().follows._writes
     for name, some in (("a", rows(id=list(range(500)))), ("b", rows(k=["x", "y", "y"], j=[1, 2, 3]))):
@@ -119,16 +119,16 @@ def test_so_many_databases_are_followed(target: Followed, monkeypatch: pytest.Mo
     for name in ("n", "m", "o"):
         record = {**RECORD, "name": name, "tables": {name: {}}}
         if name != "o":
-            Target(target.url, name).begin(record)
+            TargetServer(target.url, name).begin(record)
             continue
-        with pytest.raises(Refused, match="2 databases are followed already"):
-            Target(target.url, name).begin(record)
+        with pytest.raises(CannotFollow, match="2 databases are followed already"):
+            TargetServer(target.url, name).begin(record)
 
 
 @pytest.mark.parametrize("told", [{"behind_bytes": "many"}, {"rows": True}, {"current_s": "now"}, {"state": []},
                                   {"run": "x"}])
-def test_what_is_told_wrongly_harms_nobody(target: Followed, follower: Target, told: dict[str, Any]) -> None:
+def test_what_is_told_wrongly_harms_nobody(target: Followed, follower: TargetServer, told: dict[str, Any]) -> None:
     """It would stand in /metrics and SHOW, which others read."""
     follower.tell({"state": "following", "behind_bytes": 5, "current_s": 1.5})
-    with pytest.raises(Refused, match="told"):
+    with pytest.raises(CannotFollow, match="told"):
         follower.tell(told)

@@ -17,7 +17,7 @@ from noria.core import limits
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Write
 from noria.server.source import writes
-from noria.server.source.writes import ONCE, Writes
+from noria.server.source.writes import ONCE, StagedWrites
 
 
 class Sink:
@@ -33,7 +33,7 @@ class Sink:
         async def run(text: str) -> object:
             return await self.near._sessions.run(text, [])
 
-        self.writes = Writes(self.near._executor, None, self.near._link, staging, run)  # type: ignore[arg-type]
+        self.writes = StagedWrites(self.near._executor, None, self.near._link, staging, run)  # type: ignore[arg-type]
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         rows = self.near.sql(text, []).rows
@@ -152,7 +152,7 @@ def test_who_is_remembered_is_bounded(sink: Sink, monkeypatch: pytest.MonkeyPatc
         sink.write("bag", {"id": [n]}, scope=f"s{n}")
 
     async def every() -> list[str]:
-        return list(await sink.near._executor.ask(writes.Ask(0, "once", writes.ONCE)))
+        return list(await sink.near._executor.ask(writes.Inspect(0, "once", writes.ONCE)))
 
     assert len(sink.near._run(every())) <= 4 < limits.ONCE_KEPT
 

@@ -16,7 +16,7 @@ import pytest
 
 from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
-from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.shard_owner import Process
 from noria.runtime.worker.worker_main import WorkerConfig
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable
 from runtime.fake_worker import commits, insert
@@ -101,7 +101,7 @@ def test_a_frozen_worker_that_is_replaced_writes_nothing_when_it_thaws(tmp_path:
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
             lost = asyncio.create_task(link.change(insert(2)))
             await asyncio.sleep(0)
-            from noria.runtime.transport.lineage import Fence
+            from noria.runtime.transport.shard_owner import Fence
 
             Fence(nursery.config.shard_dir / "fence", epoch=1).close()  # what a newcomer does first
             os.kill(nursery.children[0].pid, signal.SIGCONT)

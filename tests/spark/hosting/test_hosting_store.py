@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, Column, TableDef
-from noria.dataflow.messages.packets import Ask, CreateTable, Migrate, Write
+from noria.dataflow.messages.packets import CreateTable, Inspect, Migrate, Write
 from runtime.processes import run, within
 from seeds import seed
 from spark.hosted import START_S, hosted
@@ -51,7 +51,7 @@ def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:
                 await again
             enough.set()
             await within(asyncio.gather(*writers), START_S)
-            rows = (await it.link.ask(Ask(0, "stats"))).value["tables"]["t"]
+            rows = (await it.link.ask(Inspect(0, "stats"))).value["tables"]["t"]
             assert rows == len(written)
             assert it.link.hello is not None and it.link.hello.recipe == ("CREATE TABLE t …",)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.shard_owner import Process
 from runtime.fake_worker import commits, insert
 from runtime.processes import run, within
 from spark.hosted import START_S, Hosted, hosted
@@ -53,9 +53,9 @@ async def lose(it: Hosted, victims: set[int], strike: Callable[[], object]) -> N
 
 
 def ask() -> object:
-    from noria.dataflow.messages.packets import Ask
+    from noria.dataflow.messages.packets import Inspect
 
-    return Ask(0, "who")
+    return Inspect(0, "who")
 
 
 def test_one_workers_loss_is_one_workers_loss(tmp_path: Path) -> None:

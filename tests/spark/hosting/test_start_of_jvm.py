@@ -132,7 +132,7 @@ def test_a_driver_that_began_early_is_the_first_one(tmp_path: Path, monkeypatch:
         supervisor = Supervisor(HOST, log_path=tmp_path / "spark.log")
         ready: Any = await supervisor.start()
         try:
-            assert ready.pid == begun.pid and early.taken() is None
+            assert ready.pid == begun.pid and early.take_driver() is None
             assert os.readlink(f"/proc/{ready.pid}/fd/2") == str(tmp_path / "spark.log")
             os.kill(ready.pid, 9)
             while supervisor.ready is ready or supervisor.ready is None:
@@ -154,7 +154,7 @@ def test_a_batch_driver_is_none_of_the_early_ones(tmp_path: Path) -> None:
             assert ready.pid != begun.pid
         finally:
             await supervisor.stop()
-            found = early.taken()
+            found = early.take_driver()
             assert found is not None
             found.channel.close()
             assert await found.wait() == 0, "nobody takes it: it ends"

@@ -21,10 +21,10 @@ from noria.core.keys import shard_of
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import INT
-from noria.dataflow.messages.packets import Ask, Write
+from noria.dataflow.messages.packets import Inspect, Write
 from noria.spark.jobs import reshard as job
 from noria.storage.offline import resharding
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables.shards import BEFORE, RESHARD, SWITCH, bases, check_workers, workers_of
@@ -73,7 +73,7 @@ def read(db: Database) -> list[list[Any]]:
 
 def whole(path: Path, workers: int, wanted: list[list[Any]]) -> None:
     for w, base in enumerate(bases(path)):
-        assert Check(str(base), lambda *step: None, worker=w, workers=workers).run().findings == []
+        assert StoreCheck(str(base), lambda *step: None, worker=w, workers=workers).run().findings == []
     assert workers_of(path) == workers
     with noria.open(path, workers=workers) as db:
         assert read(db) == wanted
@@ -238,4 +238,4 @@ def test_what_was_done_once_is_remembered(tmp_path: Path) -> None:
     to(tmp_path / "data", 3)
     with noria.open(tmp_path / "data", workers=3) as db:
         transport = db._transport
-        assert transport._run(transport._executor.ask(Ask(0, "once", ""))) == ["once:nightly/7"]
+        assert transport._run(transport._executor.ask(Inspect(0, "once", ""))) == ["once:nightly/7"]

@@ -17,8 +17,8 @@ import pytest
 
 from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, INT, TEXT, Column, SqlType, TableDef, decimal
 from noria.spark.loading.rows import files
-from noria.spark.loading.rows.files import BadFile, Reject, Source
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import BadFile, InputFile, Reject
+from noria.spark.loading.rows.reading import TextFormat
 from spark.loaded_files import NOW, rows_of
 
 TABLE = TableDef("t", (
@@ -28,8 +28,8 @@ TABLE = TableDef("t", (
 
 def read(path: Path, table: TableDef = TABLE, **reading: Any) -> tuple[list[tuple[Any, ...]], list[Reject]]:
     """The good rows of a file as Python values, and the rejects."""
-    how = Reading(**reading)
-    return rows_of([Source(str(path), str(path), files.format_of(str(path), how))], table, how)
+    how = TextFormat(**reading)
+    return rows_of([InputFile(str(path), str(path), files.format_of(str(path), how))], table, how)
 
 
 def reasons(rejects: list[Reject]) -> list[str]:

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from noria.spark.jobs.progress import quiet
+from noria.spark.jobs.progress import ignore_progress
 from noria.spark.loading.inferring import infer
 from noria.spark.loading.rows.arrays import Lines, NoArray
-from noria.spark.loading.rows.files import BadFile, Source
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import BadFile, InputFile
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.sources import gathered
 from noria.spark.loading.tasks.tasks import LoadRefused
 
@@ -71,22 +71,23 @@ def test_elements_of_an_array_are_lines_however_it_is_cut(seed: int) -> None:
 def test_plain_files_stay_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(CSV)
-    assert gathered(None, quiet, [str(path)], Reading(), str(tmp_path / "place")) == (  # Spark is not asked
-        Source(str(path), str(path), "csv"),)
+    assert gathered(None, ignore_progress, [str(path)], TextFormat(),
+                    str(tmp_path / "place")) == (  # Spark is not asked
+        InputFile(str(path), str(path), "csv"),)
     for name, says in (("nothing.csv", "there is no such file"), ("", "is not a file"),
                        ("a.csv.bz2", "unpack it first"),
                        ("a.parquet.gz", "compressed inside"), ("a.unknown", "format is not known")):
         if name not in ("", "nothing.csv"):
             (tmp_path / name).write_bytes(CSV)
         with pytest.raises(BadFile, match=says) as told:
-            gathered(None, quiet, [str(tmp_path / name)], Reading(), str(tmp_path / "place"))
+            gathered(None, ignore_progress, [str(tmp_path / name)], TextFormat(), str(tmp_path / "place"))
         assert str(tmp_path / name) in str(told.value)
 
 
 def made(spark: SparkSession, place: Path, *names: object) -> list[tuple[str, str, bytes]]:
     """The name, the format and the bytes of each file."""
     return [(s.shown, s.format, Path(s.path).read_bytes())
-            for s in gathered(spark, quiet, [str(n) for n in names], Reading(), str(place))]
+            for s in gathered(spark, ignore_progress, [str(n) for n in names], TextFormat(), str(place))]
 
 
 @pytest.mark.spark
@@ -121,8 +122,8 @@ def test_the_table_that_files_would_fit(spark: SparkSession, tmp_path: Path) -> 
     places = (str(tmp_path / f"place-{i}") for i in range(9))
 
     def made(*names: str, keys: tuple[str, ...] = (), **reading: Any) -> str:
-        found = infer(spark, table="t", files=[str(tmp_path / n) for n in names], reading=Reading(**reading), keys=keys,
-                      place=next(places))
+        found = infer(spark, table="t", files=[str(tmp_path / n) for n in names], reading=TextFormat(**reading),
+                      keys=keys, place=next(places))
         return found.statement.removeprefix("CREATE TABLE `t` (").removesuffix(")")
 
     assert made("a[1].csv", multiline=True) == (

@@ -22,7 +22,7 @@ from noria.spark.loading import load as loading
 from noria.spark.loading import merging
 from noria.spark.loading.load import LoadReport, LoadSpec, load
 from noria.spark.loading.rows.files import BadFile
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.tasks import LoadRefused
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
@@ -210,5 +210,5 @@ def test_empty_files_load_nothing(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([], pa.int32())}), tmp_path / "c.parquet")
     report = load(spark, spec=to.spec([str(tmp_path / "a.csv"), str(tmp_path / "c.parquet")]))
     assert (report.rows, report.files, report.rejected, report.reject_file) == (0, (), 0, "")
-    reading = Reading(header=False)
+    reading = TextFormat(header=False)
     assert load(spark, spec=to.spec([str(tmp_path / "b.csv")], reading=reading)).rows == 0

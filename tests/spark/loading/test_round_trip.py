@@ -24,7 +24,7 @@ from noria.core.types import TableDef
 from noria.plan.mir import Base
 from noria.spark.jobs.files import write
 from noria.spark.loading.inferring import infer
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.reading import TextFormat
 from spark.checkpoints import checkpoint
 from spark.loaded_files import read
 from sql.catalogs import DictCatalog
@@ -132,7 +132,7 @@ def back(spark: SparkSession, form: str, path: str, table: TableDef, place: Path
     plan = Base(table)
     written = write(spark, checkpoint=path, tables=[table], plan=plan, visible=len(table.columns), format=form,
                     out=str(place / form))
-    rows, rejects = read(spark, place / form, table, Reading(multiline=form == "csv"), place / f"plain-{form}")
+    rows, rejects = read(spark, place / form, table, TextFormat(multiline=form == "csv"), place / f"plain-{form}")
     assert rejects == []
     assert written.rows == len(rows)
     return sorted(rows, key=lambda r: r[0])
@@ -173,7 +173,7 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path, form: str) ->
 
 
 # ------------------------------------------------------------------ --create
-def made(spark: SparkSession, path: Path, reading: Reading, keys: tuple[str, ...] = ()) -> TableDef:
+def made(spark: SparkSession, path: Path, reading: TextFormat, keys: tuple[str, ...] = ()) -> TableDef:
     statement = infer(spark, table="t", files=[str(path)], reading=reading, keys=keys,
                       place=str(path.parent / f"place-{next(PLACES)}")).statement
     return DictCatalog(statement).tables["t"]
@@ -198,8 +198,8 @@ def test_a_made_table_takes_all_rows_of_csv(spark: SparkSession, tmp_path_factor
     rows = list(itertools.zip_longest(*columns, fillvalue=""))
     with path.open("w", newline="") as out:
         csv.writer(out).writerows([[f"c{i}" for i in range(len(columns))], *rows])
-    table = made(spark, path, Reading())
-    found, rejects = read(spark, path, table, Reading(), path.parent / "plain")
+    table = made(spark, path, TextFormat())
+    found, rejects = read(spark, path, table, TextFormat(), path.parent / "plain")
     assert rejects == [] and len(found) == len(rows)
     for i, c in enumerate(table.columns):  # nothing is lost
         for row, stored in zip(rows, found, strict=True):
@@ -224,8 +224,8 @@ def test_a_made_table_takes_all_rows_of_json(spark: SparkSession, tmp_path_facto
     path = tmp_path_factory.mktemp("made") / "a.json"
     rows = list(itertools.zip_longest(*columns, fillvalue="null"))
     path.write_text("".join("{" + ", ".join(f'"c{i:02}": {v}' for i, v in enumerate(r)) + "}\n" for r in rows))
-    table = made(spark, path, Reading())
-    found, rejects = read(spark, path, table, Reading(), path.parent / "plain")
+    table = made(spark, path, TextFormat())
+    found, rejects = read(spark, path, table, TextFormat(), path.parent / "plain")
     assert rejects == [] and len(found) == len(rows)
 
 
@@ -240,7 +240,7 @@ def test_types_of_csv(spark: SparkSession, tmp_path: Path) -> None:
         "word": ["a", "1", "2"]}
     path = tmp_path / "a.csv"
     path.write_text("\n".join(",".join(r) for r in [list(columns), *zip(*columns.values(), strict=True)]) + "\n")
-    assert dict(zip(columns, types(made(spark, path, Reading())), strict=True)) == {
+    assert dict(zip(columns, types(made(spark, path, TextFormat())), strict=True)) == {
         "money": "decimal(18,2)", "plz": "text", "phone": "text", "id": "text", "small": "int", "large": "bigint",
         "measured": "double", "rate": "decimal(18,4)", "sci": "double", "exact": "text", "day": "date",
         "at": "datetime(6)", "empty": "text", "word": "text"}
@@ -249,8 +249,8 @@ def test_types_of_csv(spark: SparkSession, tmp_path: Path) -> None:
 def test_types_by_the_options_of_the_load(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("12,50\t31.12.2025\t31.12.2025 10:11\t1.5\t-\tä\n".encode("latin-1"))
-    reading = Reading(header=False, columns=("price", "day", "at", "version", "n", "t"), delimiter="\t", decimal=",",
-                      date_format="%d.%m.%Y", null="-", encoding="latin-1")
+    reading = TextFormat(header=False, columns=("price", "day", "at", "version", "n", "t"), delimiter="\t", decimal=",",
+                         date_format="%d.%m.%Y", null="-", encoding="latin-1")
     table = made(spark, path, reading, ("T",))
     assert types(table) == ["decimal(18,2)", "date", "datetime(6)", "text", "text", "varchar(255)"]
     assert read(spark, path, table, reading, tmp_path / "plain") == ([(
@@ -280,9 +280,9 @@ def parquets() -> Iterator[tuple[str, pa.Array, str]]:
 def test_types_of_parquet(spark: SparkSession, tmp_path: Path) -> None:
     path, columns = tmp_path / "a.parquet", list(parquets())
     pq.write_table(pa.table({n: c for n, c, _ in columns}), path)
-    table = made(spark, path, Reading())
+    table = made(spark, path, TextFormat())
     assert dict(zip([c.name for c in table.columns], types(table), strict=True)) == {n: t for n, _, t in columns}
-    (first, second), rejects = read(spark, path, table, Reading(), tmp_path / "plain")
+    (first, second), rejects = read(spark, path, table, TextFormat(), tmp_path / "plain")
     assert rejects == [] and set(second) == {None}
     assert first[3] == datetime(2026, 1, 2, 3, 4, 5)
     assert first[5] == datetime(1970, 1, 1, 0, 0, 0, 2)  # rounded

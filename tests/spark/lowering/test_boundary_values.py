@@ -51,7 +51,7 @@ def _differences(spark: SparkSession, catalog: DictCatalog, rows: list[tuple[obj
     fields = catalog.tables["b"].fields
     shown = spark.createDataFrame(rows, coding.shown_schema(fields)).coalesce(1)
     coded = shown.select(*(coding.to_code(F.col(f"c{i}"), f.type).alias(f"c{i}") for i, f in enumerate(fields)))
-    inputs = [expressions.Value(F.col(f"c{i}"), f.type) for i, f in enumerate(fields)]
+    inputs = [expressions.LoweredValue(F.col(f"c{i}"), f.type) for i, f in enumerate(fields)]
     lowered = [expressions.lower(e, inputs) for _, e in trees]
     arrow = coded.select(*(v.column.alias(f"x{i}") for i, v in enumerate(lowered))).toArrow()
     symbols, found = SymbolTable(None), []

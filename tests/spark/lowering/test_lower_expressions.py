@@ -22,13 +22,13 @@ from spark.expression_cases import FIELDS, random_expression, random_rows
 pytestmark = pytest.mark.spark
 
 
-def _inputs(spark: SparkSession, rows: list[tuple[object, ...]]) -> tuple[object, list[expressions.Value]]:
+def _inputs(spark: SparkSession, rows: list[tuple[object, ...]]) -> tuple[object, list[expressions.LoweredValue]]:
     """The rows as one partition of coded columns, in order."""
     import pyspark.sql.functions as F
 
     shown = spark.createDataFrame(rows, coding.shown_schema(FIELDS)).coalesce(1)
     coded = shown.select(*(coding.to_code(F.col(f"c{i}"), f.type).alias(f"c{i}") for i, f in enumerate(FIELDS)))
-    return coded, [expressions.Value(F.col(f"c{i}"), f.type) for i, f in enumerate(FIELDS)]
+    return coded, [expressions.LoweredValue(F.col(f"c{i}"), f.type) for i, f in enumerate(FIELDS)]
 
 
 def _readable(codes: np.ndarray, t: SqlType, symbols: SymbolTable) -> list[object]:

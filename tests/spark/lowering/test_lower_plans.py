@@ -28,7 +28,7 @@ from noria.core.values import decode
 from noria.dataflow.inspect.validate import recompute
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
-from noria.plan.optimizer import told_plan
+from noria.plan.optimizer import error_reporting_plan
 from noria.plan.view import ViewDef
 from noria.spark.lowering import coding, lower
 from reference import mir_reference, random_plans
@@ -194,7 +194,7 @@ def test_errors_in_aggregates(quick: SparkSession) -> None:
     rig = Rig([table], [ViewDef("v", exact, (), exact.width)])
     rig.write([("t", r, 1) for r in rows])
     (kernels,) = recompute(rig.engine)[rig.engine.readers["v"]]
-    (told,) = lower.coded(told_plan(exact), shown_tables(quick, [table], {"t": rows})).rows.collect()
+    (told,) = lower.coded(error_reporting_plan(exact), shown_tables(quick, [table], {"t": rows})).rows.collect()
     assert [_error_told(c) for c in kernels] == [_error_told(v) for v in told] == ["error"] * 5
 
 

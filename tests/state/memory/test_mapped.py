@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noria.state.memory.mapped import Memory, leaving, map_file
+from noria.state.memory.mapped import GrowingMemory, leaving, map_file
 
 MB = 2**20
 
@@ -21,9 +21,9 @@ def in_pieces() -> Iterator[None]:
     leaving.finish()
 
 
-def used(nbytes: int, path: Path | None) -> Memory:
+def used(nbytes: int, path: Path | None) -> GrowingMemory:
     """Memory with something in every page, and with the addresses of a reserve behind it."""
-    memory = Memory(None if path is None else str(path), 4 * nbytes, nbytes)
+    memory = GrowingMemory(None if path is None else str(path), 4 * nbytes, nbytes)
     memory.words[: nbytes // 8 : 512] = 1
     return memory
 

@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, IndexDef, TableDef
 from noria.core.values import arrow_type, decode
-from noria.storage.offline.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.offline.snapshot import KeyRange, read_checkpoint, read_tables, split
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
@@ -215,7 +215,7 @@ def test_a_checkpoint_stands_still_and_is_read_by_ranges(store: RocksStore, tmp_
     assert whole.schema == pa.schema([(c.name, arrow_type(c.type)) for c in VOTES.columns])
     some = pa.Table.from_batches(read_checkpoint(path, tables["votes"], ranges[:2], (2, 0)))
     assert some.column_names == ["why", "id"] and some.num_rows == parts[0].num_rows + parts[1].num_rows
-    assert list(read_checkpoint(path, tables["bag"])) == [] and split(path, tables["bag"], 4) == [Range()]
+    assert list(read_checkpoint(path, tables["bag"])) == [] and split(path, tables["bag"], 4) == [KeyRange()]
 
 
 @pytest.mark.parametrize("keys", ["dense", "sparse", "two clusters", "text", "loaded bag"])

@@ -22,13 +22,13 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import DEFAULT, Delete, Insert, Load, Move, Update, WriteResult
 from noria.core.types import DOUBLE, INT, TEXT
-from noria.runtime.transport.lineage import ShardOwner
+from noria.runtime.transport.shard_owner import ShardOwner
 from noria.storage.commits import prepared
 from noria.storage.commits.prepared import GROUPS, Group
 from noria.storage.format import older_groups
 from noria.storage.format.catalog import FORMAT
 from noria.storage.offline import backup
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
@@ -76,7 +76,7 @@ def test_a_backup_with_a_pickle_in_it_runs_nothing(tmp_path: Path, format: int, 
     backup.make(tmp_path / "checkpoint", tmp_path / "b", "now", "0", lambda done, total: None)
     backup.restore(tmp_path / "b", tmp_path / "new", lambda done, total: None)
     base = str(tmp_path / "new" / "worker-0" / "base")
-    report = Check(base, lambda *step: None, False, 0, 1).run()
+    report = StoreCheck(base, lambda *step: None, False, 0, 1).run()
     assert any("prepared group g cannot be read" in f for f in report.findings)
     lineage = ShardOwner(tmp_path / "new" / "worker-0", int((tmp_path / "new" / "epoch").read_text()) + 1)
     with pytest.raises(StoreError):
@@ -88,7 +88,7 @@ def test_a_backup_with_a_pickle_in_it_runs_nothing(tmp_path: Path, format: int, 
 def test_a_data_directory_of_format_3_is_opened_and_its_group_decided(tmp_path: Path) -> None:
     with tarfile.open(OLD) as packed:
         packed.extractall(tmp_path, filter="data")
-    assert Check(str(tmp_path / "base"), lambda *step: None, False, 0, 1).run().findings == []
+    assert StoreCheck(str(tmp_path / "base"), lambda *step: None, False, 0, 1).run().findings == []
     for _ in range(2):  # once as it was, once as this version has written it
         store = RocksStore(str(tmp_path / "base"), PlainSymbols())
         assert store.groups()[0] == (("g", 1),) and meta.get(store._engine, b"format") == str(FORMAT).encode()

@@ -11,8 +11,8 @@ import pytest
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete
-from noria.dataflow.messages.packets import Note
-from noria.runtime.transport.lineage import ShardOwner
+from noria.dataflow.messages.packets import ChangeOrigin
+from noria.runtime.transport.shard_owner import ShardOwner
 from noria.storage.offline import backup
 from noria.storage.offline.backup import BackupError
 from noria.storage.rocks.mark import FILE
@@ -24,7 +24,7 @@ def quiet(done: int, total: int) -> None:
     assert 0 <= done <= total
 
 
-def made(tmp_path: Path, name: str = "b") -> backup.About:
+def made(tmp_path: Path, name: str = "b") -> backup.BackupManifest:
     store = filled(tmp_path / "data")
     store.checkpoint(str(tmp_path / "checkpoint"))
     store.close()
@@ -54,7 +54,7 @@ def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
 
 def test_a_backup_of_a_fenced_store_can_be_owned(tmp_path: Path) -> None:
     store = RocksStore(str(tmp_path / "data"), PlainSymbols(), fence=41)
-    store.set_recipe([], 9, 5, Note(1, "me@here", "CREATE TABLE t"))
+    store.set_recipe([], 9, 5, ChangeOrigin(1, "me@here", "CREATE TABLE t"))
     store.checkpoint(str(tmp_path / "checkpoint"))
     store.close()
     backup.make(tmp_path / "checkpoint", tmp_path / "b", "now", "0", quiet)

@@ -15,7 +15,7 @@ from noria.core.keys import hasher, shard_of_key
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
-from noria.storage.offline.check import Check, Report
+from noria.storage.offline.check import StoreCheck, StoreCheckReport
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreDamaged
@@ -41,8 +41,8 @@ USERS = TableDef("users", (ID, Column("n", INT), Column("name", TEXT)), (0,),
 BAG = TableDef("bag", (Column("n", INT), Column("name", TEXT)))
 
 
-def checked(path: Path) -> Report:
-    return Check(str(path), lambda what, done, total: None).run()
+def checked(path: Path) -> StoreCheckReport:
+    return StoreCheck(str(path), lambda what, done, total: None).run()
 
 
 def users(path: Path) -> Path:
@@ -74,7 +74,7 @@ def test_rows_of_other_workers_are_told(tmp_path: Path) -> None:
     """Of each table, for each worker that owns some, with the key of one."""
     path = users(tmp_path / "data")
     owner = [shard_of_key([i], [hasher(BIGINT)], 3) for i in range(1, 3001)]
-    report = Check(str(path), lambda what, done, total: None, worker=1, workers=3).run()
+    report = StoreCheck(str(path), lambda what, done, total: None, worker=1, workers=3).run()
     assert report.findings == [f"table users: {3000 - owner.count(1):,} rows belong to other workers: "
                                + "; ".join(f"{owner.count(w):,} to worker {w}, as that with id {owner.index(w) + 1}"
                                            for w in (0, 2))], "those of a bag may be anywhere"
@@ -189,7 +189,7 @@ def test_a_loss_that_is_accepted_lets_the_store_open(tmp_path: Path, loss: str) 
     assert (lost > 0) == ("mark" not in loss)
     cut_at = [f for f in checked(path).findings if "index" not in f]
     assert bool(cut_at) == (loss == "all logs gone"), "closed logs too: the tables are not cut between two commits"
-    mended = Check(str(path), lambda what, done, total: None, mend=True).run().findings
+    mended = StoreCheck(str(path), lambda what, done, total: None, mend=True).run().findings
     assert checked(path).findings == mended and not [f for f in mended if "index" not in f]
     store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     rows = {t: len(ids(store, t)) for t in store.tables()}

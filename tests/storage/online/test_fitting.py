@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import INT, TEXT, Column, IndexDef, Kind, SqlType, TableDef
 from noria.core.values import decode
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False), Column("a", INT), Column("b", TEXT)), (0,), (), 1)
@@ -160,7 +160,7 @@ def test_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef, seed: i
             rig.recipe()
             after(rig, wanted)
     rig.store.close()
-    report = Check(str(rig.path), lambda what, done, total: None).run()
+    report = StoreCheck(str(rig.path), lambda what, done, total: None).run()
     assert not report.findings
     assert sum(i.unique for t in [rig.store.tables()["t"]] for i in t.indexes) == (
         bool(wanted.indexes) and fitting.error is None)
@@ -225,7 +225,7 @@ def test_a_crash_before_the_commit(tmp_path: Path, was: TableDef, wanted: TableD
     for _ in range(20):
         rig.step()
     rig.store.close()
-    assert not Check(str(rig.path), lambda what, done, total: None).run().findings
+    assert not StoreCheck(str(rig.path), lambda what, done, total: None).run().findings
 
 
 @pytest.mark.parametrize("was, wanted", [(T, NUMBERED), (T, BY_NUMBER), (BAG, NUMBERED), (BAG, BY_NUMBER)],
@@ -268,7 +268,7 @@ def test_numbers_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef,
         assert made.error is None and made.last_insert_id == max([wanted.first_id - 1, fitting.top]) + 1
         assert made.last_insert_id > max(numbers, default=0)
     rig.store.close()
-    assert not Check(str(rig.path), lambda what, done, total: None).run().findings
+    assert not StoreCheck(str(rig.path), lambda what, done, total: None).run().findings
 
 
 def test_more_rows_than_numbers(tmp_path: Path) -> None:
@@ -284,4 +284,4 @@ def test_more_rows_than_numbers(tmp_path: Path) -> None:
     assert refused.value.code == 1467
     rig.store.alter_table(T, fits=True)
     rig.store.close()
-    assert not Check(str(rig.path), lambda what, done, total: None).run().findings
+    assert not StoreCheck(str(rig.path), lambda what, done, total: None).run().findings

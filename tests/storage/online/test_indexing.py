@@ -15,7 +15,7 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import BIGINT, INT, Column, TableDef
-from noria.storage.offline.check import Check
+from noria.storage.offline.check import StoreCheck
 from noria.storage.online import indexing
 from noria.storage.store import RocksStore
 
@@ -65,7 +65,7 @@ def test_a_kill_leaves_a_whole_index_or_none(store: RocksStore, tmp_path: Path) 
     assert later.finds("votes", (1,)) and found(later) == wanted(later) == found(store)
     assert found(later)[4] == 0 and sum(found(later)) == later.row_count("votes")
     later.close()
-    assert not Check(str(tmp_path / "later"), lambda *_: None).run().findings
+    assert not StoreCheck(str(tmp_path / "later"), lambda *_: None).run().findings
 
 
 def test_a_database_that_was_opened_anew_has_the_index_begun_again(store: RocksStore) -> None:

@@ -17,7 +17,7 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import BALLAST, Memory
+from noria.storage.rocks.engine import BALLAST, RocksMemory
 from noria.storage.rocks.errors import StoreError, disk_full
 from noria.storage.store import RocksStore
 
@@ -34,8 +34,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield mount
 
 
-def memory(reserve_bytes: int) -> Memory:
-    return Memory(write_buffer_bytes=2**20, family_buffer_bytes=2**20, wal_bytes=2**21, reserve_bytes=reserve_bytes)
+def memory(reserve_bytes: int) -> RocksMemory:
+    return RocksMemory(write_buffer_bytes=2**20, family_buffer_bytes=2**20, wal_bytes=2**21,
+                       reserve_bytes=reserve_bytes)
 
 
 def rows_of(seq: int) -> list[tuple[int, str]]:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rocksdict import WriteBatch
 
-from noria.storage.rocks.engine import Engine, Memory
+from noria.storage.rocks.engine import RocksEngine, RocksMemory
 
 ROWS, CHUNK = 60_000, 5_000
 
 
 @pytest.mark.timeout(60)
 def test_done_means_on_disk(tmp_path: Path) -> None:
-    engine = Engine(str(tmp_path / "base"), Memory())
+    engine = RocksEngine(str(tmp_path / "base"), RocksMemory())
     for name in ("large", "small"):
         engine.create_family(name)
         for at in range(0, ROWS if name == "large" else CHUNK, CHUNK):
@@ -34,7 +34,7 @@ def test_done_means_on_disk(tmp_path: Path) -> None:
     engine.close()
 
 
-def in_memory(engine: Engine, name: str) -> int:
+def in_memory(engine: RocksEngine, name: str) -> int:
     family = engine.family(name)
     return sum(int(family.property_int_value(f"rocksdb.num-entries-{what}") or 0)
                for what in ("active-mem-table", "imm-mem-tables"))

@@ -19,7 +19,7 @@ from noria.storage.offline import backup
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer
-from noria.storage.rocks.mark import Mark
+from noria.storage.rocks.mark import SyncMark
 from storage.damage import filled
 
 if not app.registered_commands:
@@ -37,7 +37,7 @@ def of_format(base: Path, number: bytes) -> None:
     db.get_column_family(META).put(b"format", number)
     sequence = db.latest_sequence_number()
     db.close()
-    Mark(str(base), sequence).close()
+    SyncMark(str(base), sequence).close()
 
 
 def stored_format(base: Path) -> bytes:

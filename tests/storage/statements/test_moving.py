@@ -13,7 +13,7 @@ from noria.core.errors import SqlError
 from noria.core.expressions.expr import Col, Const
 from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
-from noria.core.statements import Insert, Move, Statement, Update, WorkedOut, WriteResult
+from noria.core.statements import Insert, Move, Statement, StatementEffect, Update, WriteResult
 from noria.core.types import INT, TEXT, Column, IndexDef, TableDef
 from noria.storage.store import RocksStore
 
@@ -33,7 +33,7 @@ class Stores:
             store.create_table(T)
             store.set_recipe((), 1, 1)
 
-    def do(self, worked: WorkedOut) -> list[WriteResult]:
+    def do(self, worked: StatementEffect) -> list[WriteResult]:
         self.seq += 1
         return [self.each[w].write([move], 1, self.seq)[0][0] for w, (move,) in worked.parts.items()]
 
@@ -92,7 +92,7 @@ def test_what_is_taken_where_a_row_comes_is_refused_there_and_nothing_goes(store
     at, to = stores.where("n7"), next(n for n in stores.rows()[(stores.where("n7") + 1) % 3])
     worked = stores.each[at].work_out(renamed("n7", to.upper()), (), WORKERS)
     assert worked.result.error is None
-    results = stores.do(WorkedOut(worked.result, {w: p for w, p in worked.parts.items() if w != at}))
+    results = stores.do(StatementEffect(worked.result, {w: p for w, p in worked.parts.items() if w != at}))
     assert [r.error.message for r in results if r.error] == [f"Duplicate entry '{to.upper()}' for key 't.PRIMARY'"]
     gone = Move("t", (b"\xff",), ())
     assert stores.each[0].write([gone], 1, 99)[0][0].error is not None
@@ -125,5 +125,5 @@ def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
         stores.each[0].check_unique("t", (), each[0] + each[1])
 
 
-def came(worked: WorkedOut) -> tuple[bytes, ...]:
+def came(worked: StatementEffect) -> tuple[bytes, ...]:
     return tuple(row for (move,) in worked.parts.values() for row in move.came)

@@ -14,7 +14,7 @@ import noria
 from noria.client.api import Database
 from noria.core.errors import SqlError
 from noria.core.limits import WRITTEN_RANGE_ROWS
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 from seeds import seed
 
 TABLE = ("CREATE TABLE t (id BIGINT, b INT, n INT, x DOUBLE, d DATE, s VARCHAR(10), PRIMARY KEY (id, b), KEY by_n (n), "
@@ -62,16 +62,16 @@ def test_a_range_of_the_key_reads_no_table(tmp_path: Path, monkeypatch: pytest.M
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, m INT, KEY (n))")
         db.table("t").insert([(i, i // 3, i) for i in range(4 * WRITTEN_RANGE_ROWS)])
         scans = []
-        scan = Stage.scan
-        monkeypatch.setattr(Stage, "scan", lambda self: scans.append(1) or scan(self))
+        scan = TableStage.scan
+        monkeypatch.setattr(TableStage, "scan", lambda self: scans.append(1) or scan(self))
         assert db.sql("DELETE FROM t WHERE id < 10").affected == 10
         assert db.sql("UPDATE t SET m = 0 WHERE id BETWEEN 10 AND 19").affected == 10
         assert db.sql("DELETE FROM t WHERE 19 >= id").affected == 10
         assert db.sql("UPDATE t SET m = 0 WHERE n > 100 AND n < 103").affected == 6
         assert db.sql("DELETE FROM t WHERE id > 5 AND id < 3").affected == 0
         keys = []
-        between = Stage.between
-        monkeypatch.setattr(Stage, "between", lambda self, *range: keys.append(1) or between(self, *range))
+        between = TableStage.between
+        monkeypatch.setattr(TableStage, "between", lambda self, *range: keys.append(1) or between(self, *range))
         assert db.sql("UPDATE t SET m = 0 WHERE id > 50 AND n = n AND n BETWEEN 200 AND 201").affected == 6
         assert not scans and not keys, "the shorter one of two ranges"
         db.sql("UPDATE t SET m = 7 WHERE n > 5")

@@ -13,7 +13,7 @@ from noria.core.keys import hasher, shard_of_key
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Move, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, TableDef
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.offline import backup
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
@@ -67,7 +67,7 @@ def test_a_row_of_another_worker_is_not_let_in(tmp_path: Path) -> None:
         with pytest.raises(Misrouted, match=told):
             store.write([wrong], 1, 4)
     noted: list[Exception] = []
-    work = Work(lambda: 0.0, unforeseen=lambda bug: noted.append(bug) or internal_error("W1.1.1"))
+    work = RequestLimits(lambda: 0.0, unforeseen=lambda bug: noted.append(bug) or internal_error("W1.1.1"))
     results, _ = store.write([Insert("t", (0, 1, 2), [row]) for row in (here[0], there[2], here[1])], 1, 4, work)
     assert [r.error is None for r in results] == [True, False, True] and [type(n) for n in noted] == [Misrouted]
     at = call("eq", col(0, BIGINT), const(there[0][0], BIGINT))

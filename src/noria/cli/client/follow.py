@@ -35,17 +35,18 @@ def command(
     from noria.control.processes.extras import require
 
     require("follow", "noria follow", "pymysql", "pymysqlreplication")
-    from noria.following.address import Address
-    from noria.following.follower import Follower, Wanted
+    from noria.following.address import SourceAddress
+    from noria.following.follower import Follower, FollowOptions
     from noria.following.loading import load_apart
-    from noria.following.target import Target
+    from noria.following.target import TargetServer
 
-    address = Address.of(source)
+    address = SourceAddress.of(source)
     if release:
-        Target(url, address.name).release()
+        TargetServer(url, address.name).release()
         typer.echo(f"nothing here follows {address.source} any more")
         return
-    wanted = Wanted(address, url, tuple(dict.fromkeys(t.strip() for t in tables.split(",") if t.strip())), server_id)
+    wanted = FollowOptions(address, url, tuple(dict.fromkeys(t.strip() for t in tables.split(",") if t.strip())),
+                           server_id)
     try:
         with interruptible():
             Follower(wanted, partial(load_apart, master=master), partial(print, flush=True)).run()

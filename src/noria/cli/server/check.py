@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from noria.storage.offline.check import Report
+    from noria.storage.offline.check import StoreCheckReport
 
 UNREADABLE = 3  # the status if nothing could be checked
 
@@ -58,11 +58,11 @@ def command(
     raise typer.Exit(1 if findings else 0)
 
 
-def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> Report:
+def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> StoreCheckReport:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from noria.storage.offline.check import Check
+    from noria.storage.offline.check import StoreCheck
     from noria.storage.rocks import recovery
     from noria.storage.rocks.engine import table_options
 
@@ -76,4 +76,4 @@ def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> Report
         def told(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        return Check(str(base), told, accept_loss, worker, workers).run()
+        return StoreCheck(str(base), told, accept_loss, worker, workers).run()

@@ -33,7 +33,7 @@ def command(
     Users and passwords are the server's. Once it accepts clients it prints: noria front-end ready mysql=HOST:PORT
     """
     from noria.runtime.transport import handshake
-    from noria.runtime.transport.handshake import Between, NoProof
+    from noria.runtime.transport.handshake import NotAuthenticated, SharedCredentials
     from noria.server.fronts.far import FarSettings, serve
     from noria.server.settings import SettingsError
 
@@ -43,10 +43,10 @@ def command(
     if (cluster_cert is None) != (cluster_key is None):
         sys.exit("noria front-end: --cluster-cert FILE and --cluster-key FILE belong together: one is missing")
     try:
-        between = Between(handshake.secret_in(secret_file), cluster_cert, cluster_key)
+        between = SharedCredentials(handshake.secret_in(secret_file), cluster_cert, cluster_key)
         handshake.tls(between, server=False)
         settings = FarSettings((host.strip("[]"), int(port)), between, mysql_host, mysql_port, tls_cert, tls_key,
                                tls_require)
-    except (SettingsError, NoProof, OSError) as e:
+    except (SettingsError, NotAuthenticated, OSError) as e:
         sys.exit(f"noria front-end: {e}")
     sys.exit(serve(settings, log_level))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from noria.control.apply.target import NewView, Target
+from noria.control.apply.target import NewView, TargetProgram
 from noria.control.catalog.names import fold
 from noria.core.identifiers import quote_identifier
 from noria.dataflow.inspect.render import size
@@ -20,7 +20,7 @@ from noria.sql.whole.written import table_text
 class Preview:
     """What a change would do.  first: the tables that are changed before all else, each by itself."""
 
-    target: Target
+    target: TargetProgram
     rehearsal: Rehearsal
     first: tuple[str, ...] = ()
 

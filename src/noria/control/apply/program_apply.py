@@ -20,22 +20,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noria.control.apply.preview import Preview
-from noria.control.apply.target import Becoming, NewView, Target, target
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.holding import reading
-from noria.control.catalog.names import beside, fold, without_numbers
-from noria.control.catalog.origin import instead
+from noria.control.apply.target import NewView, TargetProgram, TransitionalCatalog, target_of
+from noria.control.catalog.catalog import ProgramCatalog
+from noria.control.catalog.names import fold, temporary_name, without_numbers
+from noria.control.catalog.origin import with_text
 from noria.control.catalog.published import published
+from noria.control.catalog.view_index import reading
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost
-from noria.control.ddl.beside import Beside
 from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.table_changes import TableChanges
 from noria.control.views.first_states import FirstStates
-from noria.control.views.readers import Parting, ViewReaders
+from noria.control.views.readers import ViewReaders, ViewRemoval
 from noria.core import limits
-from noria.core.errors import SqlError, is_gone
+from noria.core.errors import SqlError, is_redefined
 from noria.core.errors.codes import (
     DEPENDENT_BY_OTHERS,
     NOT_SUPPORTED_YET,
@@ -49,8 +49,8 @@ from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.sql.commands import AlterTable, CreateDatabase
 from noria.sql.parse import parse
-from noria.sql.whole.difference import Difference, difference
-from noria.sql.whole.exported import Kept, program_text
+from noria.sql.whole.difference import ProgramDifference, difference
+from noria.sql.whole.exported import ExportedView, program_text
 from noria.sql.whole.outline import read
 
 Tell = Callable[[str], None]
@@ -61,15 +61,15 @@ def _silent(said: str) -> None:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTarget:
     """A target, and the version of the program that it was computed for."""
 
-    target: Target
+    target: TargetProgram
     version: int
 
 
 @dataclass
-class _Run:
+class _ApplyRun:
     """One change under way.  first: tables that are already changed; changed: True once all of it is made."""
 
     tell: Tell
@@ -84,8 +84,8 @@ class ProgramApply:
     tables: checks the rows of changed tables; alter: changes the tables whose rows move.
     """
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
-                 views: Beside, tables: TableChanges, alter: CopyingAlter, databases: DatabaseChanges):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
+                 views: ShadowViews, tables: TableChanges, alter: CopyingAlter, databases: DatabaseChanges):
         self._databases = databases
         self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
         self._beside, self._tables, self._alter = views, tables, alter
@@ -94,7 +94,7 @@ class ProgramApply:
     async def exported(self) -> str:
         """The program as a text for `apply`, which makes the same program in an empty database."""
         catalog, counters = self._catalog, await self._counters()
-        views = [Kept(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
+        views = [ExportedView(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
         text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters, catalog.databases)
         return text + "".join(_left_out(v.text) for v in catalog.text_views())
 
@@ -107,7 +107,7 @@ class ProgramApply:
         """The next AUTO_INCREMENT value of a table; 1 if it has none."""
         if table.auto_increment is None:
             return 1
-        reply: packets.Done = await self._sender.link.ask(packets.Ask(0, "table", table.name), retry=True)
+        reply: packets.Done = await self._sender.link.ask(packets.Inspect(0, "table", table.name), retry=True)
         number = 1 if reply.error is not None else reply.value["auto_increment"] + 1  # dropped meanwhile, or damaged
         return int(number)
 
@@ -116,10 +116,10 @@ class ProgramApply:
         """What `apply` would do with this text."""
         return await self._shown(await self._plan(text, drop))
 
-    async def _plan(self, text: str, drop: bool) -> Planned:
+    async def _plan(self, text: str, drop: bool) -> PlannedTarget:
         catalog, want = self._catalog, await asyncio.to_thread(read, text, self._catalog.databases)
         while True:
-            version, running = catalog.version, Becoming(dict(catalog.table_defs), dict(catalog.view_defs))
+            version, running = catalog.version, TransitionalCatalog(dict(catalog.table_defs), dict(catalog.view_defs))
             schema, last_id, as_of = catalog.schema, catalog.last_table_id, list(catalog.as_of.values())
             have = await asyncio.to_thread(read, await self.exported(), catalog.databases)
             if catalog.version == version:
@@ -127,12 +127,12 @@ class ProgramApply:
         d = await asyncio.to_thread(difference, have, want, drop)
         if d.refused:
             raise SqlError(*NOT_SUPPORTED_YET, "\n".join(d.refused))
-        found = await asyncio.to_thread(target, d, want, running, schema, last_id, as_of)
+        found = await asyncio.to_thread(target_of, d, want, running, schema, last_id, as_of)
         views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
         new = tuple(d for d in want.databases if catalog.databases.get(d.name) is None)
-        return Planned(replace(found, views=self._with_lent(views, d), databases=new), version)
+        return PlannedTarget(replace(found, views=self._with_lent(views, d), databases=new), version)
 
-    def _with_lent(self, views: Sequence[NewView], d: Difference) -> tuple[NewView, ...]:
+    def _with_lent(self, views: Sequence[NewView], d: ProgramDifference) -> tuple[NewView, ...]:
         """Mark the views that can be read through other views as lent: they get no reader."""
         gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
         but = {*gone, *self._catalog.unread}
@@ -149,7 +149,7 @@ class ProgramApply:
         old = self._catalog.view_defs.get(fold(new.view.name))
         return old is not None and not old.internal and self._catalog.reader_now(old) is not None
 
-    async def _shown(self, planned: Planned) -> Preview:
+    async def _shown(self, planned: PlannedTarget) -> Preview:
         t = planned.target
         steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
         views = self._catalog.view_defs
@@ -157,7 +157,7 @@ class ProgramApply:
         found = await self._sender.ask(packets.Rehearse(0, (*steps, *gone)))
         return Preview(t, found, tuple(a.was.name for a in t.altered if self._alter.moves(a)))
 
-    def _going(self, t: Target) -> list[str]:
+    def _going(self, t: TargetProgram) -> list[str]:
         """Folded names of the views whose current definitions are dropped."""
         return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
 
@@ -169,7 +169,7 @@ class ProgramApply:
         expected: the digest of the preview; tell: is called with each step; may_change: raises SqlError for a locked
         table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
         """
-        run = _Run(tell, may_change)
+        run = _ApplyRun(tell, may_change)
         try:
             return await self._sender.given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
         except asyncio.CancelledError:
@@ -185,7 +185,7 @@ class ProgramApply:
                 raise SqlError(e.code, e.state, e.message + _but(run.first)) from e
             raise
 
-    async def _apply(self, text: str, drop: bool, expected: str, run: _Run) -> Preview:
+    async def _apply(self, text: str, drop: bool, expected: str, run: _ApplyRun) -> Preview:
         shown: Preview | None = None
         for _ in range(limits.POISON_DEATHS):
             run.tell("planning")
@@ -203,7 +203,7 @@ class ProgramApply:
                 if not planned.target.difference.empty:
                     await self._changed(planned, run)
             except SqlError as e:
-                if not is_gone(e):
+                if not is_redefined(e):
                     raise
                 continue
             await self._filled(planned.target, run.tell)
@@ -211,15 +211,15 @@ class ProgramApply:
         raise SqlError(*UNKNOWN_ERROR, "The program stays as it is: each time the worker ended, or others changed the "
                                        "program, while the new views were made; try again")
 
-    async def _with_databases(self, planned: Planned, text: str, drop: bool) -> Planned:
+    async def _with_databases(self, planned: PlannedTarget, text: str, drop: bool) -> PlannedTarget:
         """Make the new databases of the text, and plan again."""
         for database in planned.target.databases:
-            with instead(f"noria apply: CREATE DATABASE {quote_identifier(database.name)}"):
+            with with_text(f"noria apply: CREATE DATABASE {quote_identifier(database.name)}"):
                 await self._databases.create(CreateDatabase(database, if_not_exists=True))
         return await self._plan(text, drop)
 
-    async def _after_first(self, planned: Planned, first: Sequence[str], wanted: tuple[str, bool], run: _Run
-                           ) -> Planned:
+    async def _after_first(self, planned: PlannedTarget, first: Sequence[str], wanted: tuple[str, bool], run: _ApplyRun
+                           ) -> PlannedTarget:
         """Change these tables one by one, as ALTER TABLE does; return the plan for the rest."""
         d = planned.target.difference
         for name in first:
@@ -228,7 +228,7 @@ class ProgramApply:
             (command,) = parse(text, self._catalog)
             assert isinstance(command, AlterTable)
             run.tell(f"changing table {name}")
-            with instead(f"noria apply: {text}"):
+            with with_text(f"noria apply: {text}"):
                 await self._alter.alter(command)
             run.first.append(name)
         if not first:
@@ -238,7 +238,7 @@ class ProgramApply:
             raise _changed_meanwhile()
         return left
 
-    async def _changed(self, planned: Planned, run: _Run) -> None:
+    async def _changed(self, planned: PlannedTarget, run: _ApplyRun) -> None:
         """Make all of the change, or nothing."""
         views = [replace(v, view=self._catalog.numbered(v.view)) for v in planned.target.views]
         new = {_beside(v): v for v in views if v.early and not v.unread}
@@ -255,7 +255,7 @@ class ProgramApply:
                     run.may_change(name)
                 run.tell("changing the program")
                 parting = self._readers.parting(self._going(t), [v.view for v in t.views if not v.unread])
-                with instead(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
+                with with_text(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
                     steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
                     reply = await self._sender.with_room(steps, recipe, True)
                 self._become(t, adhoc, parting)
@@ -300,7 +300,7 @@ class ProgramApply:
                                "be dropped: try again")
         return self._catalog.adhoc_over(gone)
 
-    def _looking_up(self, t: Target) -> list[str]:
+    def _looking_up(self, t: TargetProgram) -> list[str]:
         """Ad-hoc views that need a changed column, or read a table that loses a UNIQUE index.
 
         Such a view may look rows up by that index.
@@ -309,7 +309,7 @@ class ProgramApply:
         return [n for n, v in self._catalog.adhoc_defs.items()
                 if losing & tables_of(v.plan).keys() or any(lost(a, v) for a in t.altered)]
 
-    def _steps(self, t: Target, adhoc: Sequence[str], parting: Parting) -> tuple[packets.MigrationStep, ...]:
+    def _steps(self, t: TargetProgram, adhoc: Sequence[str], parting: ViewRemoval) -> tuple[packets.MigrationStep, ...]:
         return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),
                 *(packets.DropView(self._catalog.adhoc_defs[n].name) for n in adhoc), *parting.steps,
                 *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
@@ -319,11 +319,11 @@ class ProgramApply:
                   self._going(t)),
                 *(packets.DropTable(self._catalog.table_defs[fold(n)].name) for n in t.difference.tables_dropped))
 
-    def _recipe_of(self, t: Target, parting: Parting) -> tuple[str, ...]:
+    def _recipe_of(self, t: TargetProgram, parting: ViewRemoval) -> tuple[str, ...]:
         going = {*self._going(t), *(fold(v.view.name) for v in t.views)}
         return (*self._catalog.recipe(going, read=parting.read), *(v.recipe for v in t.views))
 
-    def _become(self, t: Target, adhoc: Sequence[str], parting: Parting) -> None:
+    def _become(self, t: TargetProgram, adhoc: Sequence[str], parting: ViewRemoval) -> None:
         """Update the catalog to what the worker has acknowledged."""
         for name in adhoc:
             self._catalog.forget(name)
@@ -340,7 +340,7 @@ class ProgramApply:
             self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
         self._catalog.version += 1
 
-    async def _filled(self, t: Target, tell: Tell) -> None:
+    async def _filled(self, t: TargetProgram, tell: Tell) -> None:
         """Wait for what can only be filled after the change; it is filled even if nobody waits."""
         late = [v.view.name for v in t.views if not v.early and not v.unread]
         indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
@@ -351,7 +351,7 @@ class ProgramApply:
                 if (view := self._catalog.view(name)) is not None:
                     await self._first_states.of(view)
             for name in indexed:
-                await self._sender.ask(packets.Ask(0, "indexed", name))
+                await self._sender.ask(packets.Inspect(0, "indexed", name))
         except SqlError as e:
             raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
                            ) from e
@@ -363,10 +363,10 @@ def _left_out(text: str) -> str:
 
 
 def _beside(v: NewView) -> str:
-    return beside(v.view.name, v.view.definition)
+    return temporary_name(v.view.name, v.view.definition)
 
 
-def _does(d: Difference, but: Sequence[str] = ()) -> tuple[object, ...]:
+def _does(d: ProgramDifference, but: Sequence[str] = ()) -> tuple[object, ...]:
     """What a difference does, except to some tables."""
     altered = [(name, parts) for name, parts in d.altered if name not in but]
     return d.created, altered, d.tables_dropped, d.made, d.replaced, d.views_dropped

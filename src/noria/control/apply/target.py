@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noria.control.catalog.names import fold
-from noria.control.catalog.recipe import AsOf, stamped, stored
+from noria.control.catalog.recipe import HistoricalCatalog, stored, with_change_numbers
 from noria.core.errors import SqlError
 from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.core.identifiers import quote_identifier
@@ -20,8 +20,8 @@ from noria.plan.view import ViewDef
 from noria.sql.commands import AlterTable, CreateView
 from noria.sql.parse import parse
 from noria.sql.text.databases import Database
-from noria.sql.whole.difference import Difference
-from noria.sql.whole.outline import Outline, View
+from noria.sql.whole.difference import ProgramDifference
+from noria.sql.whole.outline import Outline, OutlineView
 from noria.sql.whole.written import table_text
 
 
@@ -51,8 +51,8 @@ class NewView:
 
 
 @dataclass(frozen=True)
-class Target:
-    difference: Difference
+class TargetProgram:
+    difference: ProgramDifference
     created: tuple[TableDef, ...]
     altered: tuple[AlterTable, ...]
     views: tuple[NewView, ...]
@@ -70,7 +70,7 @@ class Target:
 
 
 @dataclass
-class Becoming:
+class TransitionalCatalog:
     """The catalog during the change: the later tables, and the views made so far."""
 
     known: dict[str, TableDef]
@@ -86,7 +86,8 @@ class Becoming:
         return self.views.get(fold(name))
 
 
-def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id: int, as_of: Sequence[int]) -> Target:
+def target_of(d: ProgramDifference, want: Outline, running: TransitionalCatalog, schema: int, last_id: int,
+              as_of: Sequence[int]) -> TargetProgram:
     """Compute the target of a difference.
 
     running: the current program; schema: its number of column changes so far; last_id: its greatest table id.
@@ -97,7 +98,7 @@ def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id
     altered = tuple(_altered(n, parts, want.tables[fold(n)], running, schema, as_of) for n, parts in d.altered)
     tables = dict(running.known) | {fold(t.name): t for t in (*created, *(a.table for a in altered))}
     gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
-    becoming = Becoming(tables, {n: v for n, v in running.views.items() if n not in gone})
+    becoming = TransitionalCatalog(tables, {n: v for n, v in running.views.items() if n not in gone})
     then = max([schema, *(n for t in tables.values() for c in t.columns for n in (c.added, c.dropped))])
     new, early = {fold(n) for n in (*d.made, *d.replaced)}, {fold(n) for n in d.early}
     views = []
@@ -105,7 +106,7 @@ def target(d: Difference, want: Outline, running: Becoming, schema: int, last_id
         made = _view(want.views[name], becoming, _changes(want, name, name in early, schema, then), name in early)
         becoming.views[name] = made.view
         views.append(made)
-    return Target(d, created, altered, tuple(views))
+    return TargetProgram(d, created, altered, tuple(views))
 
 
 def _created(table: TableDef, schema: int, table_id: int) -> TableDef:
@@ -113,12 +114,13 @@ def _created(table: TableDef, schema: int, table_id: int) -> TableDef:
     return replace(table, columns=columns, table_id=table_id, made=schema)
 
 
-def _altered(name: str, parts: Iterable[str], want: TableDef, running: Becoming, schema: int, as_of: Iterable[int]
+def _altered(name: str, parts: Iterable[str], want: TableDef, running: TransitionalCatalog, schema: int,
+             as_of: Iterable[int]
              ) -> AlterTable:
     (command,) = parse(f"ALTER TABLE {quote_identifier(name)} {', '.join(parts)}", running)
     assert isinstance(command, AlterTable)
     later = [want.columns[want.position(c.name)].added for c in command.table.columns[len(command.was.columns):]]
-    return AlterTable(command.was, stamped(command.was, command.table, schema + max([1, *later]), as_of))
+    return AlterTable(command.was, with_change_numbers(command.was, command.table, schema + max([1, *later]), as_of))
 
 
 def _changes(want: Outline, name: str, early: bool, schema: int, then: int) -> Iterable[int]:
@@ -128,9 +130,9 @@ def _changes(want: Outline, name: str, early: bool, schema: int, then: int) -> I
     return (then,) if want.views[name].stage == want.stage else range(schema, then + 1)
 
 
-def _view(wanted: View, becoming: Becoming, changes: Iterable[int], early: bool) -> NewView:
+def _view(wanted: OutlineView, becoming: TransitionalCatalog, changes: Iterable[int], early: bool) -> NewView:
     for change in changes:
-        (command,) = parse(wanted.text, AsOf(becoming, change))
+        (command,) = parse(wanted.text, HistoricalCatalog(becoming, change))
         assert isinstance(command, CreateView)
         if early or _widths(command.view) == _widths(wanted.definition):
             return NewView(command.view, wanted.text, change, wanted.used, early, command.materialized)

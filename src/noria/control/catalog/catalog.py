@@ -8,26 +8,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from noria.control.catalog.holding import ViewIndex, has_columns, reading
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import columns_asked
 from noria.control.catalog.recipe import stored, stored_text
-from noria.core.errors import KeptAsText, SqlError
+from noria.control.catalog.view_index import ViewIndex, has_columns, reading
+from noria.core.errors import PlaceholderViewError, SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.statements.text_views import TextView
 from noria.sql.text.databases import HOME, Databases
-from noria.sql.whole.exported import Kept, text_of_now
+from noria.sql.whole.exported import ExportedView, text_of_now
 
 log = logging.getLogger(__name__)
 
 
-class Relations:
+class NamedRelations:
     """Tables, and named views in the order of their creation, by folded names.
 
-    Placeholder views, which are stored only as text, are kept apart; `view` raises KeptAsText for them.
+    Placeholder views, which are stored only as text, are kept apart; `view` raises PlaceholderViewError for them.
     """
 
     def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
@@ -44,7 +44,7 @@ class Relations:
     def view(self, name: str) -> ViewDef | None:
         found = self.view_defs.get(fold(name))
         if found is None and (waits := self.text_defs.get(fold(name))) is not None:
-            raise KeptAsText(waits.name, waits.text)
+            raise PlaceholderViewError(waits.name, waits.text)
         return found
 
     def text_view(self, name: str) -> TextView | None:
@@ -60,7 +60,7 @@ class Relations:
         return self.text_defs.values()
 
 
-class Filling(Protocol):
+class UnfilledViews(Protocol):
     """The views without a first state, as the catalog needs them."""
 
     def wait_for(self, view: ViewDef) -> bool: ...
@@ -68,7 +68,7 @@ class Filling(Protocol):
     def forget(self, name: str) -> None: ...
 
 
-class Catalog(Relations):
+class ProgramCatalog(NamedRelations):
     """The tables and views that statements are parsed against.
 
     It is data: whoever changes the program updates it when the worker has acknowledged the change.
@@ -80,7 +80,7 @@ class Catalog(Relations):
     (`plan/reuse/lookups/through.py`).
     """
 
-    def __init__(self, filling: Filling) -> None:
+    def __init__(self, filling: UnfilledViews) -> None:
         super().__init__({}, {}, {})
         self._filling = filling
         self.texts: dict[str, str] = {}  # named view -> its CREATE VIEW
@@ -112,9 +112,9 @@ class Catalog(Relations):
         self._version = version
         self.on_version(version)
 
-    def now(self) -> Relations:
+    def now(self) -> NamedRelations:
         """A copy of the current tables and views."""
-        found = Relations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
+        found = NamedRelations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
         found.databases = self.databases
         return found
 
@@ -189,7 +189,7 @@ class Catalog(Relations):
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view, with current names if possible."""
         name = fold(view.name)
-        kept = Kept(name, self.texts[name], self.as_of[name])
+        kept = ExportedView(name, self.texts[name], self.as_of[name])
         return text_of_now(kept, self.table_defs, self.view_defs) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from noria.control.catalog.recipe import AsOf, Tables
+from noria.control.catalog.recipe import HistoricalCatalog, TableCatalog
 from noria.core.types import BESIDE, COPY
 from noria.sql.parse import parse
 from noria.sql.query.relations.context import Recorder
@@ -15,7 +15,7 @@ def fold(name: str) -> str:
     return name.lower()
 
 
-def beside(name: str, number: int) -> str:
+def temporary_name(name: str, number: int) -> str:
     """The temporary name of a thing that is made beside the one of this name."""
     return f"{name}{BESIDE}{number}"
 
@@ -30,8 +30,8 @@ def without_numbers(text: str) -> str:
     return re.sub(BESIDE + r"\d+", "", text)
 
 
-def views_named(text: str, catalog: Tables, as_of: int) -> set[str]:
+def views_named(text: str, catalog: TableCatalog, as_of: int) -> set[str]:
     """The folded names of the views that a text reads, as of this many column changes."""
-    recorder = Recorder(AsOf(catalog, as_of))
+    recorder = Recorder(HistoricalCatalog(catalog, as_of))
     parse(text, recorder)
     return recorder.views

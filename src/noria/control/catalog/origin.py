@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from noria.core import limits
 from noria.core.expressions.coerce import EPOCH
-from noria.dataflow.messages.packets import Note
+from noria.dataflow.messages.packets import ChangeOrigin
 
 NOBODY = "the server"
 _asked: ContextVar[tuple[str, str]] = ContextVar("asked", default=(NOBODY, ""))
@@ -29,13 +29,13 @@ def asked(who: str, text: str) -> Iterator[None]:
 
 
 @contextmanager
-def instead(text: str) -> Iterator[None]:
+def with_text(text: str) -> Iterator[None]:
     """Within this context, changes have another text and the same author."""
     with asked(_asked.get()[0], text):
         yield
 
 
-def note() -> Note:
+def note() -> ChangeOrigin:
     """The history entry of a change that is made now."""
     now = datetime.now(UTC).replace(tzinfo=None)
-    return Note((now - EPOCH) // timedelta(microseconds=1), *_asked.get())
+    return ChangeOrigin((now - EPOCH) // timedelta(microseconds=1), *_asked.get())

@@ -29,7 +29,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class _Asked:
+class _SelectHistory:
     """What is known of a SELECT.
 
     times: how often it was asked; too_much: a one-shot would read too many rows; no_view: a view for it was rejected;
@@ -42,12 +42,12 @@ class _Asked:
     failed: bool = False
 
 
-class Policy:
+class ViewPolicy:
     """one_shots: how often a SELECT is asked before a view is made for it; 0: a view is made at once."""
 
     def __init__(self, one_shots: int = ONE_SHOTS, most: int = ASKED_SELECTS):
         self._one_shots, self._most = one_shots, most
-        self._asked: OrderedDict[int, _Asked] = OrderedDict()
+        self._asked: OrderedDict[int, _SelectHistory] = OrderedDict()
         self._version = -1
 
     def asked(self, wanted: ViewDef, version: int) -> Verdict:
@@ -59,9 +59,9 @@ class Policy:
     def expected(self, wanted: ViewDef, version: int) -> Verdict:
         """What `asked` would decide; counts nothing."""
         known = self._asked.get(_number(wanted)) if version == self._version else None
-        return self._verdict(known or _Asked(), 1 if known is None else known.times + 1)
+        return self._verdict(known or _SelectHistory(), 1 if known is None else known.times + 1)
 
-    def _verdict(self, known: _Asked, times: int) -> Verdict:
+    def _verdict(self, known: _SelectHistory, times: int) -> Verdict:
         if known.too_much or not self._one_shots:
             return Verdict.VIEW
         wanted = times > self._one_shots and not (known.no_view or known.failed)
@@ -79,12 +79,12 @@ class Policy:
         """Record that a view for the SELECT was rejected."""
         self._of(wanted, version).no_view = True
 
-    def _of(self, wanted: ViewDef, version: int) -> _Asked:
+    def _of(self, wanted: ViewDef, version: int) -> _SelectHistory:
         if version != self._version:
             self._asked.clear()
             self._version = version
         number = _number(wanted)
-        known = self._asked.setdefault(number, _Asked())
+        known = self._asked.setdefault(number, _SelectHistory())
         self._asked.move_to_end(number)
         if len(self._asked) > self._most:
             self._asked.popitem(last=False)

@@ -27,7 +27,7 @@ _TEXT = re.compile(r"TEXT `((?:[^`]|``)*)`: ")
 _STORED = re.compile(r"(?:AS OF (\d+): )?(UNREAD: )?", re.ASCII)
 
 
-class Stored(NamedTuple):
+class StoredStatement(NamedTuple):
     """A statement of the recipe: its text, as of which column change it is, whether its view has no reader."""
 
     text: str
@@ -39,10 +39,10 @@ def stored(text: str, as_of: int, unread: bool) -> str:
     return (f"AS OF {as_of}: " if as_of else "") + "UNREAD: " * unread + text
 
 
-def read(statement: str) -> Stored:
+def read(statement: str) -> StoredStatement:
     found = _STORED.match(statement)
     assert found is not None
-    return Stored(statement[found.end():], int(found[1] or 0), found[2] is not None)
+    return StoredStatement(statement[found.end():], int(found[1] or 0), found[2] is not None)
 
 
 def stored_text(name: str, text: str) -> str:
@@ -55,7 +55,7 @@ def read_text(statement: str) -> TextView | None:
     return found and TextView(found[1].replace("``", "`"), statement[found.end():])
 
 
-def stamped(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:
+def with_change_numbers(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:
     """The altered table, with the number of this change on each column that it adds or drops.
 
     The table's former name and column order are kept as far back as `views` needs them: the change as of which each
@@ -82,13 +82,13 @@ def _timed(column: Column) -> Column:
     return column
 
 
-class Tables(Catalog, Protocol):
+class TableCatalog(Catalog, Protocol):
     """A catalog that can list all its tables."""
 
     def tables(self) -> Iterable[TableDef]: ...
 
 
-class Instead:
+class SubstituteCatalog:
     """A catalog with other tables."""
 
     def __init__(self, catalog: Catalog, tables: Iterable[TableDef]):
@@ -104,10 +104,10 @@ class Instead:
         return self._catalog.view(name)
 
 
-class AsOf:
+class HistoricalCatalog:
     """A catalog as it was after so many changes of columns and of names."""
 
-    def __init__(self, catalog: Tables, change: int):
+    def __init__(self, catalog: TableCatalog, change: int):
         self._catalog, self._change = catalog, change
 
     def table(self, name: str) -> TableDef | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.origin import note
 from noria.core import limits
 from noria.core.errors import SqlError
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class ChangeSender:
     """Sends changes over a link.  under_way: the views that the current change makes."""
 
-    def __init__(self, link: Link, catalog: Catalog):
+    def __init__(self, link: Link, catalog: ProgramCatalog):
         self.link, self._catalog = link, catalog
         self.lock = asyncio.Lock()
         self.under_way: Sequence[ViewDef] = ()
@@ -93,7 +93,7 @@ class ChangeSender:
             self.under_way = ()
 
     # ------------------------------------------------------------ questions
-    async def ask(self, question: packets.Ask | packets.Fit | packets.Rehearse) -> Any:
+    async def ask(self, question: packets.Inspect | packets.CheckRowsFit | packets.Rehearse) -> Any:
         """The worker's answer, also after it has restarted.  Raises the answer's error."""
         reply: packets.Done = await self.link.ask(question, retry=True)
         if reply.error is not None:
@@ -101,14 +101,14 @@ class ChangeSender:
         return reply.value
 
     async def stats(self) -> dict[str, Any]:
-        reply: packets.Done = await self.link.ask(packets.Ask(0, "stats"), retry=True)
+        reply: packets.Done = await self.link.ask(packets.Inspect(0, "stats"), retry=True)
         stats: dict[str, Any] = reply.value
         return stats
 
-    async def history(self) -> Sequence[packets.Noted]:
+    async def history(self) -> Sequence[packets.RecordedChange]:
         """The last changes of the program, the oldest first."""
-        reply: packets.Done = await self.link.ask(packets.Ask(0, "history"), retry=True)
-        found: Sequence[packets.Noted] = reply.value
+        reply: packets.Done = await self.link.ask(packets.Inspect(0, "history"), retry=True)
+        found: Sequence[packets.RecordedChange] = reply.value
         return found
 
     # ------------------------------------------------------------ one change at a time

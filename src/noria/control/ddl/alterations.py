@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noria.core.types import TableDef
-from noria.plan.uses import changed, used
+from noria.plan.uses import changed, columns_used
 from noria.plan.view import ViewDef
 from noria.sql import commands
 
@@ -26,5 +26,6 @@ def loses_unique(was: TableDef, table: TableDef) -> bool:
 
 def lost(command: commands.AlterTable, view: ViewDef) -> list[int]:
     """The columns that the view needs and the command changes."""
-    mine = [(b.table, columns) for b, columns in used(view.plan).items() if b.table.table_id == command.was.table_id]
+    mine = [(b.table, columns) for b,
+            columns in columns_used(view.plan).items() if b.table.table_id == command.was.table_id]
     return [c for was, columns in mine for c in sorted(columns) if changed(was, command.table, c)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from noria.core.errors import SqlError, is_gone
+from noria.core.errors import SqlError, is_redefined
 from noria.core.errors.codes import BAD_TABLE, UNKNOWN_ERROR
 from noria.core.limits import POISON_DEATHS
 
@@ -13,7 +13,7 @@ Warning_ = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeResult:
     """The result of a change: warnings as (level, code, message).  affected: the count that clients show."""
 
     warnings: tuple[Warning_, ...] = ()
@@ -31,14 +31,14 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"'{n}'" for n in names)
 
 
-async def retried(change: Callable[[], Awaitable[None]], failed: str) -> Change:
+async def retried(change: Callable[[], Awaitable[None]], failed: str) -> ChangeResult:
     """Make a change, and again if the worker ends or a definition changes meanwhile.  `failed`: the message of the
     error if that happens too often."""
     for _ in range(POISON_DEATHS):
         try:
             await change()
-            return Change()
+            return ChangeResult()
         except SqlError as e:
-            if not is_gone(e):
+            if not is_redefined(e):
                 raise
     raise SqlError(*UNKNOWN_ERROR, failed)

@@ -21,12 +21,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import copy_of, fold, without_numbers
-from noria.control.catalog.recipe import stamped
+from noria.control.catalog.recipe import with_change_numbers
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.change import Change
-from noria.control.ddl.swapping import Run, TableSwap
+from noria.control.ddl.change import ChangeResult
+from noria.control.ddl.swapping import ReplacedTable, TableSwap
 from noria.control.ddl.table_changes import TableChanges
 from noria.core.errors import SqlError, table_exists, view_changed
 from noria.core.errors.codes import NO_SUCH_TABLE
@@ -40,10 +40,10 @@ from noria.sql import commands
 class CopyingAlter:
     """Alters tables: in place (`TableChanges`), or by copying their rows between workers."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, tables: TableChanges, swap: TableSwap):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, tables: TableChanges, swap: TableSwap):
         self._catalog, self._sender, self._tables, self._swap = catalog, sender, tables, swap
 
-    async def alter(self, command: commands.AlterTable) -> Change:
+    async def alter(self, command: commands.AlterTable) -> ChangeResult:
         if not self.moves(command):
             return await self._tables.alter(command)
         return await self._swap.while_gone(command.was.name, partial(self._moved, command))
@@ -58,14 +58,14 @@ class CopyingAlter:
         async with self._swap.turn:
             await self._swap.swap(await self._run_for(command))
 
-    async def _run_for(self, command: commands.AlterTable) -> Run:
+    async def _run_for(self, command: commands.AlterTable) -> ReplacedTable:
         number, wanted = self._catalog.next_table_id(), self._wanted(command)
         other = replace(wanted, name=copy_of(wanted.name, number), table_id=number,
                         first_id=max(wanted.first_id, await next_id(self._sender, command.was, wanted)))
-        return Run(command.was, other, wanted.name, around=partial(self._copied, command))
+        return ReplacedTable(command.was, other, wanted.name, around=partial(self._copied, command))
 
     def _wanted(self, command: commands.AlterTable) -> TableDef:
-        return stamped(command.was, command.table, self._catalog.schema + 1, self._catalog.as_of.values())
+        return with_change_numbers(command.was, command.table, self._catalog.schema + 1, self._catalog.as_of.values())
 
     def _check(self, command: commands.AlterTable) -> None:
         self._tables.refuse_if_needed(command)
@@ -74,7 +74,7 @@ class CopyingAlter:
             raise table_exists(command.table.name)
 
     @asynccontextmanager
-    async def _copied(self, command: commands.AlterTable, run: Run) -> AsyncIterator[None]:
+    async def _copied(self, command: commands.AlterTable, run: ReplacedTable) -> AsyncIterator[None]:
         """Within this context the other table has the rows, and no other change is made to either table."""
         self._check(command)
         link = self._sender.link
@@ -94,5 +94,5 @@ async def next_id(sender: ChangeSender, table: TableDef, wanted: TableDef) -> in
     """The next AUTO_INCREMENT value; 1 if the column that had it is dropped."""
     if table.auto_increment is None or wanted.columns[table.auto_increment].dropped:
         return 1
-    about = await sender.ask(packets.Ask(0, "table", table.name))
+    about = await sender.ask(packets.Inspect(0, "table", table.name))
     return int(about["auto_increment"]) + 1

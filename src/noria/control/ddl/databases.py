@@ -6,11 +6,11 @@ builds on them.
 
 from __future__ import annotations
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change, quoted
+from noria.control.ddl.change import ChangeResult, quoted
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.view_changes import ViewChanges
 from noria.control.views.readers import ViewReaders
 from noria.core.errors import SqlError
@@ -24,32 +24,32 @@ from noria.sql.text.databases import Databases, database_exists, no_such_databas
 class DatabaseChanges:
     """Changes of databases."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, readers: ViewReaders, beside: Beside,
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, beside: ShadowViews,
                  views: ViewChanges):
         self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
         self._views = views
 
-    async def create(self, command: commands.CreateDatabase) -> Change:
+    async def create(self, command: commands.CreateDatabase) -> ChangeResult:
         database = command.database
         async with self._sender.lock:
             if self._catalog.databases.get(database.name) is not None:
                 error = database_exists(database.name)
                 if not command.if_not_exists:
                     raise error
-                return Change((("Note", error.code, error.message),), 1)
+                return ChangeResult((("Note", error.code, error.message),), 1)
             known = self._catalog.databases.having(database)
             before, own = f"{database.name.lower()}.", self._catalog.databases.bare
             if some := [n for n in self._names() if own(n).lower().startswith(before)]:
                 raise SqlError(*WRONG_DB_NAME, f"Incorrect database name '{database.name}': names in other databases "
                                                f"begin with it and a dot: {quoted(some)}; rename these first")
             await self._changed(known)
-        return Change((), 1)
+        return ChangeResult((), 1)
 
-    async def alter(self, command: commands.AlterDatabase) -> Change:
+    async def alter(self, command: commands.AlterDatabase) -> ChangeResult:
         async with self._sender.lock:
             self._catalog.databases.named(command.database.name)
             await self._changed(self._catalog.databases.having(command.database))
-        return Change((), 1)
+        return ChangeResult((), 1)
 
     async def _changed(self, databases: Databases) -> None:
         await self._sender.migrate((), self._catalog.recipe(databases=databases))
@@ -62,17 +62,17 @@ class DatabaseChanges:
                 *(v.name for v in catalog.text_views())]
 
     # ------------------------------------------------------------ DROP DATABASE
-    async def drop(self, command: commands.DropDatabase) -> Change:
+    async def drop(self, command: commands.DropDatabase) -> ChangeResult:
         async with self._sender.lock:
             found = self._catalog.databases.get(command.name)
             if found is None:
                 error = no_such_database(command.name)
                 if not command.if_exists:
                     raise error
-                return Change((("Note", error.code, error.message),))
+                return ChangeResult((("Note", error.code, error.message),))
             return await self._drop(found.name)
 
-    async def _drop(self, database: str) -> Change:
+    async def _drop(self, database: str) -> ChangeResult:
         catalog = self._catalog
         tables = [n for n, t in catalog.table_defs.items() if self._is_in(t.name, database)]
         views = [n for n, v in catalog.view_defs.items() if self._is_in(v.name, database)]
@@ -94,7 +94,7 @@ class DatabaseChanges:
         self._readers.planned(reply)
         for name in feeds:
             self._views.on_feed_dropped(name)
-        return Change((), len(tables) + len(views) + len(texts))
+        return ChangeResult((), len(tables) + len(views) + len(texts))
 
     def _is_in(self, name: str, database: str) -> bool:
         return self._catalog.databases.split(name)[0] == database

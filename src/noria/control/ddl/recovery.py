@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, views_named
-from noria.control.catalog.recipe import AsOf, read, read_text
+from noria.control.catalog.recipe import HistoricalCatalog, read, read_text
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.restore import brought_back
 from noria.control.views.adhoc import AdHocViews
@@ -29,7 +29,7 @@ ALL = ""  # all views at once
 class Recovery:
     """Brings the catalog and the workers together after a restart."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, readers: ViewReaders, adhoc: AdHocViews):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, adhoc: AdHocViews):
         self._catalog, self._sender, self._readers, self._adhoc = catalog, sender, readers, adhoc
         self._at: str | None = None  # the view that a recovery was restoring when it was cut off
 
@@ -115,7 +115,7 @@ class Recovery:
             self._readers.planned(reply)
 
     def _parse_recipe(self, text: str, as_of: int) -> Iterator[commands.CreateView]:
-        for command in parse(text, AsOf(self._catalog, as_of)):
+        for command in parse(text, HistoricalCatalog(self._catalog, as_of)):
             if not isinstance(command, commands.CreateView):
                 raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
             yield command

@@ -20,13 +20,13 @@ from noria.plan.view import ViewDef
 TRIES, AGAIN_S = 30, 1.0  # on a full disk
 
 
-class Restoring(Protocol):
+class RecoveryLink(Protocol):
     """The method of a link that is needed here."""
 
     async def recover(self, body: Any) -> Any: ...
 
 
-async def brought_back(link: Restoring, views: Sequence[ViewDef], recipe: tuple[str, ...], again_s: float = AGAIN_S
+async def brought_back(link: RecoveryLink, views: Sequence[ViewDef], recipe: tuple[str, ...], again_s: float = AGAIN_S
                        ) -> AsyncIterator[Migrated]:
     """Yield each reply, with the views that are given up."""
     for tries in reversed(range(TRIES)):

@@ -23,31 +23,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeGuard
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import copy_of, fold
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.copying import next_id
-from noria.control.ddl.swapping import Run, TableSwap, without_rows
+from noria.control.ddl.swapping import ReplacedTable, TableSwap, without_rows
 from noria.control.processes.supervisor import DriverGone
 from noria.control.views.first_states import FirstStates
 from noria.core import limits
-from noria.core.errors import SqlError, is_gone, view_changed
+from noria.core.errors import SqlError, is_redefined, view_changed
 from noria.core.errors.codes import NO_SUCH_TABLE, UNKNOWN_ERROR
 from noria.core.expressions.expr import Expr
-from noria.core.expressions.points import between, bounded
+from noria.core.expressions.points import bounded, ranges_of
 from noria.core.statements import Delete, Move, Statement, Update, WriteResult, named_columns
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir, tables_of
 from noria.runtime.link.link import WorkerGone
-from noria.runtime.link.member import Unwritten
+from noria.runtime.link.shard_link import ExclusiveWriter
 from noria.runtime.routing.write_routing import rows_stay
 
 Tell = Callable[[str], None]
 Rewritable = Update | Delete
 
 
-class Found(Protocol):
+class MatchCount(Protocol):
     """How many rows a statement matches and changes; if they are few, its `Move` for each worker."""
 
     @property
@@ -63,7 +63,7 @@ class Found(Protocol):
 class Rewriter(Protocol):
     """Spark's part of a rewrite.  tell: is called with its progress."""
 
-    async def matching(self, statement: Rewritable, table: TableDef, tell: Tell) -> Found: ...
+    async def matching(self, statement: Rewritable, table: TableDef, tell: Tell) -> MatchCount: ...
 
     async def rewritten(self, statement: Rewritable, table: TableDef, other: TableDef, tell: Tell) -> None:
         """Fill the other table with the rows as the statement leaves them."""
@@ -78,10 +78,10 @@ class _Rewrite:
     filled: bool = False
 
 
-class Rewriting:
+class TableRewrites:
     """Lets Spark run UPDATE and DELETE over large tables.  rewriter: None without Spark."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, swap: TableSwap):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, first_states: FirstStates, swap: TableSwap):
         self._catalog, self._sender, self._first_states, self._swap = catalog, sender, first_states, swap
         self.rewriter: Rewriter | None = None
 
@@ -108,17 +108,17 @@ class Rewriting:
     async def is_large(self, statement: Rewritable) -> bool:
         """True if the statement would scan more rows than a worker may read at once."""
         planned = self._swap.known(statement.table)
-        about = await self._sender.ask(packets.Ask(0, "table", statement.table))
+        about = await self._sender.ask(packets.Inspect(0, "table", statement.table))
         return about["rows"] >= limits.REWRITTEN_ROWS and not await self._is_of_few(statement, planned)
 
     async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
         """True if few rows are in a range of a key or an index to which the condition is limited."""
-        bounds = between(statement.where, [c.type for c in table.columns])
+        bounds = ranges_of(statement.where, [c.type for c in table.columns])
         for column in {columns[0] for columns in (table.primary_key, *(i.columns for i in table.indexes)) if columns}:
             if column in bounds:
                 low, high = bounds[column]
                 within = f"{column} {low} {high} {table.name}"
-                if await self._sender.ask(packets.Ask(0, "few between", within)):
+                if await self._sender.ask(packets.Inspect(0, "few between", within)):
                     return True
         return False
 
@@ -131,10 +131,10 @@ class Rewriting:
                     raise view_changed(table.name)
                 try:
                     return await self._in_place_of(table, statement, tell)
-                except _ForItsWorker:
+                except _LeftToWorker:
                     return None
                 except SqlError as e:
-                    if not is_gone(e):
+                    if not is_redefined(e):
                         raise
         raise SqlError(*UNKNOWN_ERROR, f"Table '{statement.table}' stays as it is: each time a worker or Spark ended, "
                                        "or the table was defined anew, while its rows were rewritten; try again")
@@ -154,17 +154,18 @@ class Rewriting:
             if found.moves is not None:
                 return await self._few(table, statement, found, write)
             if found.changed <= limits.REWRITTEN_KEYS:
-                raise _ForItsWorker
+                raise _LeftToWorker
             with _begins_anew(table):
                 number = self._catalog.next_table_id()
                 other = replace(table, name=copy_of(table.name, number), table_id=number,
                                 first_id=await next_id(self._sender, table, table))
             rewrite = _Rewrite(statement, tell)
-            await self._swap.swap(Run(table, other, table.name, left=partial(self._left, rewrite),
-                                      spark_input=partial(_input, rewrite)))
+            await self._swap.swap(ReplacedTable(table, other, table.name, left=partial(self._left, rewrite),
+                                                spark_input=partial(_input, rewrite)))
             return packets.Wrote(0, (WriteResult(found.changed, matched=found.rows),))
 
-    async def _few(self, table: TableDef, statement: Rewritable, found: Found, write: Unwritten) -> packets.Wrote:
+    async def _few(self, table: TableDef, statement: Rewritable, found: MatchCount,
+                   write: ExclusiveWriter) -> packets.Wrote:
         """Write only the rows that change.
 
         If rows may move between workers or repeat a UNIQUE value of another one, the workers run the statement.
@@ -182,7 +183,7 @@ class Rewriting:
         if self._catalog.table(table.name) != table:
             raise view_changed(table.name)
         if self._is_told(table):
-            raise _ForItsWorker
+            raise _LeftToWorker
 
     def _is_told(self, table: TableDef) -> bool:
         return any(v.feed and table.name in tables_of(v.plan) for v in self._catalog.views())
@@ -196,12 +197,12 @@ class Rewriting:
             del self._swap.unwritten[fold(table.name)]
             held.set()
 
-    def _left(self, rewrite: _Rewrite, run: Run) -> Awaitable[object] | None:
+    def _left(self, rewrite: _Rewrite, run: ReplacedTable) -> Awaitable[object] | None:
         """What is left to do once all twins exist: the rows, unless they are there."""
         self._refuse_changed(run.was)
         return None if rewrite.filled else self._fill(rewrite, run)
 
-    async def _fill(self, rewrite: _Rewrite, run: Run) -> None:
+    async def _fill(self, rewrite: _Rewrite, run: ReplacedTable) -> None:
         assert self.rewriter is not None
         with _begins_anew(run.was):
             await self.rewriter.rewritten(rewrite.statement, run.was, run.empty, rewrite.tell)
@@ -212,14 +213,14 @@ class Rewriting:
                 await self._first_states.whole(replace(twin.view, name=twin.name), ())
 
 
-def _input(rewrite: _Rewrite, plan: Mir, run: Run) -> Mir:
+def _input(rewrite: _Rewrite, plan: Mir, run: ReplacedTable) -> Mir:
     """The input of a twin's node for Spark."""
     if rewrite.filled:
         raise view_changed(run.was.name)  # a new view, too large for its worker: start again
     return without_rows(plan, run)
 
 
-class _ForItsWorker(Exception):
+class _LeftToWorker(Exception):
     """The worker of the table should run the statement."""
 
 

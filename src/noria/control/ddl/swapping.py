@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.names import beside, fold, without_numbers
+from noria.control.catalog.catalog import ProgramCatalog
+from noria.control.catalog.names import fold, temporary_name, without_numbers
 from noria.control.catalog.published import published
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change, retried
+from noria.control.ddl.change import ChangeResult, retried
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.core.errors import unknown_table, view_changed
 from noria.core.expressions.functions import literal
 from noria.core.types import TableDef
@@ -32,7 +32,7 @@ from noria.plan.view import ViewDef
 
 
 @dataclass(frozen=True)
-class Twin:
+class TwinView:
     """A view over the empty table, made for one definition of a view over the old one."""
 
     of: int
@@ -40,11 +40,11 @@ class Twin:
 
     @property
     def name(self) -> str:
-        return beside(self.view.name, self.view.definition)
+        return temporary_name(self.view.name, self.view.definition)
 
 
 @dataclass
-class Run:
+class ReplacedTable:
     """A table that is being replaced.
 
     name: the final name of the other table; made: True once that exists.  twins: by the views' folded names; stale:
@@ -58,15 +58,15 @@ class Run:
     empty: TableDef
     name: str
     made: bool = False
-    twins: dict[str, Twin] = field(default_factory=dict)
-    stale: list[Twin] = field(default_factory=list)
+    twins: dict[str, TwinView] = field(default_factory=dict)
+    stale: list[TwinView] = field(default_factory=list)
     explained: dict[str, str] = field(default_factory=dict)
-    left: Callable[[Run], Awaitable[object] | None] = lambda run: None
-    spark_input: Callable[[Mir, Run], Mir] = lambda plan, run: without_rows(plan, run)
-    around: Callable[[Run], AbstractAsyncContextManager[object]] = lambda run: nullcontext()
+    left: Callable[[ReplacedTable], Awaitable[object] | None] = lambda run: None
+    spark_input: Callable[[Mir, ReplacedTable], Mir] = lambda plan, run: without_rows(plan, run)
+    around: Callable[[ReplacedTable], AbstractAsyncContextManager[object]] = lambda run: nullcontext()
 
     @property
-    def beside(self) -> list[Twin]:
+    def beside(self) -> list[TwinView]:
         return [*self.twins.values(), *self.stale]
 
 
@@ -77,7 +77,7 @@ class TableSwap:
     has the tables whose writes wait, by folded names, and the events that end the wait.
     """
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, views: Beside):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, views: ShadowViews):
         self._catalog, self._sender, self._beside = catalog, sender, views
         self.turn = asyncio.Lock()
         self.unwritten: dict[str, asyncio.Event] = {}
@@ -89,12 +89,12 @@ class TableSwap:
             raise unknown_table(name)
         return found
 
-    async def while_gone(self, name: str, once: Callable[[], Awaitable[None]]) -> Change:
+    async def while_gone(self, name: str, once: Callable[[], Awaitable[None]]) -> ChangeResult:
         """Do it once, and again if the worker has ended or the table has changed meanwhile."""
         return await retried(once, f"Table '{name}' stays as it is: each time the worker ended, or the table was "
                                    "defined anew, while another one was made; try again")
 
-    async def swap(self, run: Run) -> None:
+    async def swap(self, run: ReplacedTable) -> None:
         """Replace the table in one change, as soon as all preconditions hold."""
         try:
             while (more := await self._next(run)) is not None:
@@ -107,7 +107,7 @@ class TableSwap:
         finally:
             self._beside.forget(t.name for t in run.beside)
 
-    async def _next(self, run: Run) -> Awaitable[object] | None:
+    async def _next(self, run: ReplacedTable) -> Awaitable[object] | None:
         """Make one change of the program: the missing twins, or if none is missing, the last change.
 
         Returns what to await before the next change.  A view that reads the table and is being replaced is awaited
@@ -130,7 +130,7 @@ class TableSwap:
                 await self._switch(run, views)
             return None
 
-    async def _make(self, run: Run, views: Sequence[ViewDef]) -> packets.Migrated:
+    async def _make(self, run: ReplacedTable, views: Sequence[ViewDef]) -> packets.Migrated:
         recipe = self._catalog.recipe
         if not run.made:  # in a change of its own: creating files takes some milliseconds each
             run.made = True  # or partly made
@@ -139,7 +139,7 @@ class TableSwap:
         for view in views:
             name = fold(view.name)
             run.stale += [run.twins[name]] if name in run.twins else []
-            twin = Twin(view.definition, self._catalog.numbered(_over(view, run.was, run.empty)))
+            twin = TwinView(view.definition, self._catalog.numbered(_over(view, run.was, run.empty)))
             run.twins[name] = twin
             steps.append(published(replace(twin.view, name=twin.name)))
         reply = await self._sender.with_room(tuple(steps), recipe(), False)
@@ -148,11 +148,11 @@ class TableSwap:
         by_spark = tuple((v, node, run.spark_input(plan, run)) for v, node, plan in reply.bootstrap)
         return replace(reply, bootstrap=by_spark)
 
-    async def _switch(self, run: Run, views: Sequence[ViewDef]) -> None:
+    async def _switch(self, run: ReplacedTable, views: Sequence[ViewDef]) -> None:
         """Rename the other table and the twins, and drop the old table and its views."""
         catalog = self._catalog
         table = replace(run.empty, name=run.name)
-        gone = replace(run.was, name=beside(run.was.name, run.was.table_id))
+        gone = replace(run.was, name=temporary_name(run.was.name, run.was.table_id))
         twins = [run.twins[fold(v.name)] for v in views]
         adhoc = [n for n, v in catalog.adhoc_defs.items() if _reads(v, run.was)]
         drops = [*(catalog.adhoc_defs[n].name for n in adhoc), *(v.name for v in views),
@@ -175,7 +175,7 @@ class TableSwap:
         catalog.version += 1
 
 
-def without_rows(plan: Mir, run: Run) -> Mir:
+def without_rows(plan: Mir, run: ReplacedTable) -> Mir:
     """The input of a twin's node for Spark, whose snapshots lack the empty table."""
     return rebased(plan, run.empty.name, lambda b: Filter(_as(b, run.was), literal(False)))
 

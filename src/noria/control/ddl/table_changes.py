@@ -9,21 +9,21 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
-from noria.control.catalog.origin import instead
-from noria.control.catalog.recipe import AsOf, Instead, stamped
+from noria.control.catalog.origin import with_text
+from noria.control.catalog.recipe import HistoricalCatalog, SubstituteCatalog, with_change_numbers
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost, refits
-from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change, quoted, unknown
+from noria.control.ddl.change import ChangeResult, quoted, unknown
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.core import limits
 from noria.core.errors import SqlError, table_exists, unknown_table, view_changed
 from noria.core.errors.codes import DEPENDENT_BY_OTHERS, DROP_INDEX_FK, TABLE_DEF_CHANGED, TABLE_EXISTS
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
-from noria.plan.uses import used
+from noria.plan.uses import columns_used
 from noria.sql import commands
 from noria.sql.parse import parse
 from noria.sql.statements.checks import renamed
@@ -32,14 +32,14 @@ from noria.sql.statements.checks import renamed
 class TableChanges:
     """Changes of tables whose rows stay where they are."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, beside: Beside):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, beside: ShadowViews):
         self._catalog, self._sender, self._beside = catalog, sender, beside
 
-    async def create(self, command: commands.CreateTable) -> Change:
+    async def create(self, command: commands.CreateTable) -> ChangeResult:
         catalog, name = self._catalog, fold(command.table.name)
         async with self._sender.lock:
             if name in catalog.table_defs and command.if_not_exists:
-                return Change((("Note", TABLE_EXISTS.number, f"Table '{command.table.name}' already exists"),))
+                return ChangeResult((("Note", TABLE_EXISTS.number, f"Table '{command.table.name}' already exists"),))
             if catalog.taken(name):
                 raise table_exists(command.table.name)
             catalog.databases.of(command.table.name)  # it may have been dropped since the statement was parsed
@@ -47,13 +47,13 @@ class TableChanges:
             await self._sender.migrate((packets.CreateTable(table),), catalog.recipe())
             catalog.table_defs[name] = table
             catalog.version += 1
-        return Change()
+        return ChangeResult()
 
-    async def drop(self, command: commands.DropTable) -> Change:
+    async def drop(self, command: commands.DropTable) -> ChangeResult:
         async with self._sender.lock:
             return await self._drop(command)
 
-    async def _drop(self, command: commands.DropTable) -> Change:
+    async def _drop(self, command: commands.DropTable) -> ChangeResult:
         catalog = self._catalog
         known = [n for n in command.names if fold(n) in catalog.table_defs]
         warnings = unknown([n for n in command.names if n not in known], command.if_exists)
@@ -74,14 +74,14 @@ class TableChanges:
             for n in gone:
                 catalog.table_defs.pop(n, None)
             catalog.version += 1
-        return Change(warnings)
+        return ChangeResult(warnings)
 
-    async def rename(self, command: commands.RenameTables) -> Change:
+    async def rename(self, command: commands.RenameTables) -> ChangeResult:
         """Rename tables from left to right, all in one change."""
         async with self._sender.lock:
             return await self._rename(command)
 
-    async def _rename(self, command: commands.RenameTables) -> Change:
+    async def _rename(self, command: commands.RenameTables) -> ChangeResult:
         catalog = self._catalog
         tables, change = dict(catalog.table_defs), catalog.schema + 1
         steps: list[packets.AlterTable] = []
@@ -94,7 +94,7 @@ class TableChanges:
                 raise table_exists(new)
             catalog.databases.of(new)
             del tables[fold(old)]
-            tables[fold(new)] = stamped(was, renamed(was, new), change, catalog.as_of.values())
+            tables[fold(new)] = with_change_numbers(was, renamed(was, new), change, catalog.as_of.values())
             steps.append(packets.AlterTable(tables[fold(new)]))
             names.append((was.name, new))
         await self._sender.migrate(steps, catalog.recipe())
@@ -102,7 +102,7 @@ class TableChanges:
         for old, new in names:
             self._renamed(old, new)
         catalog.version += 1
-        return Change()
+        return ChangeResult()
 
     def _renamed(self, table: str, name: str) -> None:
         self._catalog.rename_table(table, name)
@@ -113,7 +113,7 @@ class TableChanges:
         """Check that rows fit another definition; from then on the worker checks written rows, too, until the table
         is redefined.  Raises SqlError for a row that does not fit."""
         if refits(command):
-            await self._sender.ask(packets.Fit(0, command.table))
+            await self._sender.ask(packets.CheckRowsFit(0, command.table))
 
     async def unfit(self, was: TableDef) -> None:
         """Stop the checks of the table's rows, and drop what was made for another definition."""
@@ -122,7 +122,7 @@ class TableChanges:
                 if table.table_id == was.table_id:
                     self._sender.unawaited((packets.AlterTable(table),))
 
-    async def alter(self, command: commands.AlterTable) -> Change:
+    async def alter(self, command: commands.AlterTable) -> ChangeResult:
         """Redefine the table, and wait for its indexes."""
         for attempt in range(limits.FITTING_TRIES):
             self.refuse_if_needed(command)
@@ -136,14 +136,14 @@ class TableChanges:
                     await self.unfit(command.was)
                     raise
                 if e.code == DROP_INDEX_FK.number:
-                    await self._sender.ask(packets.Ask(0, "looked up", command.was.name))
+                    await self._sender.ask(packets.Inspect(0, "looked up", command.was.name))
                 continue  # else: a worker restarted, or rows were loaded
             except asyncio.CancelledError:
                 await self.unfit(command.was)
                 raise
             break
         await self._indexed(altered)
-        return Change()
+        return ChangeResult()
 
     async def _alter(self, command: commands.AlterTable) -> commands.AlterTable:
         """Make the change and return it as made, with the current time in new columns that need it."""
@@ -155,7 +155,7 @@ class TableChanges:
             raise table_exists(command.table.name)
         catalog.databases.of(command.table.name)
         self.refuse_if_needed(command)
-        table = stamped(command.was, command.table, catalog.schema + 1, catalog.as_of.values())
+        table = with_change_numbers(command.was, command.table, catalog.schema + 1, catalog.as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in catalog.adhoc_defs.items()
                  if lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
@@ -175,14 +175,14 @@ class TableChanges:
         """Wait for the table's indexes, which are built in the background; on failure drop them.  The rest of the
         change stays: rows may have new columns already, or UNIQUE may have rejected some."""
         try:
-            await self._sender.ask(packets.Ask(0, "indexed", command.table.name))
+            await self._sender.ask(packets.Inspect(0, "indexed", command.table.name))
         except BaseException:
             async with self._sender.lock:
                 if self._catalog.table_defs.get(fold(command.table.name)) == command.table:
                     known = {i.columns for i in command.was.indexes}
                     bare = [i for i in command.table.indexes if i.unique or i.columns in known]
                     without = replace(command.table, indexes=tuple(bare))
-                    with instead(f"indexes of {command.table.name} were taken back: they are not whole"):
+                    with with_text(f"indexes of {command.table.name} were taken back: they are not whole"):
                         await self._alter(commands.AlterTable(command.table, without))
             raise
 
@@ -211,9 +211,10 @@ class TableChanges:
         tables = {**catalog.table_defs, fold(command.was.name): replace(command.table, name=command.was.name)}
         for name, text in catalog.texts.items():
             view = catalog.view_defs[name]
-            if name not in gone and any(b.table.table_id == table_id for b in used(view.plan)):
+            if name not in gone and any(b.table.table_id == table_id for b in columns_used(view.plan)):
                 try:
-                    list(parse(text, AsOf(Instead(catalog, tables.values()), catalog.as_of[name])))
+                    list(parse(text,
+                               HistoricalCatalog(SubstituteCatalog(catalog, tables.values()), catalog.as_of[name])))
                 except SqlError as e:
                     raise SqlError(*DEPENDENT_BY_OTHERS,
                                    f"Cannot change the primary key of table '{command.was.name}': view "

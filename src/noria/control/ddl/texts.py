@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.catalog.recipe import stored_text
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.change import Change, Warning_
+from noria.control.ddl.change import ChangeResult, Warning_
 from noria.control.ddl.view_changes import ViewChanges
 from noria.core.errors import SqlError, table_exists
 from noria.core.errors.codes import VIEW_INVALID
@@ -29,10 +29,10 @@ from noria.sql.statements.text_views import TextView
 class TextViews:
     """Placeholder views, which `views` makes when their inputs exist."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, views: ViewChanges):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, views: ViewChanges):
         self._catalog, self._sender, self._views = catalog, sender, views
 
-    async def create(self, command: commands.CreateTextView) -> Change:
+    async def create(self, command: commands.CreateTextView) -> ChangeResult:
         """Store a view as text."""
         catalog, name = self._catalog, fold(command.name)
         async with self._sender.lock:
@@ -44,7 +44,7 @@ class TextViews:
             catalog.forget_texts([name])
             catalog.text_defs[name] = view
             catalog.version += 1
-        return Change() if view.items else Change((_waits(view.name, "it reads a view without FROM"),))
+        return ChangeResult() if view.items else ChangeResult((_waits(view.name, "it reads a view without FROM"),))
 
     async def made(self) -> tuple[Warning_, ...]:
         """Make the waiting views whose inputs exist now; return warnings for those that cannot be made."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.names import beside, fold
+from noria.control.catalog.catalog import ProgramCatalog
+from noria.control.catalog.names import fold, temporary_name
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.change import Change
-from noria.control.ddl.swapping import Run, TableSwap
+from noria.control.ddl.change import ChangeResult
+from noria.control.ddl.swapping import ReplacedTable, TableSwap
 from noria.core import limits
 from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.statements import Clear
@@ -24,13 +24,13 @@ from noria.dataflow.messages import packets
 from noria.sql import commands
 
 
-class Truncate:
+class Truncation:
     """Empties tables."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, swap: TableSwap):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, swap: TableSwap):
         self._catalog, self._sender, self._swap = catalog, sender, swap
 
-    async def truncate(self, command: commands.Truncate) -> Change:
+    async def truncate(self, command: commands.Truncate) -> ChangeResult:
         return await self._swap.while_gone(command.name, partial(self._emptied, command.name))
 
     async def _emptied(self, name: str) -> None:
@@ -52,6 +52,7 @@ class Truncate:
             raise error
         return error is None
 
-    def _run_for(self, table: TableDef) -> Run:
+    def _run_for(self, table: TableDef) -> ReplacedTable:
         number = self._catalog.next_table_id()
-        return Run(table, replace(table, name=beside(table.name, number), table_id=number, first_id=1), table.name)
+        return ReplacedTable(table, replace(table, name=temporary_name(table.name, number), table_id=number,
+                                            first_id=1), table.name)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.names import beside, fold, views_named, without_numbers
-from noria.control.catalog.origin import instead
+from noria.control.catalog.catalog import ProgramCatalog
+from noria.control.catalog.names import fold, temporary_name, views_named, without_numbers
+from noria.control.catalog.origin import with_text
 from noria.control.catalog.published import published
 from noria.control.changes.sender import ChangeSender
-from noria.control.ddl.beside import Beside
-from noria.control.ddl.change import Change, quoted, retried, unknown
+from noria.control.ddl.change import ChangeResult, quoted, retried, unknown
+from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.views.readers import ViewReaders
 from noria.core.errors import SqlError, table_exists
 from noria.core.errors.codes import DEPENDENT_BY_OTHERS, VIEW_RECURSIVE, WRONG_OBJECT
@@ -30,12 +30,12 @@ from noria.sql import commands
 class ViewChanges:
     """on_feed_dropped: called with the folded name of each dropped feed."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, readers: ViewReaders, beside: Beside):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, beside: ShadowViews):
         self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
         self.on_feed_dropped: Callable[[str], object] = lambda name: None
 
     # ------------------------------------------------------------ CREATE VIEW
-    async def create(self, command: commands.CreateView) -> Change:
+    async def create(self, command: commands.CreateView) -> ChangeResult:
         """Make the view, with its first state if it has a reader."""
         name = fold(command.view.name)
         if command.or_replace and not command.view.internal:
@@ -46,7 +46,7 @@ class ViewChanges:
         async with self._sender.lock:
             await self._make(command)
         await self._readers.whole(name, self._take_back)
-        return Change()
+        return ChangeResult()
 
     async def _make(self, command: commands.CreateView) -> None:
         catalog, readers = self._catalog, self._readers
@@ -72,7 +72,7 @@ class ViewChanges:
     async def _take_back(self, view: ViewDef, why: BaseException) -> None:
         """Drop a new view that has no first state."""
         name = fold(view.name)
-        with instead(f"view {view.name} was taken back: it has no first state"):
+        with with_text(f"view {view.name} was taken back: it has no first state"):
             await self._sender.migrate((packets.DropView(view.name),), self._catalog.recipe((name,)))
         self._catalog.forget(name)
         self._catalog.version += 1
@@ -93,7 +93,7 @@ class ViewChanges:
         return used
 
     # ------------------------------------------------------------ CREATE OR REPLACE VIEW
-    async def _replace(self, command: commands.CreateView) -> Change:
+    async def _replace(self, command: commands.CreateView) -> ChangeResult:
         """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
         meanwhile, try again."""
         return await retried(lambda: self._replaced(command),
@@ -106,7 +106,7 @@ class ViewChanges:
         async with sender.lock:
             self._checked(command)
             view = catalog.numbered(command.view)
-            new = replace(view, name=beside(view.name, view.definition))
+            new = replace(view, name=temporary_name(view.name, view.definition))
             reply = await sender.with_room((published(new),), catalog.recipe(), False)
             self._beside.views[new.name] = view
         try:
@@ -131,12 +131,12 @@ class ViewChanges:
             self._beside.forget([new.name])
 
     # ------------------------------------------------------------ DROP VIEW
-    async def drop(self, command: commands.DropView) -> Change:
+    async def drop(self, command: commands.DropView) -> ChangeResult:
         """Drop views or feeds, and placeholder views."""
         async with self._sender.lock:
             return await self._drop(command)
 
-    async def _drop(self, command: commands.DropView) -> Change:
+    async def _drop(self, command: commands.DropView) -> ChangeResult:
         catalog = self._catalog
         known = [n for n in command.names if fold(n) in catalog.view_defs]
         texts = [fold(n) for n in command.names if fold(n) in catalog.text_defs and not command.feeds]
@@ -157,7 +157,7 @@ class ViewChanges:
         elif texts:
             await self._sender.migrate((), catalog.recipe(texts))
         catalog.forget_texts(texts)
-        return Change(warnings)
+        return ChangeResult(warnings)
 
     # ------------------------------------------------------------ refusals
     def _refuse_of_another_kind(self, names: Collection[str], feeds: bool) -> None:

@@ -13,16 +13,16 @@ class LeaseUnavailable(Exception):
 
 
 @dataclass(frozen=True)
-class Address:
+class LeaseAddress:
     """hosts: "host:port,host:port"; path: that of the node below which the lease is."""
 
     hosts: str
     path: str
 
     @staticmethod
-    def of(text: str) -> Address:
+    def of(text: str) -> LeaseAddress:
         """Parse an address.  Raises ValueError if it is none."""
         found = _ADDRESS.fullmatch(text)
         if found is None:
             raise ValueError(f"'{text}' is no address of a lease: zk://HOST:PORT[,HOST:PORT…]/PATH")
-        return Address(found[1], found[2] or "/noria")
+        return LeaseAddress(found[1], found[2] or "/noria")

@@ -1,8 +1,8 @@
 """Decides who owns a data directory, and in which epoch.
 
 One front end at a time holds a directory's `lock`.  A new owner increments the epoch and writes it durably before it
-starts anything.  Workers number their own incarnations (`runtime/transport/lineage.py`).  A worker that restarts under
-the same front end keeps its epoch, because unanswered changes are identified by (epoch, seq).
+starts anything.  Workers number their own incarnations (`runtime/transport/shard_owner.py`).  A worker that restarts
+under the same front end keeps its epoch, because unanswered changes are identified by (epoch, seq).
 
 Keeps true: two claims of a directory never hold at once; no epoch is used twice.
 """
@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from noria.runtime.transport.lineage import Process, try_lock
+from noria.runtime.transport.shard_owner import Process, try_lock
 from noria.storage.rocks.disk import sync
 
 

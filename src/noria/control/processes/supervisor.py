@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noria.control.processes.pulse import Pulse
+from noria.control.processes.liveness import Liveness
 from noria.core.limits import SPARK_BEAT_S, SPARK_CANCEL_MOST_S, SPARK_CANCEL_S, SPARK_START_S, SPARK_WAIT_S
-from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.shard_owner import Process
 from noria.runtime.worker.worker_main import WorkerConfig
 from noria.spark.hosting import early
 from noria.spark.hosting.driver import (
@@ -39,14 +39,14 @@ from noria.spark.hosting.driver import (
     HostWorkers,
     JobDone,
     JobFailed,
+    JobProgress,
     Ping,
     Pong,
-    Progress,
-    Ready,
     RunJob,
-    Start,
-    StartFailed,
-    Stop,
+    SessionFailed,
+    SessionReady,
+    StartSession,
+    StopSession,
     pack,
     unpack,
 )
@@ -116,7 +116,7 @@ class Supervisor:
         self.title = "Spark driver" if name == "driver" else f"Spark {name} driver"
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.state = "stopped"  # starting | up | down | stopping | stopped
-        self.ready: Ready | None = None
+        self.ready: SessionReady | None = None
         self.restarts = 0
         self._log_path, self._on_event = log_path, on_event
         self._jobs: dict[int, _Job] = {}
@@ -129,7 +129,7 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | early.Begun | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
-        self._pulse = Pulse()
+        self._liveness = Liveness()
         self._last_end = ""
 
     @property
@@ -142,9 +142,9 @@ class Supervisor:
         return [p.pid for p in (self._process, self._jvm) if p is not None]
 
     # ------------------------------------------------------------ life
-    async def start(self) -> Ready:
+    async def start(self) -> SessionReady:
         """Start the driver and wait until its session is ready.  Raises `SparkUnavailable` if it cannot start."""
-        first: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        first: asyncio.Future[SessionReady] = asyncio.get_running_loop().create_future()
         self.unusable = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(first))
         try:
@@ -175,7 +175,7 @@ class Supervisor:
             return
         self.state = "stopping"
         if self.ready is not None:
-            self._send(Stop())
+            self._send(StopSession())
         process = self._process
         if process is not None:
             try:
@@ -189,7 +189,7 @@ class Supervisor:
         self._tell_waiting(SparkUnavailable("the server is stopping"))
         self.state = "stopped"
 
-    async def _keep(self, first: asyncio.Future[Ready] | None) -> None:
+    async def _keep(self, first: asyncio.Future[SessionReady] | None) -> None:
         """Run one driver after the other.  first: gets the first start's result; if it fails, none follows."""
         failures = 0
         while self.state != "stopping":
@@ -212,13 +212,13 @@ class Supervisor:
                 self.restarts += 1
                 await asyncio.sleep(RESTART_S[min(failures, len(RESTART_S) - 1)])
 
-    async def _one_driver(self, first: asyncio.Future[Ready] | None) -> None:
+    async def _one_driver(self, first: asyncio.Future[SessionReady] | None) -> None:
         reader = await self._spawn()
-        self._send(Start(self.settings, self._log_path))
-        pulse = self._pulse = Pulse()
-        watch = asyncio.create_task(self._watch(pulse))
+        self._send(StartSession(self.settings, self._log_path))
+        liveness = self._liveness = Liveness()
+        watch = asyncio.create_task(self._watch(liveness))
         try:
-            await self._listen(reader, pulse, first)
+            await self._listen(reader, liveness, first)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -227,44 +227,46 @@ class Supervisor:
         code = await self._process.wait()
         if self.state == "stopping":
             return
-        why = pulse.verdict or ("it ran out of memory" if code == JVM_WITHOUT_MEMORY else f"it ended with code {code}")
+        why = liveness.verdict or ("it ran out of memory" if code == JVM_WITHOUT_MEMORY
+                                   else f"it ended with code {code}")
         if self.ready is None:
             raise SparkUnavailable(f"the {self.title} was not ready: {why}{self._log_tail()}")
         self._last_end = why
         self._event("ended", f"process {self._process.pid}: {why}; starting another")
 
-    async def _listen(self, reader: asyncio.StreamReader, pulse: Pulse, first: asyncio.Future[Ready] | None) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, liveness: Liveness,
+                      first: asyncio.Future[SessionReady] | None) -> None:
         """Process the driver's messages until the stream ends."""
         while True:
             head = await reader.readexactly(LENGTH.size)
             message = unpack(await reader.readexactly(LENGTH.unpack(head)[0]))
             if isinstance(message, Pong):
-                pulse.heard(message.jvm_missed)
-            elif isinstance(message, StartFailed):
+                liveness.heard(message.jvm_missed)
+            elif isinstance(message, SessionFailed):
                 raise SparkUnavailable(message.message)
-            elif isinstance(message, Ready):
+            elif isinstance(message, SessionReady):
                 self._became_ready(message)
                 if first is not None and not first.done():
                     first.set_result(message)
             else:
                 self._take(message)
 
-    async def _watch(self, pulse: Pulse) -> None:
+    async def _watch(self, liveness: Liveness) -> None:
         """Ask the driver periodically whether it is alive; kill it if it is frozen or never becomes ready."""
         assert self._process is not None
         beats = 0
-        while not pulse.verdict:
+        while not liveness.verdict:
             self._send(Ping())
             await asyncio.sleep(SPARK_BEAT_S)
             beats += 1
-            pulse.beat(self._process.pid, None if self._jvm is None else self._jvm.pid)
+            liveness.beat(self._process.pid, None if self._jvm is None else self._jvm.pid)
             if self.ready is None and beats * SPARK_BEAT_S > SPARK_START_S:
-                pulse.verdict = f"it had no session after {SPARK_START_S} s and was killed"
-        self._event("frozen", f"process {self._process.pid}: {pulse.verdict}")
+                liveness.verdict = f"it had no session after {SPARK_START_S} s and was killed"
+        self._event("frozen", f"process {self._process.pid}: {liveness.verdict}")
         self._kill()
 
     async def _spawn(self) -> asyncio.StreamReader:
-        begun = None if self.settings.batch_slots else early.taken()
+        begun = None if self.settings.batch_slots else early.take_driver()
         ours = await self._spawned() if begun is None else begun.channel
         self._process = self._process if begun is None else begun
         assert self._process is not None
@@ -288,7 +290,7 @@ class Supervisor:
                 os.close(log)
         return ours
 
-    def _became_ready(self, ready: Ready) -> None:
+    def _became_ready(self, ready: SessionReady) -> None:
         self.ready, self.state, self._jvm = ready, "up", Process.of(ready.jvm_pid)
         self._event("ready", f"Spark {ready.spark_version} at {ready.master} after {ready.seconds:.1f} s, "
                              f"{self.name} process {ready.pid}, JVM process {ready.jvm_pid}")
@@ -386,7 +388,8 @@ class Supervisor:
         if left > 0 and any(not j.future.done() for j in self._jobs.values()):
             self._give_time(job, left)
         else:
-            self._pulse.verdict = (f"the cancelled job {job.function} still ran after {SPARK_CANCEL_S} s or more, so "
+            self._liveness.verdict = (f"the cancelled job {job.function} still ran after {SPARK_CANCEL_S} s or more, "
+                                      f"so "
                                    "it was killed")
 
     def _take(self, message: Any) -> None:
@@ -395,7 +398,7 @@ class Supervisor:
         elif isinstance(message, WorkerEnded):
             self._event("worker-ended", f"worker {message.worker}: after {message.seconds:.1f} s: {message.why}")
             self._judge(message)
-        elif isinstance(message, Progress):
+        elif isinstance(message, JobProgress):
             job = self._jobs.get(message.id)
             if job is not None and job.progress is not None and not job.future.done():
                 job.progress(*message.values)

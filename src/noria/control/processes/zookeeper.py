@@ -24,7 +24,7 @@ from kazoo.exceptions import CancelledError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.recipe.lock import Lock
 
-from noria.control.processes.lease_address import Address, LeaseUnavailable
+from noria.control.processes.lease_address import LeaseAddress, LeaseUnavailable
 
 SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; at least two of its ticks
 CONNECT_S = 10.0
@@ -35,7 +35,7 @@ SURE_SHARE = 11 / 12  # of the session's time, for which an answer is valid
 class Lease:
     """Acquires and watches a lease, within one event loop.  holder: our name for others; note: reports the progress."""
 
-    def __init__(self, address: Address, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
+    def __init__(self, address: LeaseAddress, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
         self._address, self._holder, self._note = address, holder, note
         self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
         self._ask_s, self._sure_s = session_s * ASK_SHARE, session_s * SURE_SHARE

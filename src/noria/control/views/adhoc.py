@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from noria.control.catalog.catalog import Catalog
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
-from noria.control.catalog.policy import Policy, Verdict
+from noria.control.catalog.policy import Verdict, ViewPolicy
 from noria.control.catalog.published import columns_asked, published
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
@@ -52,12 +52,12 @@ class AdHocViews:
     hold_ms: how long the worker may take to make one; most: how many there may be.
     """
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
                  most: int, hold_ms: int):
         self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
         self.most, self.hold_ms = most, hold_ms
         self.clock = time.monotonic
-        self.policy = Policy()
+        self.policy = ViewPolicy()
         self._pending: dict[tuple[Mir, tuple[int, ...], int], _Pending] = {}
         self._made_so_far = 0
         self._costly: OrderedDict[tuple[Mir, tuple[int, ...]], tuple[int, float]] = OrderedDict()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from noria.control.catalog.names import fold
-from noria.core.errors import SqlError, is_gone, view_gone
+from noria.core.errors import SqlError, is_redefined, view_gone
 from noria.core.limits import ADHOC_UNWANTED_S
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir
@@ -57,7 +57,7 @@ class FirstStates:
             if self.bootstrap is None:
                 raise RuntimeError(f"view {view.name} needs a bulk replay, and nothing here can do one")
             await self.bootstrap(view, node, plan)
-        reply: packets.Done = await self._link.ask(packets.Ask(0, "built", view.name), retry=True)
+        reply: packets.Done = await self._link.ask(packets.Inspect(0, "built", view.name), retry=True)
         if reply.error is not None:
             raise reply.error
 
@@ -66,7 +66,7 @@ class FirstStates:
             del self._under_way[name]
             self._goes_on(name)
         why = None if task.cancelled() else task.exception()
-        if isinstance(why, SqlError) and is_gone(why):  # the code that drops a view also forgets it
+        if isinstance(why, SqlError) and is_redefined(why):  # the code that drops a view also forgets it
             log.info("view %s was given up before it had its first state", name)
         elif why is not None:
             if not isinstance(why, SqlError | WorkerGone):

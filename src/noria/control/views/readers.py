@@ -26,20 +26,20 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.holding import holds, reading
+from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import columns_asked, published
+from noria.control.catalog.view_index import holds, reading
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
-from noria.core.errors import Poisoned, SqlError, is_gone, view_gone
+from noria.core.errors import Poisoned, SqlError, is_redefined, view_gone
 from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 
 
 @dataclass(frozen=True)
-class Beginning:
+class ViewAddition:
     """The first step of a new view.  adopted: the ad-hoc view whose reader it gets."""
 
     view: ViewDef
@@ -49,7 +49,7 @@ class Beginning:
 
 
 @dataclass(frozen=True)
-class Parting:
+class ViewRemoval:
     """The steps that drop views.
 
     heirs: folded names of dropped views, each with the view that gets its reader; orphans: views that were read through
@@ -69,7 +69,7 @@ class Parting:
 class ViewReaders:
     """The readers of named views."""
 
-    def __init__(self, catalog: Catalog, sender: ChangeSender, first_states: FirstStates):
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, first_states: FirstStates):
         self._catalog, self._sender, self._first_states = catalog, sender, first_states
         self._first_reads: dict[str, asyncio.Task[None]] = {}  # by folded name
 
@@ -120,7 +120,7 @@ class ViewReaders:
                 await self._first_states.of(view)
                 return
             except BaseException as e:
-                if isinstance(e, SqlError) and is_gone(e):  # another worker builds it again
+                if isinstance(e, SqlError) and is_redefined(e):  # another worker builds it again
                     continue
                 async with self._sender.lock:
                     if self._catalog.view_defs.get(name) is view:
@@ -128,20 +128,20 @@ class ViewReaders:
                 raise
 
     # ------------------------------------------------------------ new and dropped views
-    def beginning(self, view: ViewDef, at_once: bool) -> Beginning:
+    def beginning(self, view: ViewDef, at_once: bool) -> ViewAddition:
         """The first step of a new view.  at_once: make its reader now, whether it is read or not."""
         add = published(view)
         if view.internal:
-            return Beginning(view, add)
+            return ViewAddition(view, add)
         donor = next(iter(self._donors(view)), None)
         if self.is_held(view):
-            return Beginning(view, packets.CheckView(add.view), readerless=True)
+            return ViewAddition(view, packets.CheckView(add.view), readerless=True)
         if donor is None and not at_once and not view.key:
-            return Beginning(view, packets.CheckView(add.view), readerless=True)
+            return ViewAddition(view, packets.CheckView(add.view), readerless=True)
         if donor is None:
-            return Beginning(view, add)
-        return Beginning(replace(view, definition=donor.definition), packets.RenameView(donor.name, view.name),
-                         adopted=donor)
+            return ViewAddition(view, add)
+        return ViewAddition(replace(view, definition=donor.definition), packets.RenameView(donor.name, view.name),
+                            adopted=donor)
 
     def _donors(self, view: ViewDef) -> list[ViewDef]:
         """Other views whose readers have exactly this one's rows: named ones, then ad-hoc ones with a first state."""
@@ -160,7 +160,7 @@ class ViewReaders:
                      if v.key and not v.internal and n not in self._catalog.unread and n != fold(view.name)
                      and reading(view, v) is not None)
 
-    def parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> Parting:
+    def parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> ViewRemoval:
         """The steps that drop these views, or pass their readers to others.  coming: new views."""
         steps: list[packets.MigrationStep] = []
         heirs: dict[str, str] = {}
@@ -174,7 +174,7 @@ class ViewReaders:
                 heirs[name] = fold(heir.name)
         orphans = self._orphans(gone, {*heirs.values()}, coming)
         steps += [published(self._catalog.view_defs[n]) for n in orphans]
-        return Parting(tuple(steps), heirs, orphans)
+        return ViewRemoval(tuple(steps), heirs, orphans)
 
     def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
         """Views with a key that were read through dropped views, and can be read through no other."""
@@ -207,7 +207,7 @@ class ViewReaders:
                 self._first_states.forget(name)
                 self._catalog.lose_reader(name)
 
-    def parted(self, parting: Parting, gone: Collection[str]) -> None:
+    def parted(self, parting: ViewRemoval, gone: Collection[str]) -> None:
         """Update the catalog after these views were dropped on the worker."""
         for name, heir in parting.heirs.items():
             if name in self._catalog.view_defs and heir in self._catalog.unread:  # else a new worker has done it

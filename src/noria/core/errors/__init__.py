@@ -93,7 +93,7 @@ def too_many_columns(most: int) -> SqlError:
     return SqlError(*TOO_MANY_FIELDS, f"Too many columns; at most {most}")
 
 
-class KeptAsText(SqlError):
+class PlaceholderViewError(SqlError):
     """The error for a read of a placeholder view (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
 
     def __init__(self, name: str, text: str):
@@ -108,7 +108,8 @@ class Poisoned(SqlError):
 
 
 def view_gone(name: str) -> SqlError:
-    """The error for a read of a view that was dropped meanwhile.  The session plans the statement again (`is_gone`)."""
+    """The error for a read of a view that was dropped meanwhile.  The session plans the statement again
+    (`is_redefined`)."""
     return SqlError(*NO_SUCH_TABLE, f"View '{name}' doesn't exist")
 
 
@@ -116,7 +117,7 @@ class NotCommitted(SqlError):
     """A COMMIT failed.  Whatever its code says, the transaction is over, and the statement must not be tried again."""
 
 
-def is_gone(error: SqlError) -> bool:
+def is_redefined(error: SqlError) -> bool:
     """True if a view was dropped or redefined during a read, so that the statement must be planned again."""
     unknown = error.code == NO_SUCH_TABLE.number and error.message.startswith("View '")
     return unknown or (error.code == TABLE_DEF_CHANGED.number and not isinstance(error, NotCommitted))
@@ -194,7 +195,7 @@ def incorrect_value(kind: str, value: object, column: str, row: int) -> SqlError
                     f"Incorrect {kind} value: '{value}' for column '{column}' at row {row}")
 
 
-def used_up(column: str) -> SqlError:
+def auto_increment_exhausted(column: str) -> SqlError:
     """The error for an INSERT when AUTO_INCREMENT has no number left."""
     return SqlError(*AUTOINC_READ_FAILED,
                     "Failed to read auto-increment value from storage engine: the values of column "
@@ -232,7 +233,7 @@ def interrupted() -> SqlError:
     return SqlError(*QUERY_INTERRUPTED, "Query execution was interrupted")
 
 
-def took_too_long(limit_ms: int, down: str = "") -> SqlError:
+def statement_timeout(limit_ms: int, down: str = "") -> SqlError:
     """The error for a statement that exceeded max_execution_time.  down: which workers were lost meanwhile, and why."""
     away = f"; meanwhile {down}" if down else ""
     return SqlError(*QUERY_TIMEOUT, "Query execution was interrupted, maximum statement execution time exceeded "
@@ -246,7 +247,7 @@ def too_much_at_once(rows: int, nbytes: int) -> SqlError:
                                     "by which rows are looked up")
 
 
-def took_too_much(rows: int) -> SqlError:
+def read_limit_error(rows: int) -> SqlError:
     return SqlError(*QUERY_TIMEOUT, f"Query execution was interrupted: it would read more than {rows} rows at once")
 
 

@@ -18,7 +18,7 @@ from noria.core.errors.codes import DATA_OUT_OF_RANGE
 from noria.core.expressions import casts
 from noria.core.expressions.expr import Call
 from noria.core.expressions.failures import is_of_a_row
-from noria.core.expressions.library import LIBRARY, Function, Want
+from noria.core.expressions.library import LIBRARY, ArgumentType, Function
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import Symbols
 from noria.core.types import Kind, SqlType
@@ -120,12 +120,12 @@ def _distinct(table: Codes) -> tuple[Codes, Codes | None]:
     return table[:, first], place.reshape(-1)
 
 
-def _reader(type: SqlType, want: Want) -> Callable[[int, Symbols], Any]:
+def _reader(type: SqlType, want: ArgumentType) -> Callable[[int, Symbols], Any]:
     """Return the function that converts a code to the Python value that the library's function receives."""
-    if type.is_text and want is Want.BYTES:
+    if type.is_text and want is ArgumentType.BYTES:
         form = "latin-1" if type.is_bytes else "utf-8"
         return lambda code, symbols: symbols.text(code).encode(form)
-    if type.is_bytes and want is Want.TEXT:
+    if type.is_bytes and want is ArgumentType.TEXT:
         return lambda code, symbols: symbols.text(code).encode("latin-1").decode("utf-8", "replace")
     return lambda code, symbols: decode(code, type, symbols)
 

@@ -1,7 +1,7 @@
 """Finds the values and ranges to which a condition restricts columns, so that rows can be found by key or index.
 
 Keeps true: if the condition holds for a row, each column of `bounded` has one of its values there.  Each column of
-`between` has a code in its range.
+`ranges_of` has a code in its range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bounded(where: Expr | None, types: Sequence[SqlType]) -> dict[int, list[Any]
     return points
 
 
-def between(where: Expr | None, types: Sequence[SqlType]) -> dict[int, tuple[int, int]]:
+def ranges_of(where: Expr | None, types: Sequence[SqlType]) -> dict[int, tuple[int, int]]:
     """Return the columns of numbers and times that the condition restricts to a range, with its first and last code."""
     found: dict[int, tuple[int, int]] = {}
     for term in conjuncts(where):

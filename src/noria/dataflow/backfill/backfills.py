@@ -32,17 +32,17 @@ from noria.dataflow.backfill.full_state import (
 )
 from noria.dataflow.backfill.pace import Pace
 from noria.dataflow.backfill.scan import ScanBackfill
-from noria.dataflow.graph.graph import ancestors, here, nearest
+from noria.dataflow.graph.graph import ancestors, local_ancestors, nearest
 from noria.dataflow.graph.nodes import UNREADY, Columns, Node
 from noria.dataflow.graph.protocols import IndexBuild, State, StoreBroken
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 
 Lookups = tuple[frozenset[int], bool]  # a node's `primaries` and `full_below`
 MOST_ROWS = 65_536
 
 
 @dataclass(frozen=True)
-class Progress:
+class BuildProgress:
     """The progress of one build: rows done, rows in total as far as known, and what it waits for or why it
     failed."""
 
@@ -234,13 +234,13 @@ class Backfills:
 
     def waits(self, node: Node) -> bool:
         """Whether a state or index that the node derives from is not complete yet."""
-        above = here(node)[:-1]
+        above = local_ancestors(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and a.readiness in UNREADY for a in above)
 
     def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
         """Whether this worker can serve the rows of an exchange, as asked for by these columns. False while the
         layout here is only on the way to the one that the asker may have."""
-        above = here(exchange.parents[0])
+        above = local_ancestors(exchange.parents[0])
         indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
             n.op.stateful and n.parents and n.readiness in UNREADY for n in above))
@@ -269,7 +269,7 @@ class Backfills:
 
     def anew(self, changed: set[Node]) -> None:
         """Restart the first states under way that derive from these nodes."""
-        above = ancestors if self.engine.shards is None else here
+        above = ancestors if self.engine.shards is None else local_ancestors
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, BackfillReceiver):
@@ -290,8 +290,8 @@ class Backfills:
     def on_the_way(self) -> set[Node]:
         """The nodes that states being filled, here or at other workers, derive from."""
         filled = {s.node for s in self.states.values() if isinstance(s, StateBackfill) and s in self._begun()}
-        used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in here(n)}
-        return used.union(*(here(s.node.parents[0]) for s in self.served))
+        used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in local_ancestors(n)}
+        return used.union(*(local_ancestors(s.node.parents[0]) for s in self.served))
 
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
         """After a layout, drop builds that no node needs and decide which nodes take part in ticks. `before`: the
@@ -409,12 +409,12 @@ class Backfills:
 
     def _try(self, build: Backfill, step: Callable[[], bool | None]) -> bool:
         engine = self.engine
-        outer, engine.work = engine.work, Work()
+        outer, engine.work = engine.work, RequestLimits()
         try:
             whole = bool(step())
             if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
                 nbytes = build.state.memory()
-                Work(state_bytes=self.state_bytes).grown(nbytes, build.what())
+                RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.what())
                 if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
                     raise adhoc_too_much(build.what(), self.adhoc_bytes)
         except (InvariantViolation, StoreBroken):
@@ -485,12 +485,12 @@ class Backfills:
         """The error of a build that the view waits for, if one failed."""
         return next((b.error for b in self.of_view(view) if b.error is not None), None)
 
-    def progress(self, build: Backfill) -> Progress:
+    def progress(self, build: Backfill) -> BuildProgress:
         done, total = build.counts(self.engine)
         waits = "" if build.error is None else build.error.message
         if build.error is None and not self._can(build) and not (isinstance(build, BackfillReceiver) and build.passed):
             waits = "made by Spark" if isinstance(build, IndexBackfill) else "waits for what it derives from"
-        return Progress(build.what(), done, max(done, total), waits, build.error is not None)
+        return BuildProgress(build.what(), done, max(done, total), waits, build.error is not None)
 
 
 def _beside(build: Backfill | None) -> bool:

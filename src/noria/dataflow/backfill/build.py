@@ -8,7 +8,7 @@ from typing import Protocol
 from noria.core.errors import SqlError
 from noria.dataflow.graph.graph import Graph
 from noria.dataflow.graph.nodes import GraphRuntime, Node, RemoteEvictions
-from noria.dataflow.graph.work import Clock
+from noria.dataflow.graph.request_limits import Clock
 
 FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
 

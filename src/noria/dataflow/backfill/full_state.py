@@ -13,7 +13,7 @@ from noria.dataflow.backfill.build import Backfill, BackfillRuntime
 from noria.dataflow.backfill.scan import ScanBackfill
 from noria.dataflow.graph import ranges
 from noria.dataflow.graph.nodes import Columns, Node
-from noria.dataflow.graph.protocols import Fitting, IndexBuild, State
+from noria.dataflow.graph.protocols import DefinitionCheck, IndexBuild, State
 
 
 class StateBackfill(ScanBackfill):
@@ -168,7 +168,7 @@ class IndexBackfill(Backfill):
 class FitCheck(Backfill):
     """A check whether a table's rows fit another definition."""
 
-    def __init__(self, fitting: Fitting, table: str):
+    def __init__(self, fitting: DefinitionCheck, table: str):
         super().__init__()
         self.fitting, self.table = fitting, table
 

@@ -16,7 +16,7 @@ from noria.core.batch import Batch
 from noria.dataflow.backfill.build import Backfill, BackfillRuntime
 from noria.dataflow.backfill.read_ahead import PROBED_ROWS
 from noria.dataflow.graph.graph import nearest
-from noria.dataflow.graph.nodes import Ahead, GateOperator, Node, Operator
+from noria.dataflow.graph.nodes import GateOperator, Node, Operator, SequentialRead
 
 
 class ScanBackfill(Backfill):
@@ -29,7 +29,7 @@ class ScanBackfill(Backfill):
         self._top: Node | None = None  # the last node of the path
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, GateOperator]] = []
-        self._ahead: list[Ahead] = []  # tables that may be read ahead
+        self._ahead: list[SequentialRead] = []  # tables that may be read ahead
         self._probed = False  # whether it is decided which of them are
         self.sources: set[Node] = set()
 
@@ -72,7 +72,7 @@ class ScanBackfill(Backfill):
             if ahead is not None and ahead.possible():
                 self._ahead.append(ahead)
 
-    def _reading_ahead(self, engine: BackfillRuntime) -> Ahead | None:
+    def _reading_ahead(self, engine: BackfillRuntime) -> SequentialRead | None:
         """The table to read ahead before more rows pass; None if there is none."""
         if not self._probed:
             gates = [gate for _, gate in self._gates]

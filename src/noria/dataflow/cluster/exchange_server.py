@@ -19,25 +19,25 @@ from noria.dataflow.backfill.exchange_state import BackfillSender, Counts
 from noria.dataflow.cluster.pending import PendingRequests
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.graph.graph import ancestors, here
+from noria.dataflow.graph.graph import ancestors, local_ancestors
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Columns, Mode, Node, Remote
+from noria.dataflow.graph.nodes import Columns, MissMode, Node, RemoteRowsNeeded
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import (
-    Answer,
+    EncodedRows,
     Message,
-    More,
-    Parcel,
-    Piece,
-    Request,
+    MorePieces,
+    RowsPiece,
+    RowsReply,
+    RowsRequest,
     packed,
     unpacked,
 )
 from noria.dataflow.ops.stateful.exchange import Exchange
 
 
-class Values:
+class ExchangeRows:
     """Packs and unpacks rows of exchanges for messages, and finds their owners. `nodes`: the exchanges by number."""
 
     def __init__(self, engine: Engine, workers: int):
@@ -59,17 +59,17 @@ class Values:
         folds = [node.fields[c].type.folds for c in cols]
         return np.ascontiguousarray(folded_keys(self._engine.symbols, folds, keys))
 
-    def packed(self, rows: Batch, fields: Sequence[Field]) -> Parcel:
+    def packed(self, rows: Batch, fields: Sequence[Field]) -> EncodedRows:
         return packed(rows, fields, self._engine.symbols)
 
-    def unpacked(self, parcel: Parcel, fields: Sequence[Field]) -> Batch:
+    def unpacked(self, parcel: EncodedRows, fields: Sequence[Field]) -> Batch:
         return unpacked(parcel, fields, self._engine.symbols)
 
 
 @dataclass(frozen=True)
-class Mine:
+class LocalReplies:
     """Handlers of this worker's answers to itself. `took`: the rows, or the last of them. `failed`: there are
-    none. `piece`: some of all rows, with the arguments of a `Piece`, except that the exchange is left out."""
+    none. `piece`: some of all rows, with the arguments of a `RowsPiece`, except that the exchange is left out."""
 
     took: Callable[[int, Batch], None]
     failed: Callable[[int, SqlError], None]
@@ -80,12 +80,12 @@ class ExchangeServer:
     """Answers the requests of all workers. `worker`: this one. `send`: appends a message to the channel to a
     worker."""
 
-    def __init__(self, engine: Engine, worker: int, values: Values, send: Callable[[int, Message], None],
-                 waiting: PendingRequests, mine: Mine):
+    def __init__(self, engine: Engine, worker: int, values: ExchangeRows, send: Callable[[int, Message], None],
+                 waiting: PendingRequests, mine: LocalReplies):
         self._engine, self._worker, self._values, self._send = engine, worker, values, send
         self._waiting, self._mine = waiting, mine
 
-    def serve(self, asker: int, r: Request) -> None:
+    def serve(self, asker: int, r: RowsRequest) -> None:
         """Answer a request, or park it and run it again from the start."""
         node = self._values.node(r.node)
         if node is None:
@@ -113,8 +113,8 @@ class ExchangeServer:
         if not asks_by(node, cols):
             return  # the asker will not ask either, once it has this layout
         try:
-            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, Mode.FILL)[0])
-        except Remote as r:
+            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, MissMode.FILL)[0])
+        except RemoteRowsNeeded as r:
             self._waiting.wait(r, (asker, ask), lambda: self.serve_keys(asker, node, cols, keys, ask),
                                partial(self._refuse, asker, node, ask), asker, held=lambda: keys)
 
@@ -123,7 +123,7 @@ class ExchangeServer:
             rows = find()
         except SqlError as error:
             self._refuse(asker, node, ask, error)
-        except (InvariantViolation, StoreBroken, Remote, LongLookup):
+        except (InvariantViolation, StoreBroken, RemoteRowsNeeded, LongLookup):
             raise
         except Exception as bug:
             if self._engine.builds.unforeseen is None:
@@ -137,14 +137,14 @@ class ExchangeServer:
         if asker == self._worker:
             self._mine.failed(ask, error)
         else:
-            self._send(asker, Answer(node.id, ask, None, error))
+            self._send(asker, RowsReply(node.id, ask, None, error))
 
     def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
         rows = rows.where(self._values.owners(node, rows.columns) == asker)
         if asker == self._worker:
             self._mine.took(ask, rows)
         else:
-            self._send(asker, Answer(node.id, ask, self._values.packed(rows, node.fields)))
+            self._send(asker, RowsReply(node.id, ask, self._values.packed(rows, node.fields)))
 
     # -------------------------------------------------------------- all rows
     def serve_all(self, asker: int, node: Node, ask: int) -> None:
@@ -157,12 +157,12 @@ class ExchangeServer:
         """Send the asker's rows among these. Returns False if there are none."""
         rows = rows.where(self._values.owners(node, rows.columns) == asker)
         if len(rows) and asker != self._worker:
-            self._send(asker, Piece(node.id, ask, self._values.packed(rows, node.fields), more, passed))
+            self._send(asker, RowsPiece(node.id, ask, self._values.packed(rows, node.fields), more, passed))
         elif len(rows):
             self._mine.piece(asker, ask, rows, more, passed)
         return len(rows) > 0
 
-    def more(self, asker: int, m: More) -> None:
+    def more(self, asker: int, m: MorePieces) -> None:
         """Let more pieces pass for an asker that has used one; stop if it wants no more (`pieces` is 0)."""
         builds = self._engine.builds
         for s in builds.served:
@@ -176,7 +176,7 @@ class ExchangeServer:
         self._engine.builds.serve_no_more(lambda s: s.asker != worker)
 
     def loaded(self, stale: list[Node]) -> None:
-        """Drop requests for all rows of these exchanges after a bulk load. The askers receive `Loaded` and ask
+        """Drop requests for all rows of these exchanges after a bulk load. The askers receive `TableLoaded` and ask
         again."""
         self._engine.builds.serve_no_more(lambda s: s.node not in stale)
 
@@ -186,13 +186,13 @@ def _is_whole(engine: Engine, node: Node) -> bool:
     if (error := failed_above(engine, node)) is not None:
         raise error
     return engine.builds.feeds(node) and all(
-        n.full or not n.parents or not n.op.stateful for n in here(node.parents[0]))
+        n.full or not n.parents or not n.op.stateful for n in local_ancestors(node.parents[0]))
 
 
 def failed_above(engine: Engine, exchange: Node) -> SqlError | None:
     """The error of a failed state that the exchange's rows of this worker derive from, or None."""
     failed = {n: b.error for n, b in engine.builds.states.items() if b.error is not None}
-    return next((failed[n] for n in here(exchange.parents[0]) if n in failed), None) if failed else None
+    return next((failed[n] for n in local_ancestors(exchange.parents[0]) if n in failed), None) if failed else None
 
 
 def asks_by(node: Node, cols: Columns) -> bool:

@@ -8,7 +8,7 @@ Keeps true, for each key that is gathered at an exchange (R4, R5):
   it.
 * An eviction from a worker that has sent its piece makes the piece void, and the key is requested again.
 
-A request that misses rows of other workers ends with `Remote`. It runs again from the start when they have
+A request that misses rows of other workers ends with `RemoteRowsNeeded`. It runs again from the start when they have
 arrived.
 """
 
@@ -24,26 +24,26 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
 from noria.dataflow.cluster import pending
-from noria.dataflow.cluster.exchange_server import ExchangeServer, Mine, Values, asks_by
+from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, asks_by
 from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import MOST_WAITS, Asked, Gather, Mask, asked_of, end
+from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, asked_of, end
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.graph import ancestors
-from noria.dataflow.graph.nodes import Columns, Node, Pattern, Remote
+from noria.dataflow.graph.nodes import Columns, KeyPattern, Node, RemoteRowsNeeded
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.messages.peer_messages import (
-    Answer,
-    Broke,
-    Evict,
-    Keep,
-    Loaded,
+    EvictedKeys,
+    ExchangeDelta,
+    ExchangesBroken,
+    HoldEviction,
     Message,
-    More,
-    Piece,
-    Request,
-    Update,
+    MorePieces,
+    RowsPiece,
+    RowsReply,
+    RowsRequest,
+    TableLoaded,
 )
 from noria.dataflow.ops.stateful.exchange import Exchange
 from noria.state.rows import probe
@@ -61,12 +61,12 @@ class Exchanges:
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
         self._gathers = pending.PendingGathers()
-        self._asks: dict[int, Asked] = {}
+        self._asks: dict[int, GatherRequest] = {}
         self._next_ask = incarnation << 40
         self.waiting = pending.PendingRequests()
-        self._values = Values(engine, workers)
+        self._values = ExchangeRows(engine, workers)
         self.giving = ExchangeServer(engine, worker, self._values, send, self.waiting,
-                             Mine(self._take, self._failed, self._piece))
+                             LocalReplies(self._take, self._failed, self._piece))
         self._thin: list[Node] = []
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
@@ -89,12 +89,12 @@ class Exchanges:
         whose = self._values.owners(node, rows.columns)
         for w in range(self.workers):
             if w != self.worker and len(mine := rows.where(whose == w)):
-                self._send(w, Update(node.id, self._values.packed(mine, node.fields)))
+                self._send(w, ExchangeDelta(node.id, self._values.packed(mine, node.fields)))
         mine = rows.where(whose == self.worker)
         self.join(self.worker, node, mine)
         return Batch.empty(node.width) if self._stale_of(self.worker, node) else mine
 
-    def arrived(self, sender: int, update: Update) -> tuple[Node, Batch] | None:
+    def arrived(self, sender: int, update: ExchangeDelta) -> tuple[Node, Batch] | None:
         """The rows of an update, for the next tick; None if its node was dropped."""
         node = self._values.node(update.node)
         if node is None:
@@ -135,17 +135,18 @@ class Exchanges:
 
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:
-        """Request distinct missing keys (folded) of an exchange, except those under way. Raises `Remote` unless
-        this worker alone has the rows. In a tick nothing is requested (R14): the caller evicts dependent keys."""
+        """Request distinct missing keys (folded) of an exchange, except those under way. Raises `RemoteRowsNeeded`
+        unless this worker alone has the rows. In a tick nothing is requested (R14): the caller evicts dependent
+        keys."""
         if self._in_tick:
-            raise Remote(())
+            raise RemoteRowsNeeded(())
         known = self._gathers.find(node, cols, keys)
         waits = list(dict.fromkeys(at[0] for at in known if at is not None))
         if None in known:
             waits.append(self._begin(node, cols, np.ascontiguousarray(keys[:, [at is None for at in known]])))
         waits = [g for g in waits if not g.over]
         if waits:
-            raise Remote(tuple(waits))
+            raise RemoteRowsNeeded(tuple(waits))
 
     def gather_all(self, node: Node) -> None:
         """Request all rows of an exchange that are owned here, for its first full state; calls `Backfills.gathered`
@@ -186,7 +187,7 @@ class Exchanges:
     def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
         self._next_ask += 1
         ask = self._next_ask
-        self._asks[ask] = Asked(g, worker, keys)
+        self._asks[ask] = GatherRequest(g, worker, keys)
         asked = np.ascontiguousarray(g.keys[:, keys])
         if worker == self.worker and not g.cols:
             self.giving.serve_all(worker, g.node, ask)
@@ -194,12 +195,12 @@ class Exchanges:
             self.giving.serve_keys(worker, g.node, g.cols, asked, ask)
         else:
             fields = [g.node.fields[c] for c in g.cols]
-            self._send(worker, Request(g.node.id, g.cols, self._values.packed(Batch.of(asked), fields), ask))
+            self._send(worker, RowsRequest(g.node.id, g.cols, self._values.packed(Batch.of(asked), fields), ask))
 
-    def piece(self, sender: int, p: Piece) -> None:
+    def piece(self, sender: int, p: RowsPiece) -> None:
         node = self._values.node(p.node)
         if node is None:
-            self._send(sender, More(p.ask, 0))
+            self._send(sender, MorePieces(p.ask, 0))
         else:
             self._piece(sender, p.ask, self._values.unpacked(p.rows, node.fields), p.more, p.passed)
 
@@ -209,7 +210,7 @@ class Exchanges:
         if ask is not None and wanted and not ask.gather.lost:
             self._engine.builds.passed(ask.gather.node, sender, passed)
         if not wanted or more:
-            answer = More(number, int(wanted))
+            answer = MorePieces(number, int(wanted))
             self.giving.more(sender, answer) if sender == self.worker else self._send(sender, answer)
 
     def _came(self, g: Gather, sender: int, rows: Batch) -> bool:
@@ -226,7 +227,7 @@ class Exchanges:
         self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
         self._end(g)
 
-    def answered(self, a: Answer) -> None:
+    def answered(self, a: RowsReply) -> None:
         if a.rows is None:
             assert a.error is not None
             self._failed(a.ask, a.error)
@@ -298,7 +299,7 @@ class Exchanges:
         self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
 
     # -------------------------------------------------------------- evictions
-    def evict(self, node: Node, cols: Columns, p: Pattern) -> None:
+    def evict(self, node: Node, cols: Columns, p: KeyPattern) -> None:
         """Evict, at every worker that may own rows of the pattern, the keys pulled through evicted keys (R7)."""
         if not p.values.shape[1]:
             return
@@ -314,23 +315,23 @@ class Exchanges:
             if not values.shape[1]:
                 continue
             if w == self.worker:
-                self._evicted(w, node, cols, Pattern(p.cols, values, np.arange(values.shape[1])))
+                self._evicted(w, node, cols, KeyPattern(p.cols, values, np.arange(values.shape[1])))
             else:
-                self._send(w, Evict(node.id, cols, p.cols, self._values.packed(Batch.of(values), fields)))
+                self._send(w, EvictedKeys(node.id, cols, p.cols, self._values.packed(Batch.of(values), fields)))
 
     def forget(self, node: Node) -> None:
         """Evict all keys of a partial node, and the keys at any worker that depend on them."""
         for cols in node.op.presence(node) if node.state is not None and not node.full else ():
             eviction.evict(self._engine, node, cols, node.stored.present(cols))
 
-    def evicted(self, sender: int, e: Evict) -> None:
+    def evicted(self, sender: int, e: EvictedKeys) -> None:
         node = self._values.node(e.node)
         if node is None:
             return
         values = self._values.unpacked(e.values, [node.fields[c] for c in e.known]).columns
-        self._evicted(sender, node, e.cols, Pattern(e.known, values, np.arange(values.shape[1])))
+        self._evicted(sender, node, e.cols, KeyPattern(e.known, values, np.arange(values.shape[1])))
 
-    def _evicted(self, sender: int, node: Node, cols: Columns, p: Pattern) -> None:
+    def _evicted(self, sender: int, node: Node, cols: Columns, p: KeyPattern) -> None:
         for g in self._gathers.of(node, cols):
             if sender in g.answered:
                 stale = eviction.agreeing(self._engine, node, cols, g.keys, p) & g.answered[sender]
@@ -380,7 +381,7 @@ class Exchanges:
         self.giving.lost(worker)
         self.keeping.discard(worker)
         if self.worker in self.keeping:
-            self._send(worker, Keep(True))
+            self._send(worker, HoldEviction(True))
         self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
     def load(self, table: str) -> None:
@@ -388,7 +389,7 @@ class Exchanges:
         states that derive from them without an exchange."""
         for w in range(self.workers):
             if w != self.worker:
-                self._send(w, Loaded(table))
+                self._send(w, TableLoaded(table))
         self.giving.loaded(self._derived(table))
         self.loaded(self.worker, table)
 
@@ -411,12 +412,12 @@ class Exchanges:
         """Let all workers gather this worker's rows of these exchanges again."""
         for w in range(self.workers) if stale else ():
             if w != self.worker:
-                self._send(w, Broke(tuple([n.id for n in stale])))
+                self._send(w, ExchangesBroken(tuple([n.id for n in stale])))
         self.giving.loaded(stale)
         self._doubt(self.worker, stale)
 
-    def broken(self, worker: int, b: Broke) -> None:
-        """Handle a `Broke` of another worker (see `broke`)."""
+    def broken(self, worker: int, b: ExchangesBroken) -> None:
+        """Handle a `ExchangesBroken` of another worker (see `broke`)."""
         stale = [self._values.node(number) for number in b.exchanges]
         self._doubt(worker, [n for n in stale if n is not None])
 
@@ -474,7 +475,7 @@ class Exchanges:
     # -------------------------------------------------------------- what waits
     def kept_for(self, worker: int, keep: bool) -> None:
         """Protect keys from eviction, or stop that, for a worker whose request loses them repeatedly (see
-        `Keep`)."""
+        `HoldEviction`)."""
         if keep:
             self.keeping.add(worker)
         else:
@@ -488,7 +489,7 @@ class Exchanges:
             self.kept_for(self.worker, keep)
             for w in range(self.workers):
                 if w != self.worker:
-                    self._send(w, Keep(keep))
+                    self._send(w, HoldEviction(keep))
         for n in () if self.waiting else self._thin:
             for cols in n.op.presence(n) if n.state is not None else ():
                 n.stored.evict(cols, n.stored.present(cols))

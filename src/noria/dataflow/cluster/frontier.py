@@ -1,7 +1,7 @@
 """Determines when a worker has received everything that others had committed, for reads of a session's own
 writes.
 
-A `Mark` is a message in the same channels as updates. So the worker that answers one has sent all results of its
+A `Marker` is a message in the same channels as updates. So the worker that answers one has sent all results of its
 earlier ticks, and whoever receives the answer has them. Rows pass as many exchanges as their path through the
 graph has. So a worker that receives a mark of depth d first catches up with depth d itself.
 
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from noria.dataflow.graph.nodes import Node
-from noria.dataflow.messages.peer_messages import Mark, Marked, Message
+from noria.dataflow.messages.peer_messages import Marker, MarkerReply, Message
 
 
 @dataclass(frozen=True)
-class _Round:
+class _MarkerRound:
     """Marks under way: their depth, the workers that have not answered, and the worker they are for (-1: this
     one)."""
 
@@ -42,7 +42,7 @@ class FrontierRequests:
                  park: Callable[[Callable[[], bool], Callable[[], None], int], None], first: int,
                  whole: Callable[[], bool]):
         self._others, self._send, self._park, self._whole, self._next = others, send, park, whole, first
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, _MarkerRound] = {}
 
     def catch_up(self, depth: int, then: Callable[[], None], asker: int = -1, of: Collection[int] = ()) -> None:
         """Call `then`, between ticks, when this worker has caught up. `of`: the workers to catch up with; empty:
@@ -52,14 +52,14 @@ class FrontierRequests:
             self._park(self._whole, then, asker)
             return
         self._next += 1
-        self._rounds[self._next] = _Round(depth, set(others), then, asker)
+        self._rounds[self._next] = _MarkerRound(depth, set(others), then, asker)
         for w in others:
-            self._send(w, Mark(self._next, depth - 1))
+            self._send(w, Marker(self._next, depth - 1))
 
-    def asked(self, sender: int, mark: Mark) -> None:
-        self.catch_up(mark.depth, lambda: self._send(sender, Marked(mark.ask)), sender)
+    def asked(self, sender: int, mark: Marker) -> None:
+        self.catch_up(mark.depth, lambda: self._send(sender, MarkerReply(mark.ask)), sender)
 
-    def answered(self, sender: int, answer: Marked) -> None:
+    def answered(self, sender: int, answer: MarkerReply) -> None:
         found = self._rounds.get(answer.ask)
         if found is None:  # sent in another life of this worker
             return
@@ -74,9 +74,9 @@ class FrontierRequests:
         self._rounds = {n: r for n, r in self._rounds.items() if r.asker != worker}
         for number, r in self._rounds.items():
             if worker in r.missing:
-                self._send(worker, Mark(number, r.depth - 1))
+                self._send(worker, Marker(number, r.depth - 1))
 
-    def rounds(self) -> Iterable[_Round]:
+    def rounds(self) -> Iterable[_MarkerRound]:
         return self._rounds.values()
 
     def idle(self) -> bool:

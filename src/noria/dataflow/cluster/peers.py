@@ -22,33 +22,33 @@ from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
 from noria.dataflow.messages.packets import (
     AddView,
-    Between,
     DropView,
     Envelope,
     Migrate,
     Migrated,
     MigrationStep,
+    PeerPacket,
     RenameView,
 )
 from noria.dataflow.messages.peer_messages import (
-    Answer,
-    Broke,
-    Evict,
-    Found,
-    Keep,
-    Loaded,
-    LookUp,
-    Lost,
-    Mark,
-    Marked,
+    EvictedKeys,
+    ExchangeDelta,
+    ExchangesBroken,
+    HoldEviction,
+    Marker,
+    MarkerReply,
     Message,
-    More,
-    Piece,
-    Request,
-    Update,
+    MorePieces,
+    RowsPiece,
+    RowsReply,
+    RowsRequest,
+    TableLoaded,
+    TableLookup,
+    TableLookupReply,
+    WorkerRestarted,
 )
 
-NOBODY = 0  # the request number of a `Marked` that answers no mark
+NOBODY = 0  # the request number of a `MarkerReply` that answers no mark
 
 
 class Peers:
@@ -59,7 +59,7 @@ class Peers:
         self.version = self.sent = 0
         self._engine, self._epoch, self._worker = engine, epoch, worker
         self._outbox: list[tuple[int, Envelope]] = []
-        self.ahead: defaultdict[int, list[tuple[int, Between]]] = defaultdict(list)  # with their numbers
+        self.ahead: defaultdict[int, list[tuple[int, PeerPacket]]] = defaultdict(list)  # with their numbers
         self._life = incarnation << 40
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
         self._heard = [0] * workers
@@ -69,7 +69,7 @@ class Peers:
     def _send(self, to: int, message: Message) -> None:
         self.sent += 1
         self._last[to] = number = self._life + self.sent
-        self._outbox.append((to, Envelope(self._epoch, self._worker, number, Between(message, self.version))))
+        self._outbox.append((to, Envelope(self._epoch, self._worker, number, PeerPacket(message, self.version))))
 
     def outgoing(self) -> list[tuple[int, Envelope]]:
         """Return the messages to send, in order, with their receivers, and clear the outbox."""
@@ -88,7 +88,7 @@ class Peers:
 
     def take(self, envelopes: Sequence[Envelope]) -> None:
         """Handle messages of other workers, in order of arrival."""
-        self._handle([(e.sender, e.seq, e.body) for e in envelopes if isinstance(e.body, Between)])
+        self._handle([(e.sender, e.seq, e.body) for e in envelopes if isinstance(e.body, PeerPacket)])
 
     def reached(self, version: int) -> None:
         """Set the program's version, and handle the messages that waited for it."""
@@ -99,7 +99,7 @@ class Peers:
     def stayed(self, version: int) -> None:
         """Return to the program's former version after a failed change. Unsent messages are marked with it too."""
         self.version = version
-        self._outbox = [(to, replace(e, body=replace(e.body, version=version)) if isinstance(e.body, Between) else e)
+        self._outbox = [(to, replace(e, body=replace(e.body, version=version)) if isinstance(e.body, PeerPacket) else e)
                         for to, e in self._outbox]
 
     def routes(self, steps: Iterable[MigrationStep]) -> Iterator[tuple[str, tuple[int, ...], int]]:
@@ -118,16 +118,16 @@ class Peers:
             graph.next_id = first or graph.next_id
         return graph.next_id
 
-    def _handle(self, messages: Sequence[tuple[int, int, Between]]) -> None:
+    def _handle(self, messages: Sequence[tuple[int, int, PeerPacket]]) -> None:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
-            if isinstance(body.message, Lost):
+            if isinstance(body.message, WorkerRestarted):
                 self.ahead.pop(sender, None)  # sent in another life of it
             if body.version > self.version or sender in self.ahead:
                 self.ahead[sender].append((number, body))
                 continue
             self._heard[sender] = max(number, self._heard[sender])
-            if isinstance(body.message, Update):
+            if isinstance(body.message, ExchangeDelta):
                 if (known := self.shards.arrived(sender, body.message)) is not None:
                     arrived.setdefault(known[0], []).append(known[1])
             else:
@@ -143,33 +143,33 @@ class Peers:
             self.shards.settle()
 
     def _other(self, sender: int, message: Message) -> None:
-        if isinstance(message, Request):
+        if isinstance(message, RowsRequest):
             self.shards.giving.serve(sender, message)
-        elif isinstance(message, Answer):
+        elif isinstance(message, RowsReply):
             self.shards.answered(message)
-        elif isinstance(message, Piece):
+        elif isinstance(message, RowsPiece):
             self.shards.piece(sender, message)
-        elif isinstance(message, More):
+        elif isinstance(message, MorePieces):
             self.shards.giving.more(sender, message)
-        elif isinstance(message, Evict):
+        elif isinstance(message, EvictedKeys):
             self.shards.evicted(sender, message)
-        elif isinstance(message, LookUp):
+        elif isinstance(message, TableLookup):
             self.elsewhere.serve(sender, message)
-        elif isinstance(message, Found):
+        elif isinstance(message, TableLookupReply):
             self.elsewhere.found(message)
-        elif isinstance(message, Mark):
+        elif isinstance(message, Marker):
             self.shards.marks.asked(sender, message)
-        elif isinstance(message, Marked):
+        elif isinstance(message, MarkerReply):
             self.shards.marks.answered(sender, message)
-        elif isinstance(message, Lost):
+        elif isinstance(message, WorkerRestarted):
             self.shards.lost(sender)
             self.elsewhere.lost(sender)
-            self._send(sender, Marked(NOBODY))  # so that its frontier advances to the last message sent to it
-        elif isinstance(message, Loaded):
+            self._send(sender, MarkerReply(NOBODY))  # so that its frontier advances to the last message sent to it
+        elif isinstance(message, TableLoaded):
             self.shards.loaded(sender, message.table)
-        elif isinstance(message, Broke):
+        elif isinstance(message, ExchangesBroken):
             self.shards.broken(sender, message)
-        elif isinstance(message, Keep):
+        elif isinstance(message, HoldEviction):
             self.shards.kept_for(sender, message.keep)
 
 

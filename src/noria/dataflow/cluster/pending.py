@@ -19,7 +19,7 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.symbols import Symbols
-from noria.dataflow.graph.nodes import Columns, Node, Remote
+from noria.dataflow.graph.nodes import Columns, Node, RemoteRowsNeeded
 from noria.dataflow.graph.partition import owners
 
 Mask = npt.NDArray[np.bool_]
@@ -62,14 +62,14 @@ class Gather:
         return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
 
 
-class Awaited(Protocol):
+class AwaitedRows(Protocol):
     """A `Gather`, or another request that ends likewise."""
 
     over: bool
     then: list[Callable[[], None]]
 
 
-def end(awaited: Awaited) -> None:
+def end(awaited: AwaitedRows) -> None:
     """End a gathering and call everybody who waits for it. Its error, if any, must be set before."""
     awaited.over = True
     for told in awaited.then:
@@ -142,7 +142,7 @@ def _tuples(keys: Codes) -> Iterator[tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GatherRequest:
     """A request to one worker for some keys of a gathering."""
 
     gather: Gather
@@ -155,7 +155,7 @@ def nothing() -> Iterable[Codes]:
 
 
 @dataclass(frozen=True)
-class _Parked:
+class _ParkedRequest:
     """A continuation that runs between ticks. `asker`: the worker it serves. `whose`: the waiting request.
     `held`: its text ids; other numbers may be among them."""
 
@@ -170,7 +170,7 @@ class PendingRequests:
     it; the few others are polled at each step."""
 
     def __init__(self) -> None:
-        self._parked: dict[int, _Parked] = {}
+        self._parked: dict[int, _ParkedRequest] = {}
         self._last = 0
         self._asked: dict[int, Callable[[], bool]] = {}  # those that are polled
         self._can: list[int] = []  # a heap of those that can continue
@@ -181,7 +181,7 @@ class PendingRequests:
     def __bool__(self) -> bool:
         return bool(self._parked)
 
-    def wait(self, remote: Remote, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
+    def wait(self, remote: RemoteRowsNeeded, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
              asker: int = -1, unwanted: Callable[[], bool] | None = None, held: Held = nothing) -> None:
         """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they cannot be had.
 
@@ -232,7 +232,7 @@ class PendingRequests:
 
     def _park(self, run: Callable[[], None], asker: int, whose: Hashable, held: Held) -> int:
         self._last += 1
-        self._parked[self._last] = _Parked(run, asker, whose, held)
+        self._parked[self._last] = _ParkedRequest(run, asker, whose, held)
         return self._last
 
     def held(self) -> Iterator[Codes]:
@@ -256,7 +256,7 @@ class PendingRequests:
         while (number := self._next()) is not None:
             self._taken(number).run()
 
-    def _taken(self, number: int) -> _Parked:
+    def _taken(self, number: int) -> _ParkedRequest:
         self._asked.pop(number, None)
         return self._parked.pop(number)
 

@@ -2,8 +2,8 @@
 6.2's shards).
 
 Such a one-shot runs on one worker. It reads the others' rows of a table as it reads its own: under keys if an
-index exists, otherwise all rows. It asks for missing rows and ends with `Remote`. When they have arrived, it runs
-again from the start with all rows received so far.
+index exists, otherwise all rows. It asks for missing rows and ends with `RemoteRowsNeeded`. When they have arrived,
+it runs again from the start with all rows received so far.
 
 Keeps true: received rows are dropped with the one-shot. No worker sends more rows than the one-shot may still
 read. Requests to a lost worker are sent again. The rows of one worker are as of one moment; different workers'
@@ -18,16 +18,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.errors import InvariantViolation, SqlError, took_too_much, view_changed
+from noria.core.errors import InvariantViolation, SqlError, read_limit_error, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.dataflow.cluster.pending import end
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Columns, Node, Remote
+from noria.dataflow.graph.nodes import Columns, Node, RemoteRowsNeeded
 from noria.dataflow.graph.partition import owners
 from noria.dataflow.graph.protocols import StoreBroken
-from noria.dataflow.messages.peer_messages import Found, LookUp, Message, packed, unpacked
+from noria.dataflow.messages.peer_messages import Message, TableLookup, TableLookupReply, packed, unpacked
 from noria.dataflow.messages.transaction_packets import Within
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.base import SCAN_ROWS, Base
@@ -37,12 +37,12 @@ from noria.state.rows.netting import netted
 
 
 @dataclass(eq=False)
-class Piece:
+class RemoteTableRead:
     """A request to one worker for rows of a table, and its answer. `over`, `error` and `then` are as in `Gather`."""
 
     table: TableDef
     worker: int
-    asked: LookUp
+    asked: TableLookup
     rows: Batch | None = None
     over: bool = False
     error: SqlError | None = None
@@ -56,22 +56,23 @@ class RemoteScan:
     def __init__(self, engine: Engine, worker: int, workers: int, send: Callable[[int, Message], None], first: int):
         self.worker, self.workers = worker, workers
         self._engine, self._send, self._next = engine, send, first
-        self._under_way: dict[int, Piece] = {}
+        self._under_way: dict[int, RemoteTableRead] = {}
         self.deltas: Callable[[Within | None], Mapping[str, Batch]] = lambda within: {}  # of transactions, by table
         self.symbols = engine.symbols
 
     # ------------------------------------------------------------ whoever asks
     def ask(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None,
-            within: Within | None) -> Piece:
+            within: Within | None) -> RemoteTableRead:
         self._next += 1
         parcel = packed(Batch.of(keys), [table.fields[c] for c in cols], self.symbols)
-        piece = Piece(table, worker, LookUp(self._next, table.name, table.table_id, len(table.fields), cols, parcel,
-                                            rows, None if texts is None else tuple(texts), within))
+        piece = RemoteTableRead(table, worker,
+                                TableLookup(self._next, table.name, table.table_id, len(table.fields), cols, parcel,
+                                                           rows, None if texts is None else tuple(texts), within))
         self._under_way[self._next] = piece
         self._send(worker, piece.asked)
         return piece
 
-    def found(self, answer: Found) -> None:
+    def found(self, answer: TableLookupReply) -> None:
         piece = self._under_way.pop(answer.ask, None)
         if piece is None:
             return  # asked in another life
@@ -87,7 +88,7 @@ class RemoteScan:
                 self._send(worker, piece.asked)
 
     # ------------------------------------------------------------ whoever has rows
-    def serve(self, asker: int, asked: LookUp) -> None:
+    def serve(self, asker: int, asked: TableLookup) -> None:
         """Answer a request for rows. An error in it is sent to the asker."""
         found, error = None, None
         try:
@@ -104,9 +105,9 @@ class RemoteScan:
             if self._engine.builds.unforeseen is None:
                 raise
             error = self._engine.builds.unforeseen(bug)
-        self._send(asker, Found(asked.ask, found, error))
+        self._send(asker, TableLookupReply(asked.ask, found, error))
 
-    def _rows(self, table: TableDef, asked: LookUp) -> Batch:
+    def _rows(self, table: TableDef, asked: TableLookup) -> Batch:
         delta = self.deltas(asked.within).get(table.name)
         if delta is None:
             return self._stored(table, asked)
@@ -117,7 +118,7 @@ class RemoteScan:
             delta = delta.take(probe.pairs(keys, self._folded(table, asked.cols, delta.columns[list(asked.cols)]))[1])
         return netted(concat([rows, delta], rows.width))
 
-    def _stored(self, table: TableDef, asked: LookUp) -> Batch:
+    def _stored(self, table: TableDef, asked: TableLookup) -> Batch:
         store, cols = self._engine.store, asked.cols
         if not cols:
             return self._scanned(table, asked)
@@ -126,14 +127,14 @@ class RemoteScan:
             rows = self._scanned(table, asked)
             return rows.take(probe.pairs(keys, self._folded(table, cols, rows.columns[list(cols)]))[1])
         if store.row_count(table.name) > asked.rows and not store.within(table.name, cols, keys, asked.rows):
-            raise took_too_much(asked.rows)
+            raise read_limit_error(asked.rows)
         return store.lookup(table.name, cols, keys, asked.texts)[0]
 
     def _folded(self, table: TableDef, cols: Columns, values: Codes) -> Codes:
         folds = [table.fields[c].type.folds for c in cols]
         return np.ascontiguousarray(folded_keys(self.symbols, folds, values))
 
-    def _cut(self, table: TableDef, asked: LookUp, rows: Batch) -> Batch:
+    def _cut(self, table: TableDef, asked: TableLookup, rows: Batch) -> Batch:
         """Keep the requested columns. Texts that the asker does not read become NULL."""
         columns = rows.columns[: asked.width].copy()
         if asked.texts is not None:
@@ -142,11 +143,11 @@ class RemoteScan:
                     columns[at] = NULL_CODE
         return Batch(columns, rows.weights)
 
-    def _scanned(self, table: TableDef, asked: LookUp) -> Batch:
+    def _scanned(self, table: TableDef, asked: TableLookup) -> Batch:
         store, after = self._engine.store, None
         texts = None if asked.texts is None else {*asked.texts, *asked.cols}
         if store.row_count(table.name) > asked.rows:
-            raise took_too_much(asked.rows)
+            raise read_limit_error(asked.rows)
         parts = []
         while True:
             rows, after = store.scan(table.name, after, SCAN_ROWS, texts)
@@ -155,12 +156,12 @@ class RemoteScan:
                 return concat(parts, len(table.fields))
 
 
-class Pieces:
+class RemoteTableReads:
     """The requests of one one-shot to other workers, with the answers so far. `within`: its transaction."""
 
     def __init__(self, elsewhere: RemoteScan, within: Within | None = None):
         self._elsewhere, self._within = elsewhere, within
-        self._pieces: dict[tuple[int, int, int, Columns, bytes], Piece] = {}
+        self._pieces: dict[tuple[int, int, int, Columns, bytes], RemoteTableRead] = {}
 
     def held(self) -> Iterator[Codes]:
         """Every text id of keys and rows; other numbers may be among them."""
@@ -177,8 +178,8 @@ class Pieces:
               ) -> list[Batch]:
         """The other workers' rows under distinct folded keys of shape (columns, keys); without `cols` all rows.
 
-        `rows`: the limit for each worker. Raises `Remote` until all have arrived, or the error of a worker that
-        failed.
+        `rows`: the limit for each worker. Raises `RemoteRowsNeeded` until all have arrived, or the error of a worker
+        that failed.
         """
         found = [self._piece(table, w, cols, mine, rows, texts)
                  for w, mine in self._whose(table, cols, keys) if w != self._elsewhere.worker]
@@ -186,11 +187,11 @@ class Pieces:
             if piece.error is not None:
                 raise piece.error
         if missing := tuple(p for p in found if not p.over):
-            raise Remote(missing)
+            raise RemoteRowsNeeded(missing)
         return [p.rows for p in found if p.rows is not None]
 
     def _piece(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
-               ) -> Piece:
+               ) -> RemoteTableRead:
         place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
         if place not in self._pieces:
             self._pieces[place] = self._elsewhere.ask(table, worker, cols, keys, rows, texts, self._within)
@@ -214,7 +215,7 @@ class RemoteOneShot(OneShot):
     """A one-shot over the rows of all workers. It uses no state of this worker, since states hold only this
     worker's part."""
 
-    def __init__(self, engine: Engine, rows: int, texts: Mapping[Node, Collection[int]], pieces: Pieces,
+    def __init__(self, engine: Engine, rows: int, texts: Mapping[Node, Collection[int]], pieces: RemoteTableReads,
                  own: Mapping[str, Batch] | None = None):
         super().__init__(engine, {}, rows, own, texts)
         self._pieces = pieces

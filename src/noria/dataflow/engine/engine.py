@@ -21,18 +21,18 @@ from noria.dataflow.backfill.backfills import Backfills
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import SparkBackfill, StateBackfill
 from noria.dataflow.engine import renewal
-from noria.dataflow.engine.lookups import Lookups
+from noria.dataflow.engine.lookups import SlicedLookups
 from noria.dataflow.engine.outages import Outages
-from noria.dataflow.engine.profile import Clock, Profile
+from noria.dataflow.engine.profile import Clock, ReadProfile
 from noria.dataflow.engine.runtime import KeyRefill, SavedState, SlicedRead, WorkerExchanges
 from noria.dataflow.graph import layout, ranges
-from noria.dataflow.graph.graph import Graph, ancestors, here, nearest
+from noria.dataflow.graph.graph import Graph, ancestors, local_ancestors, nearest
 from noria.dataflow.graph.keys import distinct, folded_keys
-from noria.dataflow.graph.nodes import UNREADY, Columns, Mode, Node
+from noria.dataflow.graph.nodes import UNREADY, Columns, MissMode, Node
 from noria.dataflow.graph.protocols import BaseStore, ViewFactory
 from noria.dataflow.graph.published import view_of
+from noria.dataflow.graph.request_limits import RequestLimits, collect
 from noria.dataflow.graph.story import More, Story
-from noria.dataflow.graph.work import Work, collect
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
@@ -53,7 +53,7 @@ class Engine:
         self.graph = Graph()
         self.builds = Backfills(self)
         self.outages = Outages(self)
-        self.lookups = Lookups(self)
+        self.lookups = SlicedLookups(self)
         self.held_elsewhere: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
         self.scans: list[SlicedRead] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
@@ -65,8 +65,8 @@ class Engine:
         self.trace: Trace | None = None
         self.clock: Clock | None = None
         self.processor: Clock | None = None  # time that this thread has computed
-        self.profile: Profile | None = None
-        self.work: Work | None = None
+        self.profile: ReadProfile | None = None
+        self.work: RequestLimits | None = None
         self.saved: SavedState | None = None  # states of an earlier life, until rows are written
         self.restored = 0  # the number of states restored
         self.refill: KeyRefill | None = None  # keys of partial views, to be filled again
@@ -180,7 +180,7 @@ class Engine:
         """Look up rows of a base table in the store, or in what a long lookup has read in slices."""
         return self.lookups.rows(table, base, cols, keys)
 
-    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """Return the node's rows whose cols equal a key, with the ordinal of the key. Keys may repeat; NULL
         equals NULL. If a column occurs twice in `cols`, keys with two different values for it have no rows."""
         once = tuple(dict.fromkeys(cols))
@@ -193,14 +193,14 @@ class Engine:
             return self.profile.fetch(self, node, cols, keys, mode)
         return self.answer(node, cols, keys, mode)
 
-    def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def answer(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """`fetch` without the profile."""
         if self.work is not None:
             self.work.check()
         if node.elsewhere:
             return Batch.empty(node.width), np.empty(0, np.int64)
         try:
-            if mode is not Mode.STORED and node.op.stateful and node.parents and not node.full:
+            if mode is not MissMode.STORED and node.op.stateful and node.parents and not node.full:
                 self._complete(node, cols, keys, mode)
             return node.op.fetch(self, node, cols, keys, mode)
         except Exception:
@@ -212,16 +212,16 @@ class Engine:
         agree: npt.NDArray[np.bool_] = (keys == keys[[cols.index(c) for c in cols]]).all(axis=0)
         return agree
 
-    def _complete(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> None:
+    def _complete(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> None:
         """Make the keys present in the node's index by cols, with one upquery for all missing keys."""
         miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
-        if mode is Mode.CHECK and cols in node.ranges:
+        if mode is MissMode.CHECK and cols in node.ranges:
             miss &= ~node.ranges[cols].covers(keys[0])
         if not miss.any():
             return
         wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
-        if mode is Mode.CHECK:
+        if mode is MissMode.CHECK:
             raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
         node.stats.misses += wanted.shape[1]
         self.note("misses", node, cols, wanted)
@@ -240,7 +240,7 @@ class Engine:
             self.shards.gather(node, cols, keys)
             return
         (need,) = node.op.needs(node, cols)
-        rows, _ = self.fetch(node.parents[0], need.cols, keys, Mode.FILL)
+        rows, _ = self.fetch(node.parents[0], need.cols, keys, MissMode.FILL)
         node.op.fill(self, node, cols, keys, rows)
         found = len(rows)
         self.note("fills", node, cols, keys, lambda: f" from {found} rows")
@@ -251,12 +251,12 @@ class Engine:
         node = self.readers[view]
         key = self.reads[node]
         if nulls:
-            return self.fetch(node, key, keys, Mode.FILL)
+            return self.fetch(node, key, keys, MissMode.FILL)
         ok = np.ones(keys.shape[1], np.bool_)
         for k in keys:
             ok &= k != NULL_CODE
         at = np.flatnonzero(ok)
-        rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
+        rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), MissMode.FILL)
         return rows, at[ordinal]
 
     def read_between(self, view: str, low: int, high: int, rows: int | None = None, descending: bool = False
@@ -474,4 +474,4 @@ class Engine:
 
     def ready(self, view: str) -> bool:
         """Whether the view has its first state."""
-        return not any(n.readiness in UNREADY for n in here(self.readers[view]))
+        return not any(n.readiness in UNREADY for n in local_ancestors(self.readers[view]))

@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.errors import InvariantViolation, SqlError, interrupted, too_much_at_once, took_too_long
+from noria.core.errors import InvariantViolation, SqlError, interrupted, statement_timeout, too_much_at_once
 from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
 from noria.dataflow.backfill.pace import Pace, no_time
 from noria.dataflow.engine.runtime import EngineRuntime
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import looked_at
 from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import KeyedScan, StoreBroken, TooManyRows
-from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.graph.work import Work
-from noria.dataflow.messages.envelopes import number_of, refused
+from noria.dataflow.graph.request_limits import RequestLimits
+from noria.dataflow.messages.envelopes import error_reply, number_of
 from noria.dataflow.messages.packets import Envelope, Packet
 from noria.state.rows import probe
 from noria.state.rows.netting import netted
@@ -47,7 +47,7 @@ class LongLookup(Exception):
         self.base, self.cols, self.keys = base, cols, keys
 
 
-class Lookup:
+class SlicedLookup:
     """One long lookup: the rows of a base table under distinct keys, as far as they have been read.
 
     The keys are folded codes of shape (key columns, keys). `rows`: size of the next slice. `done`: rows read.
@@ -166,23 +166,23 @@ def _kept(base: Node) -> frozenset[int] | None:
 
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
-class _Reader:
+class _WaitingRead:
     """A waiting read. `lookups`: all it has needed so far; it waits for the last one."""
 
     envelope: Envelope
     number: int
-    lookups: list[Lookup]
+    lookups: list[SlicedLookup]
 
 
 @dataclass
-class Lookups:
+class SlicedLookups:
     """All long lookups, which take turns. `most`: the rows that the current read may look up at once (0:
     unlimited)."""
 
     engine: EngineRuntime
     most: int = field(default=0, init=False)
-    _under_way: list[Lookup] = field(default_factory=list)
-    _readers: list[_Reader] = field(default_factory=list)
+    _under_way: list[SlicedLookup] = field(default_factory=list)
+    _readers: list[_WaitingRead] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self._readers)
@@ -223,12 +223,12 @@ class Lookups:
         """Let the read wait for these rows; begins the lookup if none reads them yet."""
         lookup = next((k for k in self._under_way if k.of(wanted) and not k.stale), None)
         if lookup is None:
-            lookup = Lookup(self.engine, wanted)
+            lookup = SlicedLookup(self.engine, wanted)
             self._under_way.append(lookup)
             self.engine.scans.append(lookup)
         reader = next((r for r in self._readers if r.envelope is e), None)
         if reader is None:
-            reader = _Reader(e, number_of(e), [])
+            reader = _WaitingRead(e, number_of(e), [])
             self._readers.append(reader)
         reader.lookups.append(lookup)
 
@@ -255,7 +255,7 @@ class Lookups:
                 lookup.again()
 
     # -------------------------------------------------------------- slices
-    def step(self, around: Surroundings, run: Callable[[Envelope], None],
+    def step(self, around: WorkerEnvironment, run: Callable[[Envelope], None],
              unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
         """Read one slice for the first waiting read.
 
@@ -271,32 +271,32 @@ class Lookups:
         try:
             self._slice(reader, around)
         except SqlError as error:
-            replies.append((reader.envelope, refused(reader.envelope, error)))
+            replies.append((reader.envelope, error_reply(reader.envelope, error)))
             self._leave(reader)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
             noted = unforeseen(f"a slice of Read {reader.number}", bug)
-            replies.append((reader.envelope, refused(reader.envelope, noted)))
+            replies.append((reader.envelope, error_reply(reader.envelope, noted)))
             self._leave(reader)
         else:
             self._go_on(reader, run)
         around.began(0)
         return max(lookup.done - before, 0), replies
 
-    def _slice(self, reader: _Reader, around: Surroundings) -> None:
+    def _slice(self, reader: _WaitingRead, around: WorkerEnvironment) -> None:
         if around.unwanted(reader.number):
             raise interrupted()
         lookup = reader.lookups[-1]
         limit_ms = getattr(reader.envelope.body, "limit_ms", 0)
         if limit_ms and lookup.spent_ns > limit_ms * 1_000_000:
-            raise took_too_long(limit_ms)
+            raise statement_timeout(limit_ms)
         lookup.look()
         if lookup.over or lookup.stale:
             return
         around.began(reader.number)
         pace, outer = Pace(around.clock or no_time, around.processor), self.engine.work
-        self.engine.work = Work()
+        self.engine.work = RequestLimits()
         try:
             lookup.step()
         finally:
@@ -304,7 +304,7 @@ class Lookups:
         lookup.spent_ns += pace.computed_ns()
         lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 
-    def _go_on(self, reader: _Reader, run: Callable[[Envelope], None]) -> None:
+    def _go_on(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
         """Run the read again if its lookup is complete; otherwise let the next read have its turn."""
         lookup = reader.lookups[-1]
         if not lookup.over and not lookup.stale:
@@ -316,8 +316,8 @@ class Lookups:
         if len(reader.lookups) == waited:  # it needs no further lookup
             self._leave(reader)
 
-    def _leave(self, reader: _Reader) -> None:
+    def _leave(self, reader: _WaitingRead) -> None:
         self._readers.remove(reader)
         wanted = {id(k) for r in self._readers for k in r.lookups}
         self._under_way = [k for k in self._under_way if id(k) in wanted]
-        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, Lookup) or id(s) in wanted]
+        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, SlicedLookup) or id(s) in wanted]

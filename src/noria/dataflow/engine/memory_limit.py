@@ -16,7 +16,7 @@ from noria.core.limits import ADHOC_SHARE, KEPT_BYTES
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import carried, evict, matching, pattern_of
 from noria.dataflow.graph.graph import ancestors
-from noria.dataflow.graph.nodes import Columns, Node, Pattern
+from noria.dataflow.graph.nodes import Columns, KeyPattern, Node
 from noria.state.memory.mapped import leaving
 
 HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
@@ -149,7 +149,7 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
                 out[p.source[~below.stored.missing(index, found)]] = True
                 continue
             for i in range(p.values.shape[1]):  # a straddled key: searched among the present keys
-                one = Pattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
+                one = KeyPattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
                 out[p.source[i]] |= matching(engine, below, index, one).shape[1] > 0
     return out
 

@@ -25,7 +25,7 @@ from noria.dataflow.backfill.full_state import SparkBackfill
 from noria.dataflow.backfill.scan import ScanBackfill
 from noria.dataflow.engine.renewal import FATAL, once_more, restart
 from noria.dataflow.engine.runtime import EngineRuntime
-from noria.dataflow.graph.graph import here
+from noria.dataflow.graph.graph import local_ancestors
 from noria.dataflow.graph.nodes import Node
 
 
@@ -129,7 +129,8 @@ class Outages:
         self._halted = []
         engine, first = self._engine, self._known[raised[0]]
         for n in restart(engine, set(raised)):
-            waits = max((self._known[m] for m in raised if m in here(n)), key=lambda o: o.next_at, default=first)
+            waits = max((self._known[m] for m in raised if m in local_ancestors(n)), key=lambda o: o.next_at,
+                        default=first)
             self._known[n] = waits
             if waits.next_at > self._now():
                 engine.builds.states[n].error = waits.error

@@ -12,7 +12,7 @@ from typing import Any
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.engine.runtime import EngineRuntime
-from noria.dataflow.graph.nodes import Columns, Mode, Node
+from noria.dataflow.graph.nodes import Columns, MissMode, Node
 
 Clock = Callable[[], int]
 
@@ -33,7 +33,7 @@ class Visits:
 
 
 @dataclass
-class Profile:
+class ReadProfile:
     """The visits of one read by node number, and the depth of its upquery."""
 
     clock: Clock
@@ -42,7 +42,8 @@ class Profile:
     _inner: list[int] = field(default_factory=lambda: [0])  # time of the nodes below, by level
     _filling: int = 0
 
-    def fetch(self, engine: EngineRuntime, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: EngineRuntime, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                            Codes]:
         """`Engine.fetch`, measured."""
         visit = self.visits.setdefault(node.id, Visits())
         misses, start = node.stats.misses, self.clock()

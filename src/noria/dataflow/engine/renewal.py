@@ -11,7 +11,7 @@ from noria.core.errors import InvariantViolation
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import Promotion
 from noria.dataflow.engine.runtime import EngineRuntime
-from noria.dataflow.graph.graph import ancestors, here
+from noria.dataflow.graph.graph import ancestors, local_ancestors
 from noria.dataflow.graph.nodes import UNREADY, Node
 from noria.dataflow.graph.protocols import StoreBroken
 
@@ -68,7 +68,7 @@ def begin_again(engine: EngineRuntime, node: Node, at_once: bool, large: int | N
 def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Node]:
     """Forget every partial state that derives from these nodes, and build every full one again. Returns the full
     ones."""
-    above = ancestors if engine.shards is None else here
+    above = ancestors if engine.shards is None else local_ancestors
     below = [n for n in engine.graph.nodes if n.op.stateful and changed & set(above(n))
              and n not in engine.builds.dormant]
     for n in below:

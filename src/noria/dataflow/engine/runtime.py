@@ -10,7 +10,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.dataflow.backfill.backfills import Backfills
 from noria.dataflow.backfill.build import Backfill, BackfillRuntime, RemoteSources
-from noria.dataflow.graph.nodes import Columns, Mode, Node
+from noria.dataflow.graph.nodes import Columns, MissMode, Node
 
 
 class SlicedRead(Protocol):
@@ -101,7 +101,7 @@ class EngineRuntime(BackfillRuntime, Protocol):
     @property
     def outages(self) -> Failures: ...
 
-    def answer(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def answer(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """`fetch` without the profile."""
 
     def forget(self, node: Node) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.keys import distinct, folded_keys
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Node, Pattern, User
+from noria.dataflow.graph.nodes import Columns, DependentIndex, GraphRuntime, KeyPattern, Node
 
 
 def evict(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
@@ -36,14 +36,14 @@ def evict(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
         _evict_user(engine, user, patterns)
 
 
-def pass_on(engine: GraphRuntime, node: Node, cols: Columns, p: Pattern) -> None:
+def pass_on(engine: GraphRuntime, node: Node, cols: Columns, p: KeyPattern) -> None:
     """Evict the keys below that were pulled through an index and match the pattern; the index itself is not
     changed."""
     for user in node.users_of(cols):
         _evict_user(engine, user, carried(engine, p, user))
 
 
-def _evict_user(engine: GraphRuntime, user: User, patterns: list[Pattern]) -> None:
+def _evict_user(engine: GraphRuntime, user: DependentIndex, patterns: list[KeyPattern]) -> None:
     below, index, _ = user
     for p in patterns:
         if below.op.remote and engine.shards is not None:
@@ -72,11 +72,11 @@ def unfill(engine: GraphRuntime, node: Node, cols: Columns) -> None:
         unfill(engine, below, index)
 
 
-def pattern_of(cols: Columns, keys: Codes) -> Pattern:
-    return Pattern(cols, keys, np.arange(keys.shape[1]))
+def pattern_of(cols: Columns, keys: Codes) -> KeyPattern:
+    return KeyPattern(cols, keys, np.arange(keys.shape[1]))
 
 
-def carried(engine: GraphRuntime, pattern: Pattern, user: User) -> list[Pattern]:
+def carried(engine: GraphRuntime, pattern: KeyPattern, user: DependentIndex) -> list[KeyPattern]:
     """Carry the pattern along the path to the user. The results are in the user's output columns."""
     below, _, path = user
     patterns = [pattern]
@@ -85,7 +85,7 @@ def carried(engine: GraphRuntime, pattern: Pattern, user: User) -> list[Pattern]
     return [q for p in patterns for q in below.op.carry(engine, below, 0, None, p)]
 
 
-def matching(engine: GraphRuntime, node: Node, index: Columns, p: Pattern) -> Codes:
+def matching(engine: GraphRuntime, node: Node, index: Columns, p: KeyPattern) -> Codes:
     """The keys of an index that agree with a pattern on the columns they share. If the pattern lacks a column of
     the index, only present keys."""
     folds = [node.fields[c].type.folds for c in index]
@@ -96,7 +96,7 @@ def matching(engine: GraphRuntime, node: Node, index: Columns, p: Pattern) -> Co
     return np.ascontiguousarray(have[:, agreeing(engine, node, index, have, p)])
 
 
-def agreeing(engine: GraphRuntime, node: Node, index: Columns, keys: Codes, p: Pattern) -> npt.NDArray[np.bool_]:
+def agreeing(engine: GraphRuntime, node: Node, index: Columns, keys: Codes, p: KeyPattern) -> npt.NDArray[np.bool_]:
     """Which keys of an index (folded) agree with a pattern on the columns they share."""
     known = [(j, p.cols.index(c)) for j, c in enumerate(index) if c in p.cols]
     folds = [node.fields[index[j]].type.folds for j, _ in known]
@@ -108,6 +108,6 @@ def agreeing(engine: GraphRuntime, node: Node, index: Columns, keys: Codes, p: P
 
 def evict_through(engine: GraphRuntime, node: Node, port: int, rows: Batch) -> None:
     """Evict the keys below that were pulled through this input of a join and depend on these rows (rule R14)."""
-    pattern = Pattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
+    pattern = KeyPattern(tuple(range(rows.width)), rows.columns, np.arange(len(rows)))
     for user in node.through.get(port, ()):
         _evict_user(engine, user, carried(engine, pattern, user))

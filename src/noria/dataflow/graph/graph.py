@@ -49,7 +49,7 @@ def ancestors(n: Node) -> list[Node]:
     return list(found)
 
 
-def here(n: Node) -> list[Node]:
+def local_ancestors(n: Node) -> list[Node]:
     """n and its ancestors on this worker: the search ends at exchanges, which are included."""
     found: dict[Node, None] = {}
     _with_ancestors(n, found, across=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 
 
 def folded_keys(symbols: Symbols, folds: Sequence[bool], keys: Codes) -> Codes:
@@ -27,7 +27,7 @@ def distinct(keys: Codes) -> Codes:
     return np.ascontiguousarray(np.unique(keys, axis=1))
 
 
-def under_each(rows: Batch, keys: int, work: Work | None) -> tuple[Batch, Codes]:
+def repeated_per_key(rows: Batch, keys: int, work: RequestLimits | None) -> tuple[Batch, Codes]:
     """Repeat all rows for each of `keys` empty keys. Returns them with the ordinal of the key."""
     n = len(rows)
     if work is not None:

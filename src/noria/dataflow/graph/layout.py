@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from noria.dataflow.graph.nodes import Columns, Node, Step, Untraceable, User
+from noria.dataflow.graph.nodes import Columns, DependentIndex, Node, PathStep, Untraceable
 from noria.dataflow.graph.ranges import sources
 
 
@@ -29,10 +29,10 @@ class Layout:
 
     full: dict[Node, str] = field(default_factory=dict)  # full nodes and why
     indexes: defaultdict[Node, dict[Columns, None]] = field(default_factory=lambda: defaultdict(dict))
-    users: defaultdict[Node, defaultdict[Columns, list[User]]] = field(
+    users: defaultdict[Node, defaultdict[Columns, list[DependentIndex]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     primaries: defaultdict[Node, set[int]] = field(default_factory=lambda: defaultdict(set))
-    through: defaultdict[Node, defaultdict[int, list[User]]] = field(
+    through: defaultdict[Node, defaultdict[int, list[DependentIndex]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     full_below: set[Node] = field(default_factory=set)
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
@@ -135,7 +135,7 @@ def _ranged(out: Layout, n: Node, cols: Columns) -> None:
         _ranged(out, n.parents[need.port], need.cols)
 
 
-def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[Step, ...]) -> None:
+def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None, path: tuple[PathStep, ...]) -> None:
     """Plan that `user` pulls cols through n. `path`: the stateless nodes between n and the user, nearest the user
     last."""
     cols = tuple(dict.fromkeys(cols))  # a repeated column: keys with two values for it have no rows
@@ -144,16 +144,17 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
         if any(primary is not None for _, _, primary in path):
             out.kept.add(n)
         if user:
-            out.users[n][cols].append(User(*user, path))
+            out.users[n][cols].append(DependentIndex(*user, path))
         return
     for need in n.op.needs(n, cols):
         if need.primary is not None and user:
             out.primaries[n].add(need.primary)
             if need.port == need.primary:
-                out.through[n][need.primary].append(User(*user, (Step(n, need.port, need.primary), *path)))
+                out.through[n][need.primary].append(DependentIndex(*user,
+                                                                   (PathStep(n, need.port, need.primary), *path)))
         if need.find is not None:
             _find(out, n.parents[need.port], need.find)
-        _need(out, n.parents[need.port], need.cols, user, (Step(n, need.port, need.primary), *path))
+        _need(out, n.parents[need.port], need.cols, user, (PathStep(n, need.port, need.primary), *path))
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
@@ -180,4 +181,4 @@ def _full_lookups(out: Layout, nodes: list[Node]) -> None:
         if below or n in out.full:
             out.full_below.add(n)
             for need in n.op.full_needs(n):
-                _need(out, n.parents[need.port], need.cols, None, (Step(n, need.port, need.primary),))
+                _need(out, n.parents[need.port], need.cols, None, (PathStep(n, need.port, need.primary),))

@@ -21,9 +21,9 @@ from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.dataflow.graph.partition import ONE, Partition, Parts, alike
 from noria.dataflow.graph.protocols import BaseStore, State, ViewFactory
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.graph.stats import NodeStats
 from noria.dataflow.graph.story import More
-from noria.dataflow.graph.work import Work
 from noria.state.rows.ranges import Ranges
 from noria.state.rows.table import Columns as Columns
 
@@ -45,7 +45,7 @@ class RemoteRows(Protocol):
     then: list[Callable[[], None]]
 
 
-class Remote(Exception):
+class RemoteRowsNeeded(Exception):
     """A request needs rows of other workers. They are being gathered, and the request runs again when all
     `gathers` are over."""
 
@@ -54,7 +54,7 @@ class Remote(Exception):
         self.gathers = gathers
 
 
-class Mode(Enum):
+class MissMode(Enum):
     """How a read of upstream state treats missing keys."""
 
     STORED = "stored"  # only stored rows matter
@@ -63,7 +63,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Need:
+class ParentPull:
     """A pull by some columns asks parent `port` for `cols`. `primary`: of a join, the port that the pull reads
     first; None for other operators. `find`: stored rows of that parent must also be found by these columns."""
 
@@ -74,7 +74,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class KeyPattern:
     """Rows that agree with one of n value tuples in some columns; evictions carry patterns downwards (rule R7).
     `source`: for each tuple, the ordinal of the evicted key it derives from."""
 
@@ -83,14 +83,14 @@ class Pattern:
     source: Codes
 
 
-class Puller(Protocol):
+class UpstreamReader(Protocol):
     """The reader of upstream rows that operators call back.
 
     The engine fills the keys that its states miss. A one-shot (`oneshot.py`) reads through operators that keep
     nothing.
     """
 
-    work: Work | None
+    work: RequestLimits | None
 
     @property
     def symbols(self) -> Symbols: ...
@@ -104,7 +104,7 @@ class Puller(Protocol):
     def texts_of(self, base: Node) -> Collection[int] | None:
         """The columns of a base table whose texts the caller reads. None: all."""
 
-    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """Return the node's rows whose cols equal a key, with the ordinal of the key. Keys may repeat; NULL
         equals NULL."""
 
@@ -139,10 +139,10 @@ class IndexRequests(Protocol):
 class RemoteEvictions(Protocol):
     """The other workers, to which evictions are passed on."""
 
-    def evict(self, node: Node, cols: Columns, p: Pattern) -> None: ...
+    def evict(self, node: Node, cols: Columns, p: KeyPattern) -> None: ...
 
 
-class GraphRuntime(Puller, Protocol):
+class GraphRuntime(UpstreamReader, Protocol):
     """What the operators of the graph call back: reading upstream rows, and what else their states need."""
 
     @property
@@ -162,7 +162,7 @@ class GraphRuntime(Puller, Protocol):
         """Pull distinct missing keys from the parent and store them."""
 
 
-class Ahead(Protocol):
+class SequentialRead(Protocol):
     """A sequential read of a base table that replaces lookups (`backfill/read_ahead.py`). `done`: rows read."""
 
     over: bool
@@ -210,7 +210,7 @@ class Operator:
     def describe(self) -> str:
         raise NotImplementedError
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         """What a pull by output columns asks of the parents. Raises Untraceable if it cannot be planned."""
         raise NotImplementedError
 
@@ -239,12 +239,13 @@ class Operator:
         read."""
         return (0,) if self.lookups() else ()
 
-    def full_needs(self, node: Node) -> list[Need]:
+    def full_needs(self, node: Node) -> list[ParentPull]:
         """The pulls that a tick makes if a state below is full."""
         primary = 0 if len(node.parents) > 1 else None
-        return [Need(port, cols, primary) for port, cols in enumerate(self.lookups()) if cols is not None]
+        return [ParentPull(port, cols, primary) for port, cols in enumerate(self.lookups()) if cols is not None]
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         """Translate a pattern on input `port` into patterns on the output (rules R8, R9)."""
         raise NotImplementedError
 
@@ -252,11 +253,12 @@ class Operator:
         """Run one tick: input deltas by port to the output delta. Updates the state."""
         raise NotImplementedError
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         """The output rows whose `cols` equal a key, and for each row the ordinal of its key."""
         raise NotImplementedError
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         """Yield all output rows in slices. Every state above must be full."""
         raise NotImplementedError
 
@@ -281,7 +283,7 @@ class Operator:
         Returns whether it did."""
         return False
 
-    def ahead(self, node: Node, cols: Columns) -> Ahead | None:
+    def ahead(self, node: Node, cols: Columns) -> SequentialRead | None:
         """A sequential read of the node's rows that replaces many lookups by these columns. None unless the node
         is a base table."""
         return None
@@ -294,17 +296,17 @@ class Operator:
         """See `BaseStore.reach`. Base tables only."""
         raise NotImplementedError
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The operator applied to whole relations, without state. `validate` compares states with it."""
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful/stateful.py`)
-    def gathered(self, engine: Puller, node: Node) -> PartialResult:
+    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
         """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
         `Keep` or a reader."""
         raise NotImplementedError
 
-    def whole(self, engine: Puller, node: Node, slices: Iterator[Batch]) -> Batch:
+    def whole(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
         """`recompute` of an input that arrives in slices."""
         gathered = self.gathered(engine, node)
         for rows in slices:
@@ -336,7 +338,7 @@ class Operator:
         """Make keys present; `rows` are the parent's rows for these keys."""
         raise NotImplementedError
 
-    def everything(self, engine: Puller, node: Node) -> Batch:
+    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         """All output rows of a full node."""
         raise NotImplementedError
 
@@ -363,7 +365,7 @@ class GateOperator(Operator):
         raise NotImplementedError
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A stateless node on the path of a pull, the port by which the pull leaves it, and the port that a join
     pulls first."""
 
@@ -372,13 +374,13 @@ class Step(NamedTuple):
     primary: int | None
 
 
-class User(NamedTuple):
+class DependentIndex(NamedTuple):
     """An index of a node below that depends on keys of an index. `path`: the stateless nodes between, nearest to
     the user last."""
 
     node: Node
     cols: Columns
-    path: tuple[Step, ...]
+    path: tuple[PathStep, ...]
 
 
 class NodeState(Enum):
@@ -407,7 +409,7 @@ class Node:
     full: bool = False
     why_full: str = ""
     indexes: list[Columns] = field(default_factory=list)
-    users: dict[Columns, list[User]] = field(default_factory=dict)
+    users: dict[Columns, list[DependentIndex]] = field(default_factory=dict)
     primaries: frozenset[int] = frozenset()
     full_below: bool = False
     driver: int = 0  # of a join: the side that is streamed
@@ -422,7 +424,9 @@ class Node:
     parts: Parts = ONE
     thin: bool = False  # of an exchange: whether it stores answers only until they are used
     elsewhere: bool = False  # whether all its rows are at another worker
-    through: dict[int, list[User]] = field(default_factory=dict)  # of a join, by primary: nodes that pull through it
+    through: dict[int,
+                  # of a join, by primary: nodes that pull through it
+                  list[DependentIndex]] = field(default_factory=dict)
     reuse: str = ""  # description of a node that several plans share
     stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
     stats: NodeStats = field(default_factory=NodeStats)
@@ -461,7 +465,7 @@ class Node:
                 out[some] = state.missing(few, part)
         return out
 
-    def users_of(self, cols: Columns) -> list[User]:
+    def users_of(self, cols: Columns) -> list[DependentIndex]:
         """The users of keys of an index, including those of finer indexes whose keys it answers for."""
         finer = [c for c, few in self.coarser.items() if cols in few]
         return [u for c in (cols, *finer) for u in self.users.get(c, ())]

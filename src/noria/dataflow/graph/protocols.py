@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Part, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Part, Statement, StatementEffect, WriteResult
 from noria.core.types import Field, TableDef
-from noria.dataflow.graph.work import Work
-from noria.dataflow.messages.packets import Note, Noted
+from noria.dataflow.graph.request_limits import RequestLimits
+from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
 from noria.dataflow.transactions.locks import LockTable
 from noria.state.rows.table import Cold, Columns
 
@@ -64,7 +64,7 @@ class IndexBuild(Protocol):
         """Abandon the index and remove everything that was built."""
 
 
-class Fitting(Protocol):
+class DefinitionCheck(Protocol):
     """A check whether the rows of a table satisfy another definition of it.
 
     Writes are checked too, until the table has the new definition or the check is abandoned. `done`: rows
@@ -123,7 +123,7 @@ class Staging(Protocol):
 
     def __len__(self) -> int: ...
 
-    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: Work | None = None
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: RequestLimits | None = None
               ) -> list[WriteResult]:
         """Run statements within the transaction, all or none. Raises Blocked; SqlError 1213 if `done` is not the
         number of its requests here."""
@@ -169,7 +169,7 @@ class BaseStore(Protocol):
         fit. Otherwise, if types change, `begin_fitting` must have confirmed it: else SqlError 1412.
         """
 
-    def begin_fitting(self, table: TableDef) -> Fitting:
+    def begin_fitting(self, table: TableDef) -> DefinitionCheck:
         """Begin to check whether the rows of the table of this id fit this definition."""
 
     def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
@@ -180,13 +180,13 @@ class BaseStore(Protocol):
     def keep_table(self, name: str) -> None:
         """Undo the last `drop_table`, before a `set_recipe` makes it durable."""
 
-    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: ChangeOrigin | None = None) -> None:
         """Store the program's statements, and the effects of create_table and drop_table, in one synced commit.
         `note`: a record of the change for `history`."""
 
     def recipe(self) -> tuple[str, ...]: ...
 
-    def history(self) -> tuple[Noted, ...]:
+    def history(self) -> tuple[RecordedChange, ...]:
         """The last recorded changes of the program, the oldest first."""
 
     def applied(self) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class BaseStore(Protocol):
 
     def close(self) -> None: ...
 
-    def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], work: RequestLimits | None = None) -> None:
         """Make lookups by these columns possible. Existing rows are indexed before it returns. If `work` raises,
         there is no index."""
 
@@ -217,8 +217,9 @@ class BaseStore(Protocol):
         """Drop indexes of `add_index` that lookups by the `needed` columns do not use, the oldest first, until at
         most `most` are left."""
 
-    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
-              forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult], dict[str, Batch]]:
+    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None,
+              group: str = "", forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult],
+                                                                                    dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
 
         Each statement takes effect wholly or, on its SqlError, not at all. Later statements see earlier ones.
@@ -231,7 +232,7 @@ class BaseStore(Protocol):
         """
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
-                work: Work | None = None) -> list[WriteResult]:
+                work: RequestLimits | None = None) -> list[WriteResult]:
         """First phase of a two-phase commit: compute the statements' results and keep the statements, synced,
         until `decide`.
 
@@ -243,8 +244,8 @@ class BaseStore(Protocol):
         """Second phase: commit the prepared group as `write` would, or discard it. An unknown group has no
         effect. Without disk space nothing changes, and every result has the error."""
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None,
-                 within: Part | None = None) -> WorkedOut:
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
+                 within: Part | None = None) -> StatementEffect:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
@@ -252,7 +253,8 @@ class BaseStore(Protocol):
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
-    def met(self, statement: Insert, work: Work | None = None, within: Part | None = None) -> tuple[bytes, ...]:
+    def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,
+                                                                                                             ...]:
         """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `work_out`; a transaction
         then also holds the locks of all keys and entries that were looked up."""
 

@@ -26,7 +26,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import MAX_INT, MIN_INT, WRITTEN_RANGE_ROWS
 from noria.core.types import Field
 from noria.dataflow.graph import text
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, MissMode, Node, ParentPull
 from noria.dataflow.graph.protocols import BaseStore
 from noria.state.rows.ranges import Ranges
 
@@ -34,7 +34,7 @@ from noria.state.rows.ranges import Ranges
 def read(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -> tuple[Batch, Codes]:
     """The reader's rows whose key is in [low, high], and for each row the ordinal of its key."""
     keys = _filled(engine, node, cols, low, high)[None, :]
-    return node.op.fetch(engine, node, cols, keys, Mode.STORED)
+    return node.op.fetch(engine, node, cols, keys, MissMode.STORED)
 
 
 def read_first(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
@@ -69,7 +69,7 @@ def _reach(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int,
     return max(ends) if descending else min(ends)
 
 
-def sources(node: Node, cols: Columns) -> list[Need]:
+def sources(node: Node, cols: Columns) -> list[ParentPull]:
     """What a pull by the column asks of the parents that the column derives from."""
     return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
 
@@ -103,7 +103,7 @@ def _above(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int)
 def _pull(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
     """Make distinct keys present."""
     if not node.parents:
-        engine.fetch(node, cols, keys, Mode.FILL)
+        engine.fetch(node, cols, keys, MissMode.FILL)
         return
     missing = node.stored.missing(cols, keys)
     node.stats.asked += keys.shape[1]
@@ -181,7 +181,7 @@ def are_few(store: BaseStore, argument: str) -> bool:
     """Whether fewer than WRITTEN_RANGE_ROWS rows have a code of the column between low and high, according to an
     index.
 
-    `argument`: that of the `Ask`, "column low high table".
+    `argument`: that of the `Inspect`, "column low high table".
     """
     numbers, table = argument.split(" ", 3)[:3], argument.split(" ", 3)[3]
     column, low, high = map(int, numbers)

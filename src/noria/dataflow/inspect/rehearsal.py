@@ -32,8 +32,8 @@ _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside anot
 _NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another one
 
 
-class Planner(Protocol):
-    """The part of the planner (`changes.Planner`) that a rehearsal needs."""
+class RehearsalPlanner(Protocol):
+    """The part of the planner (`changes.GraphPlanner`) that a rehearsal needs."""
 
     def try_view(self, view: Any) -> None: ...
 
@@ -46,7 +46,7 @@ class Planner(Protocol):
         """The views in the graph."""
 
 
-def rehearse(engine: Engine, planner: Planner, views: Sequence[ViewDef], dropped: Iterable[str]) -> Rehearsal:
+def rehearse(engine: Engine, planner: RehearsalPlanner, views: Sequence[ViewDef], dropped: Iterable[str]) -> Rehearsal:
     """Describe a change that adds `views`, whose names must be free, and drops `dropped`."""
     before, first_id = set(engine.graph.nodes), engine.graph.next_id
     tried: list[str] = []
@@ -65,7 +65,7 @@ def rehearse(engine: Engine, planner: Planner, views: Sequence[ViewDef], dropped
         engine.graph.next_id = first_id
 
 
-def _described(engine: Engine, planner: Planner, views: Sequence[str], dropped: set[str], before: set[Node]
+def _described(engine: Engine, planner: RehearsalPlanner, views: Sequence[str], dropped: set[str], before: set[Node]
                ) -> Rehearsal:
     leaves = {name: engine.readers.get(name) or planner.top(name) for name in views}
     readers = [r for name, r in engine.readers.items() if name not in dropped]
@@ -82,7 +82,7 @@ def _described(engine: Engine, planner: Planner, views: Sequence[str], dropped: 
                      {t: engine.store.row_count(t) for t in known})
 
 
-def _without_reader(engine: Engine, planner: Planner, dropped: set[str]) -> Iterable[Node | None]:
+def _without_reader(engine: Engine, planner: RehearsalPlanner, dropped: set[str]) -> Iterable[Node | None]:
     return [planner.top(name) for name in planner.names() if name not in dropped and name not in engine.readers]
 
 

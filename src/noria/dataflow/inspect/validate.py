@@ -4,7 +4,7 @@ It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every
 checks HOLE-CLOSED by reading each present key through its parents, where no key may be missing.
 
 One of several workers checks only states that derive from its own rows; `noria verify` and the simulator compare
-the others. It is slow: for tests and for `Ask("validate")`.
+the others. It is slow: for tests and for `Inspect("validate")`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noria.core.errors import InvariantViolation
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Columns, Mode, Node
+from noria.dataflow.graph.nodes import Columns, MissMode, Node
 from noria.dataflow.graph.ranges import uncovered
 
 Rows = Counter[tuple[int, ...]]
@@ -75,7 +75,7 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
         keys = n.stored.present(cols)
         if not keys.shape[1]:
             continue
-        rows, ordinal = n.op.fetch(engine, n, cols, keys, Mode.STORED)
+        rows, ordinal = n.op.fetch(engine, n, cols, keys, MissMode.STORED)
         recomputed = _by_key(engine, n, cols, truth)
         for key, have in zip(map(tuple, keys.T.tolist()), _apart(rows, ordinal, keys.shape[1]), strict=True):
             want = recomputed.get(key, Counter())
@@ -124,4 +124,4 @@ def _check_holes(engine: Engine, n: Node) -> None:
         keys = n.stored.present(cols)
         if keys.shape[1]:
             for need in n.op.needs(n, cols):
-                engine.fetch(n.parents[need.port], need.cols, keys, Mode.CHECK)
+                engine.fetch(n.parents[need.port], need.cols, keys, MissMode.CHECK)

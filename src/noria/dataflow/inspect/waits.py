@@ -16,7 +16,7 @@ from noria.dataflow.cluster.pending import Gather
 from noria.dataflow.messages.packets import Envelope
 
 
-class DeferredRequests(Protocol):
+class WaitingRequests(Protocol):
     """The requests of a worker that wait (`worker/deferred.py`)."""
 
     def waiting(self) -> Iterator[tuple[Envelope, list[str]]]: ...
@@ -24,13 +24,13 @@ class DeferredRequests(Protocol):
     def progress(self) -> list[dict[str, object]]: ...
 
 
-def of_worker(peers: Peers | None, deferred: DeferredRequests) -> list[str]:
+def of_worker(peers: Peers | None, deferred: WaitingRequests) -> list[str]:
     """The lines for requests, builds and rows of other workers, at most WAITS_TOLD."""
     told = chain(_built(deferred), () if peers is None else _of_peers(peers))
     return list(islice(told, WAITS_TOLD))
 
 
-def _built(deferred: DeferredRequests) -> Iterator[str]:
+def _built(deferred: WaitingRequests) -> Iterator[str]:
     for e, builds in deferred.waiting():
         yield f"{type(e.body).__name__} {getattr(e.body, 'what', '')}: waits for {', '.join(builds) or 'nothing built'}"
     for told in deferred.progress():

@@ -18,13 +18,13 @@ def number_of(e: Envelope) -> int:
     return e.seq or getattr(e.body, "request", 0)
 
 
-def refused(e: Envelope, error: SqlError) -> packets.Packet:
+def error_reply(e: Envelope, error: SqlError) -> packets.Packet:
     """The reply to the request that reports the error."""
     body = e.body
-    if isinstance(body, packets.Read | packets.Query | packets.More):
+    if isinstance(body, packets.Read | packets.Query | packets.NextRows):
         return packets.Rows(body.request, None, error)
     if isinstance(body, packets.ReadMany):
-        return packets.Found(body.request, error=error)
+        return packets.ReadManyReply(body.request, error=error)
     if isinstance(body, packets.Write):
         each = body.statements if isinstance(body.statements, (tuple, list)) else ()
         return packets.Wrote(e.seq, tuple(WriteResult(error=error) for _ in each))
@@ -39,8 +39,8 @@ def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
 
     def together(numbered: tuple[int, Envelope]) -> object:
         at, body = numbered[0], numbered[1].body
-        if isinstance(body, packets.Between):
-            return packets.Between
+        if isinstance(body, packets.PeerPacket):
+            return packets.PeerPacket
         return body.view if isinstance(body, packets.Read) and not wrong(body) else at
 
     if len(envelopes) == 1:

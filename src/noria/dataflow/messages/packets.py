@@ -51,7 +51,7 @@ class Write:
 
     `group`: the statements are this worker's part of a group over several shards, and take effect together or not
     at all. Their commit decides for all shards; the store remembers this name until a later write lists it in
-    `forget`. `once`: a name that is remembered likewise, for a single write (`Ask` "once").
+    `forget`. `once`: a name that is remembered likewise, for a single write (`Inspect` "once").
     `wait_s`: how long the write may wait for locks; SENDER_WAITS: error 3572 goes to its sender.
     """
 
@@ -85,16 +85,16 @@ class Decide:
 
 
 @dataclass(frozen=True)
-class WorkOut:
+class PredictEffect:
     """Ask what this worker's part of a statement would do, and at which workers. Nothing is changed.
 
     `rows`: packed rows of other workers, treated as rows of this one. `unique`: the columns of the table's
     `spread_unique` when the statement was routed; error 1412 if they have changed. Answer: `Done` with
-    `statements.WorkedOut`.
+    `statements.StatementEffect`.
 
     `within`: the statement belongs to a transaction. It reads what that has staged, and locks the rows that it
-    would write. The answer waits while another transaction has a lock. So do `Meet` and `CheckUnique`, which also
-    lock the keys and entries that they look up.
+    would write. The answer waits while another transaction has a lock. So do `FindConflicts` and `CheckUnique`,
+    which also lock the keys and entries that they look up.
     """
 
     request: int
@@ -105,8 +105,8 @@ class WorkOut:
 
 
 @dataclass(frozen=True)
-class Meet:
-    """Ask which rows of this worker share a key with a row of each INSERT, given with its `WorkOut.unique`.
+class FindConflicts:
+    """Ask which rows of this worker share a key with a row of each INSERT, given with its `PredictEffect.unique`.
 
     Answer: `Done` with, for each INSERT, a tuple of packed rows or its SqlError.
     """
@@ -132,8 +132,8 @@ class CheckUnique:
 
 
 @dataclass(frozen=True)
-class Entries:
-    """A question about a future UNIQUE index of the table whose entries `Fit` has collected (see
+class UniqueEntries:
+    """A question about a future UNIQUE index of the table whose entries `CheckRowsFit` has collected (see
     `storage/online/comparing.py`)."""
 
     request: int
@@ -144,7 +144,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Page:
+class ReadPage:
     """Ask for the first rows of a table in key order, or the first after the encoded key `after`.
 
     Answer: `Done` with a RecordBatch of the visible columns and the last row's key, which is None at the end.
@@ -169,7 +169,7 @@ class Read:
     * `definition`: the view's definition; error 1412 if the name has another one or none. 0: any.
     * `limit_ms`: the time it may use the worker; 0: unlimited.
     * `together`: it has one key and may travel with others in a `ReadMany`.
-    * `pieces`: many rows may be sent in pieces, which `More` asks for.
+    * `pieces`: many rows may be sent in pieces, which `NextRows` asks for.
     """
 
     request: int
@@ -187,7 +187,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Alike:
+class SameViewReads:
     """Reads of one view with one key each (see `Read`): their request numbers and their keys."""
 
     view: str
@@ -199,10 +199,10 @@ class Alike:
 
 @dataclass(frozen=True)
 class ReadMany:
-    """Reads that travel together. Answer: `Found`, at once."""
+    """Reads that travel together. Answer: `ReadManyReply`, at once."""
 
     request: int
-    alike: tuple[Alike, ...]
+    alike: tuple[SameViewReads, ...]
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class QueryForecast:
     """How a Query would be answered now. `way`: once | slices (a scan of its only table) | too much. `rows`: the
     rows of tables and states that `once` reads."""
 
@@ -239,7 +239,7 @@ class Foreseen:
 
 
 @dataclass(frozen=True)
-class More:
+class NextRows:
     """Ask for the next rows of the answer to the Query or Read `of`. Answer: `Rows`. `stop`: the worker drops the
     remaining rows and does not answer."""
 
@@ -249,7 +249,7 @@ class More:
 
 
 @dataclass(frozen=True)
-class Between:
+class PeerPacket:
     """A message from one worker to another. `version`: of the sender's program."""
 
     message: Message
@@ -263,8 +263,8 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """Give the table of this id another definition and name. Its rows are unchanged; if types change, a `Fit` has
-    confirmed that the rows fit."""
+    """Give the table of this id another definition and name. Its rows are unchanged; if types change, a
+    `CheckRowsFit` has confirmed that the rows fit."""
 
     table: TableDef
 
@@ -303,7 +303,7 @@ class RenameView:
 
 
 @dataclass(frozen=True)
-class Note:
+class ChangeOrigin:
     """The recorded origin of a change of the program. `at`: microseconds since 1970, UTC. `who`: user@host, or
     the part of the server that asked. `text`: the statement."""
 
@@ -313,11 +313,11 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Noted:
+class RecordedChange:
     """A recorded change, with the version of the program that it produced."""
 
     version: int
-    note: Note
+    note: ChangeOrigin
 
 
 MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | DropView | RenameView
@@ -335,7 +335,7 @@ class Migrate:
     * `limit_ms`: the time it may take; 0: unlimited.
     * `note`: a record of a durable change, stored in the same commit.
     * `version`: of the program after the change; messages between workers carry it.
-    * `adopt`: in recovery, the other workers' graph of these views (`Ask` "graph plan"), to be copied here.
+    * `adopt`: in recovery, the other workers' graph of these views (`Inspect` "graph plan"), to be copied here.
     * `first_node`: the number of the graph's first new node, as worker 0 has assigned it; 0: the next one.
     * `back`: these steps undo the last change, which another worker could not make.
     """
@@ -345,7 +345,7 @@ class Migrate:
     durable: bool = True
     each: bool = False
     limit_ms: int = 0
-    note: Note | None = None
+    note: ChangeOrigin | None = None
     version: int = 0
     adopt: GraphPlan | None = None
     first_node: int = 0
@@ -435,9 +435,9 @@ class Bootstrap:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An index that Spark is to make: the answer to `Ask` "wanted index". The files must hold the entries of the
-    table's rows at a snapshot made after this answer. `ticket`: names the index in `IndexFiles` and in `Ask`
+class IndexRequest:
+    """An index that Spark is to make: the answer to `Inspect` "wanted index". The files must hold the entries of the
+    table's rows at a snapshot made after this answer. `ticket`: names the index in `IndexFiles` and in `Inspect`
     "unwanted index"."""
 
     ticket: str
@@ -467,24 +467,24 @@ class Evict:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Inspect:
     """A question about the worker. Answer: `Done`.
 
     * stats | graph | validate | builds (the builds under way, and their views) | history (the changes of the
-      program, `Noted`) | waits (what its requests wait for, as text)
+      program, `RecordedChange`) | waits (what its requests wait for, as text)
     * graph plan: the graph as data, for `Migrate.adopt`.
     * explain (view) | analyze (measures what `read` does) | idle (view): whether it was never read.
     * table (table): what a bulk load must bring.
     * built (view): answered when the view has its first state, or when that failed.
     * indexed (table): answered when the table has its declared indexes. looked up (table): also those of views.
-    * wanted index: answered with `Wanted` when an index waits for Spark.
+    * wanted index: answered with `IndexRequest` when an index waits for Spark.
     * unwanted index (ticket): answered when the index no longer waits for files.
     * caught up (depth, a blank, and workers such as "0,2", or none for all): answered when this worker has the
       earlier commits of these workers, beyond `depth` exchanges.
     * heard (workers with message numbers, "0:7,2:9"): answered when all effects of these messages are in the
       states here.
     * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
-    * foresee: how the Query `read` would be answered (`Foreseen`); nothing is kept.
+    * foresee: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows there.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
     * once (prefix): the remembered names of groups and writes that begin so.
@@ -502,7 +502,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CheckRowsFit:
     """Ask whether the rows of the table of this id fit this definition. Answer: `Done` when all rows are checked,
     with the error of a row that does not fit.
 
@@ -561,7 +561,7 @@ class Rows:
     the key.
 
     `rows` is None if the keys were only to be filled. `left`: rows of the answer that the worker still holds for
-    `More`.
+    `NextRows`.
     """
 
     request: int
@@ -571,7 +571,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReadManyReply:
     """Answer to ReadMany. `parts`: request numbers of reads of one view, with their rows as in `Rows`, where
     `__key` is the position of the number. Reads that no part names are answered by `Rows`, now or later."""
 
@@ -585,7 +585,7 @@ class Migrated:
     """Answer to Migrate.
 
     * `explain`: (view, explanation text).
-    * `filling`: views without a first state yet (`Ask` built).
+    * `filling`: views without a first state yet (`Inspect` built).
     * `bootstrap`: (view, node number, plan of the node's input) of full nodes whose first state Spark must
       compute.
     * `failed`: (view, why) of views that cannot be made, if `each` was set.
@@ -617,7 +617,9 @@ class Done:
 
 
 Packet = (
-    Write | Prepare | Decide | WorkOut | Meet | CheckUnique | Entries | Page | Read | ReadMany | Query | More | Migrate
-    | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Ask | Fit | SetLimit | Between
-    | Hello | Wrote | Rows | Found | Migrated | Done | TransactionPacket
+    Write | Prepare | Decide | PredictEffect | FindConflicts | CheckUnique | UniqueEntries | ReadPage | Read | ReadMany
+    | Query | NextRows | Migrate
+    | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Inspect | CheckRowsFit | SetLimit
+    | PeerPacket
+    | Hello | Wrote | Rows | ReadManyReply | Migrated | Done | TransactionPacket
 )

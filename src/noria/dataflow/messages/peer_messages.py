@@ -17,7 +17,7 @@ from noria.state.rows.table import Columns
 
 
 @dataclass(frozen=True)
-class Parcel:
+class EncodedRows:
     """Rows in a message. `columns`: codes of shape (columns, rows); text columns have positions in `texts`, or
     the codes of NULL and errors."""
 
@@ -27,48 +27,48 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Update:
+class ExchangeDelta:
     """Rows of a tick for the exchange of this number. No answer."""
 
     node: int
-    rows: Parcel
+    rows: EncodedRows
 
 
 @dataclass(frozen=True)
-class Request:
+class RowsRequest:
     """Ask for rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `ask`:
-    the asker's number of the request. Answer: `Answer`, for all rows `Piece`s and an `Answer`."""
+    the asker's number of the request. Answer: `RowsReply`, for all rows `RowsPiece`s and an `RowsReply`."""
 
     node: int
     cols: Columns
-    keys: Parcel
+    keys: EncodedRows
     ask: int
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The rows asked for by a `Request`, or the last of them. `error`: why there are no rows."""
+class RowsReply:
+    """The rows asked for by a `RowsRequest`, or the last of them. `error`: why there are no rows."""
 
     node: int
     ask: int
-    rows: Parcel | None
+    rows: EncodedRows | None
     error: SqlError | None = None
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some rows of the answer to a request for all rows; an `Answer` follows the last. `more`: the receiver must
-    ask for the next one (`More`). `passed`: rows that have passed at the sender, and in total."""
+class RowsPiece:
+    """Some rows of the answer to a request for all rows; an `RowsReply` follows the last. `more`: the receiver must
+    ask for the next one (`MorePieces`). `passed`: rows that have passed at the sender, and in total."""
 
     node: int
     ask: int
-    rows: Parcel
+    rows: EncodedRows
     more: bool
     passed: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class More:
+class MorePieces:
     """Ask for this many more pieces of an answer. 0: the asker wants no more."""
 
     ask: int
@@ -76,9 +76,9 @@ class More:
 
 
 @dataclass(frozen=True)
-class LookUp:
+class TableLookup:
     """Ask for rows of a base table for a one-shot (`remote_scan.py`), under these keys or all (no `cols`).
-    Answer: `Found`.
+    Answer: `TableLookupReply`.
 
     `table_id`: the table's id at the asker. `width`: the number of leading columns wanted. `rows`: the limit.
     `texts`: the columns whose texts are read; None: all. `within`: the transaction that reads.
@@ -89,49 +89,49 @@ class LookUp:
     table_id: int
     width: int
     cols: Columns
-    keys: Parcel
+    keys: EncodedRows
     rows: int
     texts: tuple[int, ...] | None
     within: Within | None = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """Answer to LookUp. `error`: why there are no rows."""
+class TableLookupReply:
+    """Answer to TableLookup. `error`: why there are no rows."""
 
     ask: int
-    rows: Parcel | None
+    rows: EncodedRows | None
     error: SqlError | None = None
 
 
 @dataclass(frozen=True)
-class Evict:
+class EvictedKeys:
     """Keys of an exchange's index that agree with one of these tuples on their common columns are stale. No
     answer."""
 
     node: int
     cols: Columns
     known: Columns
-    values: Parcel
+    values: EncodedRows
 
 
 @dataclass(frozen=True)
-class Lost:
+class WorkerRestarted:
     """The first message of a restarted worker. Its last messages may be lost, and it has nothing but its base
-    tables. `incarnation`: how often it was started. Answer: a `Marked` of no request."""
+    tables. `incarnation`: how often it was started. Answer: a `MarkerReply` of no request."""
 
     incarnation: int
 
 
 @dataclass(frozen=True)
-class Loaded:
+class TableLoaded:
     """The sender's rows of this table changed on disk without updates. No answer."""
 
     table: str
 
 
 @dataclass(frozen=True)
-class Broke:
+class ExchangesBroken:
     """Operators of the sender raised in a tick, so updates of these exchanges (node numbers) are lost. Receivers
     request the rows again."""
 
@@ -139,46 +139,47 @@ class Broke:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Marker:
     """Ask the receiver to answer when it has caught up to this depth (`frontier.py`). `ask`: the asker's number
-    of the mark. Answer: `Marked`."""
+    of the mark. Answer: `MarkerReply`."""
 
     ask: int
     depth: int
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkerReply:
     """Answer to Mark: the sender has caught up, and has sent all results before this message."""
 
     ask: int
 
 
 @dataclass(frozen=True)
-class Keep:
+class HoldEviction:
     """Ask the receiver to evict nothing for lack of memory, or to do so again. A request of the sender runs again
     and again, because gathered keys are evicted before the others arrive. No answer."""
 
     keep: bool
 
 
-Message = (Update | Request | Answer | Piece | More | LookUp | Found | Evict | Lost | Loaded | Broke | Mark | Marked
-           | Keep)
+Message = (ExchangeDelta | RowsRequest | RowsReply | RowsPiece | MorePieces | TableLookup | TableLookupReply
+           | EvictedKeys | WorkerRestarted | TableLoaded | ExchangesBroken | Marker | MarkerReply
+           | HoldEviction)
 
 
-def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> Parcel:
+def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> EncodedRows:
     """Pack rows without ids of this worker's symbol table."""
     at = [i for i, f in enumerate(fields) if f.type.is_text]
     if not at:
-        return Parcel(rows.columns, rows.weights, None)
+        return EncodedRows(rows.columns, rows.weights, None)
     columns = rows.columns.copy()
     ids, place = np.unique(columns[at], return_inverse=True)
     first = int(np.searchsorted(ids, 0))  # NULL and errors are negative
     columns[at] = np.where(columns[at] < 0, columns[at], place.reshape(columns[at].shape) - first)
-    return Parcel(columns, rows.weights, symbols.texts(np.ascontiguousarray(ids[first:])))
+    return EncodedRows(columns, rows.weights, symbols.texts(np.ascontiguousarray(ids[first:])))
 
 
-def unpacked(parcel: Parcel, fields: Sequence[Field], symbols: Symbols) -> Batch:
+def unpacked(parcel: EncodedRows, fields: Sequence[Field], symbols: Symbols) -> Batch:
     at = [i for i, f in enumerate(fields) if f.type.is_text]
     if parcel.texts is None or not len(parcel.texts):
         return Batch(parcel.columns, parcel.weights)

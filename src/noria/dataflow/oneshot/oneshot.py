@@ -6,7 +6,8 @@ index, otherwise all rows, which are kept for this request only. If the graph ha
 one-shot reads that state; it fills no keys.
 
 Keeps true: it reads tables and states as they are between two ticks and changes none. It reads at most `rows`
-rows, where a lookup counts as LOOKUP_ROWS. A query that would read more raises `TooMuch` before it reads them.
+rows, where a lookup counts as LOOKUP_ROWS. A query that would read more raises `ReadLimitExceeded` before it reads
+them.
 
 `delta`: rows that exist for this reader only, by table, with their signs. States that derive from such a table
 are not used.
@@ -24,12 +25,12 @@ from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
 from noria.core.ranking import Order
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
-from noria.dataflow.graph.keys import distinct, folded_keys, under_each
-from noria.dataflow.graph.nodes import Columns, Mode, Node, NodeState, Untraceable
+from noria.dataflow.graph.keys import distinct, folded_keys, repeated_per_key
+from noria.dataflow.graph.nodes import Columns, MissMode, Node, NodeState, Untraceable
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.graph.ranges import sources
+from noria.dataflow.graph.request_limits import collect
 from noria.dataflow.graph.story import More
-from noria.dataflow.graph.work import collect
 from noria.dataflow.ops.stateful.base import Base
 from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.top import Top
@@ -43,12 +44,12 @@ LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
 HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
 
 
-class TooMuch(Exception):
+class ReadLimitExceeded(Exception):
     """The query would read more rows than its limit."""
 
 
 class OneShot:
-    """A `Puller` for one query. `twins`: for the query's nodes, equal nodes of the graph. `texts`: for its base
+    """A `UpstreamReader` for one query. `twins`: for the query's nodes, equal nodes of the graph. `texts`: for its base
     tables, the columns whose texts it reads."""
 
     def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
@@ -74,7 +75,7 @@ class OneShot:
         at = np.arange(keys.shape[1])
         if not nulls:
             at = np.flatnonzero((keys != NULL_CODE).all(axis=0))
-        rows, ordinal = self.fetch(top, key, np.ascontiguousarray(keys[:, at]), Mode.FILL)
+        rows, ordinal = self.fetch(top, key, np.ascontiguousarray(keys[:, at]), MissMode.FILL)
         return rows, at[ordinal]
 
     def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
@@ -87,7 +88,7 @@ class OneShot:
             return self._first(top, key, (low, high), end, first, descending)
         if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
             values = self._values(top, key, low, high)
-            return self.fetch(top, key, values[None, :], Mode.FILL)
+            return self.fetch(top, key, values[None, :], MissMode.FILL)
         return self.between(top, key, low, high)
 
     def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
@@ -110,16 +111,16 @@ class OneShot:
 
     # -------------------------------------------------------------- by key
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """See `Puller`."""
+        """See `UpstreamReader`."""
         most = (self._left or 1) if self.store.row_count(table) > self._left else 0
         try:
             rows, ordinal = self.store.lookup(table, cols, keys, self.texts_of(base), most)
         except TooManyRows:
-            raise TooMuch from None
+            raise ReadLimitExceeded from None
         return base.narrowed(rows), ordinal
 
-    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
-        """See `Puller`."""
+    def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
+        """See `UpstreamReader`."""
         if self.work is not None:
             self.work.check()
         once = tuple(dict.fromkeys(cols))
@@ -130,12 +131,12 @@ class OneShot:
             rows, ordinal = self.fetch(node, once, keys, mode)
             return rows, at[ordinal]
         if not cols:
-            return under_each(self.everything(node), keys.shape[1], self.work)
+            return repeated_per_key(self.everything(node), keys.shape[1], self.work)
         if node in self._whole:
             return self._among(node, cols, keys)
         return self._stored(node, cols, keys, mode)
 
-    def _stored(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def _stored(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """Read keys that the graph's equal node has present; derive the others."""
         twin, index = self._usable(node), None
         if twin is not None:
@@ -147,7 +148,7 @@ class OneShot:
         here, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
         if not len(here):
             return self._derived(node, cols, keys, mode)
-        rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(asked[:, here]), Mode.STORED)
+        rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(asked[:, here]), MissMode.STORED)
         rows, ordinal = self._with_others(node, cols, np.ascontiguousarray(keys[:, here]), rows, ordinal)
         self._spend(len(rows))
         if not len(rest):
@@ -155,7 +156,7 @@ class OneShot:
         more, whose = self._derived(node, cols, np.ascontiguousarray(keys[:, rest]), mode)
         return concat([rows, more], node.width), np.concatenate([here[ordinal], rest[whose]])
 
-    def _derived(self, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def _derived(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         if not node.parents:
             return self._looked_up(node, cols, keys)
         try:
@@ -181,7 +182,7 @@ class OneShot:
         self._spend(LOOKUP_ROWS * some.shape[1])
         if not op.table.primary_key and self.store.row_count(table) > self._left and not self.store.within(
                 table, cols, some, self._left):
-            raise TooMuch
+            raise ReadLimitExceeded
         rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))
         rows, ordinal = self._with_others(node, cols, some, rows, ordinal)
@@ -232,7 +233,7 @@ class OneShot:
         parts = [Batch.empty(top.width)]
         while True:
             values = self._values(top, key, *((end, high) if descending else (low, end)))
-            parts.append(self.fetch(top, key, values[None, :], Mode.FILL)[0])
+            parts.append(self.fetch(top, key, values[None, :], MissMode.FILL)[0])
             low, high = (low, end - 1) if descending else (end + 1, high)
             if low > high or sum(int(p.weights.sum()) for p in parts) >= first:
                 rows = concat(parts, top.width)
@@ -297,13 +298,13 @@ class OneShot:
 
     # -------------------------------------------------------------- all rows
     def everything(self, node: Node) -> Batch:
-        """See `Puller`. The rows are computed once."""
+        """See `UpstreamReader`. The rows are computed once."""
         if node not in self._whole:
             self._whole[node] = collect(self.stream(node), node.width, self.work)
         return self._whole[node]
 
     def stream(self, node: Node) -> Iterator[Batch]:
-        """See `Puller`."""
+        """See `UpstreamReader`."""
         twin = self._usable(node)
         if node in self._whole:
             yield self._whole[node]
@@ -335,7 +336,7 @@ class OneShot:
         return None if delta is None else node.narrowed(delta)
 
     def texts_of(self, base: Node) -> Collection[int] | None:
-        """See `Puller`. None (all) for a table with own rows, since netting compares whole rows."""
+        """See `UpstreamReader`. None (all) for a table with own rows, since netting compares whole rows."""
         return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
@@ -363,7 +364,7 @@ class OneShot:
     def _spend(self, rows: int) -> None:
         self._left -= rows
         if self._left < 0:
-            raise TooMuch
+            raise ReadLimitExceeded
 
     def note(self, kind: str, node: Node, cols: Columns, rows: Batch | Codes | None, more: More | None = None) -> None:
         """Ignore the event: it does not concern the graph."""
@@ -376,7 +377,7 @@ def first_rows(engine: Engine, node: Node, order: Order, rows: int) -> Batch | N
         return None
     try:
         return OneShot(engine, {}, ONE_SHOT_ROWS).first(node, order, rows)
-    except TooMuch:
+    except ReadLimitExceeded:
         return None
 
 

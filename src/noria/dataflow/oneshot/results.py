@@ -26,10 +26,10 @@ from noria.core.limits import (
 )
 from noria.core.symbols import Symbols
 from noria.core.values import evaluation_error, to_arrow
-from noria.dataflow.messages.packets import Envelope, More, Rows
+from noria.dataflow.messages.packets import Envelope, NextRows, Rows
 
 
-class Result:
+class LargeResult:
     """The unsent rows of one answer. `view`: defines the columns."""
 
     def __init__(self, view: Any, symbols: Symbols, columns: Codes, ordinals: Codes):
@@ -73,14 +73,14 @@ def _table(view: Any, symbols: Symbols, columns: Codes, ordinals: Codes) -> pa.T
     return pa.table([*arrays, pa.array(np.ascontiguousarray(ordinals))], names=names)
 
 
-class Results:
+class LargeResults:
     """All results held. `engine`: its `scans` keep the texts of these results in memory. `unwanted`: whether the
     request of this number was cancelled."""
 
     def __init__(self, engine: Any, symbols: Symbols, unwanted: Callable[[int], bool]):
         self._engine, self._symbols, self._unwanted = engine, symbols, unwanted
-        self._held: dict[int, Result] = {}
-        self._asked: deque[tuple[Envelope, More]] = deque()
+        self._held: dict[int, LargeResult] = {}
+        self._asked: deque[tuple[Envelope, NextRows]] = deque()
 
     def __bool__(self) -> bool:
         """Whether a piece is asked for."""
@@ -104,12 +104,12 @@ class Results:
             visible, ordinals = visible[:, times], ordinals[times]
         if not pieces or len(ordinals) <= first_rows(view):
             return Rows(request, _table(view, self._symbols, visible, ordinals))
-        result = Result(view, self._symbols, visible, ordinals)
+        result = LargeResult(view, self._symbols, visible, ordinals)
         self._held[request] = result
         self._engine.scans.append(result)
         return Rows(request, result.piece(), left=result.left)
 
-    def ask(self, more: More, e: Envelope) -> None:
+    def ask(self, more: NextRows, e: Envelope) -> None:
         """Queue the request for the next piece, which is sent in its turn; drop the result if it says `stop`."""
         if more.stop:
             self._let_go(more.of)

@@ -20,16 +20,16 @@ from functools import partial
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.errors import InvariantViolation, SqlError, interrupted, took_too_much, view_changed
+from noria.core.errors import InvariantViolation, SqlError, interrupted, read_limit_error, view_changed
 from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
 from noria.dataflow.backfill.pace import Pace, no_time
 from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.keys import distinct
 from noria.dataflow.graph.nodes import Columns, Node, Untraceable
 from noria.dataflow.graph.protocols import StoreBroken
-from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.graph.work import Work
-from noria.dataflow.messages.envelopes import number_of, refused
+from noria.dataflow.graph.request_limits import RequestLimits
+from noria.dataflow.messages.envelopes import error_reply, number_of
 from noria.dataflow.messages.packets import Envelope, Packet
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.base import Base
@@ -41,7 +41,7 @@ FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryLookup:
     """The lookup of a query: keys as codes of shape (key columns, keys), as for `OneShot.read`, or a range of
     codes of the only key column."""
 
@@ -54,7 +54,7 @@ class Asked:
 class Scan:
     """A query under way. `rows`: the size of the next slice. `over`: whether all rows have been read."""
 
-    def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: Asked):
+    def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: QueryLookup):
         self._engine, self._shot, self._top, self._asked = engine, shot, top, asked
         path = _path(top)
         assert path is not None
@@ -133,7 +133,7 @@ class Scan:
         elif len(rows):
             self._found.append(rows)
         if self.memory() > ONE_SHOT_BYTES:
-            raise took_too_much(self.done)
+            raise read_limit_error(self.done)
         return self.over
 
     def _as_they_were(self, rows: Batch, up_to: bytes | None) -> Batch:
@@ -232,7 +232,7 @@ def _traced(top: Node, key: Columns) -> Columns:
 
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
-class _Asker:
+class _PendingQuery:
     """A query that waits for its scan. `told`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
     the scan."""
 
@@ -240,7 +240,7 @@ class _Asker:
     number: int
     scan: Scan
     told: Callable[[Batch, Codes], Packet]
-    work: Work
+    work: RequestLimits
     nbytes: int = 0
 
 
@@ -254,25 +254,25 @@ class Scans:
     """
 
     engine: Engine
-    around: Surroundings
+    around: WorkerEnvironment
     unforeseen: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
-    _waiting: deque[_Asker] = field(default_factory=deque)
-    _oldest: deque[_Asker] = field(default_factory=deque)  # the same, in order of arrival
+    _waiting: deque[_PendingQuery] = field(default_factory=deque)
+    _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same, in order of arrival
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._replies)
 
-    def begin(self, e: Envelope, shot: OneShot, top: Node, asked: Asked, told: Callable[[Batch, Codes], Packet]
+    def begin(self, e: Envelope, shot: OneShot, top: Node, asked: QueryLookup, told: Callable[[Batch, Codes], Packet]
               ) -> bool:
         """Begin a scan for a query. Returns False if a scan cannot answer it; otherwise the reply follows later."""
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
-        work = shot.work = Work(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
+        work = shot.work = RequestLimits(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
         scan = Scan(self.engine, shot, top, asked)
-        asker = _Asker(e, number, scan, told, work)
+        asker = _PendingQuery(e, number, scan, told, work)
         self._waiting.append(asker)
         self._oldest.append(asker)
         self.engine.scans.append(scan)
@@ -293,7 +293,7 @@ class Scans:
         """Whether any scan can continue."""
         return self._next() is not None
 
-    def _next(self) -> _Asker | None:
+    def _next(self) -> _PendingQuery | None:
         """The next scan that may continue. A cancelled one is first, so that it ends."""
         unwanted = self.around.unwanted
         gone = next((a for a in self._waiting if unwanted(a.number)), None)
@@ -319,7 +319,7 @@ class Scans:
         self.around.began(0)
         return a.scan.done - before
 
-    def _slice(self, a: _Asker) -> None:
+    def _slice(self, a: _PendingQuery) -> None:
         self.around.began(a.number)
         pace = Pace(self.around.clock or no_time, self.around.processor)
         reply: Packet | None = None
@@ -331,11 +331,11 @@ class Scans:
                 reply = a.told(*a.scan.answer())
             a.nbytes = a.scan.memory()
         except SqlError as error:
-            reply = refused(a.envelope, error)
+            reply = error_reply(a.envelope, error)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            reply = refused(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
+            reply = error_reply(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
         finally:
             self.engine.work = outer
         a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)

@@ -18,11 +18,11 @@ from noria.core.errors import InvariantViolation, SqlError, view_changed, view_g
 from noria.core.errors.codes import DROP_INDEX_FK, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.core.limits import IDLE_INDEXES
 from noria.core.types import TableDef
-from noria.dataflow.cluster.remote_scan import Pieces, RemoteOneShot
+from noria.dataflow.cluster.remote_scan import RemoteOneShot, RemoteTableReads
 from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import BaseStore
-from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.inspect.rehearsal import rehearse
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.rehearsal import Rehearsal
@@ -34,7 +34,7 @@ from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 
 
-class Planner(Protocol):
+class GraphPlanner(Protocol):
     """Makes graph nodes of views (`lowering.lower.Lowering`)."""
 
     def add_view(self, view: ViewDef) -> None: ...
@@ -94,10 +94,11 @@ class Planner(Protocol):
         nodes of the graph, and the columns of base tables that it uses."""
 
 
-class Changes:
+class ProgramChanges:
     """The views in the graph. `views`: by name. `left_out`: views that could not be made, and why."""
 
-    def __init__(self, engine: Engine, store: BaseStore, planner: Planner, around: Surroundings, large: int | None):
+    def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, around: WorkerEnvironment,
+                 large: int | None):
         self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
@@ -266,7 +267,7 @@ class Changes:
         return lambda: self._add(dropped)
 
     def is_idle(self, view: str) -> bool:
-        """Whether the view was never read, or does not exist (see `Planner.is_idle`)."""
+        """Whether the view was never read, or does not exist (see `GraphPlanner.is_idle`)."""
         return view not in self.views or self._planner.is_idle(view)
 
     def _alter(self, table: TableDef) -> Callable[[], None]:
@@ -328,7 +329,7 @@ class Changes:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int, pieces: Pieces | None = None, own: Mapping[str, Batch] | None = None
+    def once(self, view: Any, rows: int, pieces: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
              ) -> tuple[Any, Node, OneShot]:
         """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
         rows. `pieces`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""

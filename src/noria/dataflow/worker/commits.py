@@ -21,14 +21,14 @@ from noria.dataflow.messages.packets import (
     CheckUnique,
     Decide,
     Done,
-    Entries,
     Envelope,
+    FindConflicts,
     Ingest,
-    Meet,
-    Page,
+    PredictEffect,
     Prepare,
+    ReadPage,
     Unique,
-    WorkOut,
+    UniqueEntries,
     Write,
     Wrote,
 )
@@ -38,7 +38,7 @@ class TickFailed(Exception):
     """A committed change did not complete its tick. Only a restart makes states agree with the tables again."""
 
 
-class Slices(Protocol):
+class SlicedTask(Protocol):
     """A task that reads a table in slices."""
 
     def again(self, table: str) -> None:
@@ -49,7 +49,7 @@ class Commits:
     """Handles all packets that change or check base tables. `slices`: tasks that read tables in slices. `ended`:
     called with each transaction that is committed."""
 
-    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[Slices],
+    def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[SlicedTask],
                  ended: Callable[[str], None] = lambda transaction: None):
         self._engine, self._store, self._slices, self._ended = engine, store, tuple(slices), ended
 
@@ -83,12 +83,12 @@ class Commits:
                     self._ended(statement.transaction)
         return Wrote(e.seq, tuple(results))
 
-    def work_out(self, workers: int, body: WorkOut) -> Done:
+    def work_out(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)
         found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
         return Done(body.request, found, found.result.error)
 
-    def met(self, body: Meet) -> Done:
+    def met(self, body: FindConflicts) -> Done:
         found: list[tuple[bytes, ...] | SqlError] = []
         for statement, unique in body.statements:
             try:
@@ -107,10 +107,10 @@ class Commits:
         self._store.check_unique(body.table, tuple(body.gone), tuple(body.came), body.within)
         return Done(body.request)
 
-    def entries(self, body: Entries) -> Done:
+    def entries(self, body: UniqueEntries) -> Done:
         return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what, tuple(body.given)))
 
-    def page(self, body: Page) -> Done:
+    def page(self, body: ReadPage) -> Done:
         table = self._store.tables().get(body.table)
         if table is None:
             raise unknown_table(body.table)

@@ -15,14 +15,14 @@ from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.full_state import IndexBackfill
 from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.engine.engine import Engine
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.nodes import Node
-from noria.dataflow.graph.surroundings import Surroundings
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Done, Envelope
 
 
 @dataclass
-class _Waiting:
+class _DeferredRequest:
     """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: what it
     waits for."""
 
@@ -33,15 +33,16 @@ class _Waiting:
     unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
-class Deferred:
+class DeferredRequests:
     """The deferred requests of a worker (see the module). Each `until_` method answers at once or defers the
     request."""
 
-    def __init__(self, engine: Engine, around: Surroundings, peers: Peers | None, worker: int = 0):
+    def __init__(self, engine: Engine, around: WorkerEnvironment, peers: Peers | None, worker: int = 0):
         self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_DeferredRequest] = []
         self._tickets = 0
-        self.questions: dict[str, Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Ask` later
+        self.questions: dict[str,
+                             Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Inspect` later
             "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
             "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
@@ -50,7 +51,7 @@ class Deferred:
     # -------------------------------------------------------------- who waits
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
         """Answer when the view has its first state, or why it will not have one."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         number = e.body.request
 
         def answer() -> Done | None:
@@ -61,11 +62,11 @@ class Deferred:
             error = self._engine.builds.error_of(view)
             return None if error is None else Done(number, error=error)
 
-        return self._later(_Waiting(e, number, answer, lambda: self._of_view(view)))
+        return self._later(_DeferredRequest(e, number, answer, lambda: self._of_view(view)))
 
     def until_indexed(self, e: Envelope, table: str, every: bool = False) -> packets.Packet | None:
         """Answer when the table has the indexes it declares; with `every`, also those that views need."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         number, builds = e.body.request, self._engine.builds
 
         def mine() -> list[Backfill]:
@@ -77,11 +78,11 @@ class Deferred:
             error = next((e for e in (*errors, *(b.error for b in mine())) if e is not None), None)
             return Done(number, error=error) if error is not None or not mine() else None
 
-        return self._later(_Waiting(e, number, answer, mine))
+        return self._later(_DeferredRequest(e, number, answer, mine))
 
     def until_wanted(self, e: Envelope) -> packets.Packet | None:
         """Answer when an index waits for Spark's files."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         number = e.body.request
 
         def answer() -> Done | None:
@@ -91,19 +92,20 @@ class Deferred:
             if not made.ticket:
                 self._tickets += 1
                 made.ticket = f"{e.epoch}.{self._worker}.{self._tickets}"
-            return Done(number, packets.Wanted(made.ticket, self._engine.store.tables()[made.table], made.columns))
+            return Done(number,
+                        packets.IndexRequest(made.ticket, self._engine.store.tables()[made.table], made.columns))
 
-        return self._later(_Waiting(e, number, answer, list))
+        return self._later(_DeferredRequest(e, number, answer, list))
 
     def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
         """Answer when the index no longer waits for files."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         number, builds = e.body.request, self._engine.builds
 
         def answer() -> Done | None:
             return None if any(m.ticket == ticket for m in builds.awaited()) else Done(number)
 
-        return self._later(_Waiting(e, number, answer, list))
+        return self._later(_DeferredRequest(e, number, answer, list))
 
     def deliver(self, body: packets.IndexFiles) -> Done:
         """Give files to the index that waits for them; without files the worker builds it in slices."""
@@ -122,7 +124,7 @@ class Deferred:
     def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:
         """Answer when this worker has the others' earlier commits, beyond `depth` exchanges (`frontier.py`). At
         once if it is the only worker."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         depth, _, of = argument.partition(" ")
         done = Done(e.body.request)
         if self._peers is None:
@@ -130,12 +132,12 @@ class Deferred:
         there: list[Done] = []
         writers = [int(w) for w in of.split(",") if w]
         self._peers.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
-        return self._later(_Waiting(e, done.request, lambda: next(iter(there), None), list))
+        return self._later(_DeferredRequest(e, done.request, lambda: next(iter(there), None), list))
 
     def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
         """Answer when the effects of these messages of other workers are in the states here. At once if it is the
         only worker."""
-        assert isinstance(e.body, packets.Ask)
+        assert isinstance(e.body, packets.Inspect)
         done, peers = Done(e.body.request), self._peers
         if peers is None:
             return done
@@ -145,11 +147,11 @@ class Deferred:
             heard = peers.heard()
             return done if all(heard[w] >= n for w, n in last) else None
 
-        return answer() or self._later(_Waiting(e, done.request, answer, list))
+        return answer() or self._later(_DeferredRequest(e, done.request, answer, list))
 
     def until_fits(self, e: Envelope) -> packets.Packet | None:
         """Answer when all rows of a table have been checked, or when one does not fit."""
-        assert isinstance(e.body, packets.Fit)
+        assert isinstance(e.body, packets.CheckRowsFit)
         number, builds = e.body.request, self._engine.builds
         made = builds.fit(e.body.table)
 
@@ -161,7 +163,7 @@ class Deferred:
                 builds.unfit(made)
             return Done(number, error=error)
 
-        return self._later(_Waiting(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
+        return self._later(_DeferredRequest(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
 
     def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
         """Answer when the node has its first state."""
@@ -174,9 +176,9 @@ class Deferred:
                 return Done(number)
             return None if build.error is None else Done(number, error=build.error)
 
-        return self._later(_Waiting(e, number, answer, lambda: [states[node]] if node in states else []))
+        return self._later(_DeferredRequest(e, number, answer, lambda: [states[node]] if node in states else []))
 
-    def _later(self, waiting: _Waiting) -> Done | None:
+    def _later(self, waiting: _DeferredRequest) -> Done | None:
         reply = waiting.answer()
         if reply is None:
             self._waiting.append(waiting)
@@ -213,7 +215,7 @@ class Deferred:
         self._waiting = [w for w, reply in replies if reply is None]
         return [(w.envelope, reply) for w, reply in replies if reply is not None]
 
-    def _reply(self, w: _Waiting) -> Done | None:
+    def _reply(self, w: _DeferredRequest) -> Done | None:
         if not self._around.unwanted(w.number):
             return w.answer()
         w.unwanted()

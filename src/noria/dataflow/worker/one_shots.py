@@ -18,31 +18,31 @@ from functools import partial
 from typing import Any
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import SqlError, interrupted, took_too_much
+from noria.core.errors import SqlError, interrupted, read_limit_error
 from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.core.limits import ONE_SHOT_AT_ONCE_ROWS
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers
-from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.cluster.remote_scan import RemoteTableReads
 from noria.dataflow.engine.engine import Engine
-from noria.dataflow.graph.nodes import Node, Remote
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
+from noria.dataflow.graph.nodes import Node, RemoteRowsNeeded
 from noria.dataflow.messages.client_keys import codes_of
-from noria.dataflow.messages.envelopes import refused
-from noria.dataflow.messages.packets import Envelope, Foreseen, Packet, Query, Read
-from noria.dataflow.oneshot.oneshot import OneShot, TooMuch
-from noria.dataflow.oneshot.results import Results
-from noria.dataflow.oneshot.slicing import Asked, Scan, Scans
-from noria.dataflow.worker.changes import Changes
+from noria.dataflow.messages.envelopes import error_reply
+from noria.dataflow.messages.packets import Envelope, Packet, Query, QueryForecast, Read
+from noria.dataflow.oneshot.oneshot import OneShot, ReadLimitExceeded
+from noria.dataflow.oneshot.results import LargeResults
+from noria.dataflow.oneshot.slicing import QueryLookup, Scan, Scans
+from noria.dataflow.worker.changes import ProgramChanges
 from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
 Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
-Wait = Callable[[Remote, Envelope, Run, Pieces | None], None]  # until other workers' rows are here
+Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # until other workers' rows are here
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _QueuedOneShot:
     envelope: Envelope
     body: Query
 
@@ -50,16 +50,16 @@ class _Asked:
 class OneShots:
     """The queue of one-shots (see the module)."""
 
-    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, peers: Peers | None,
-                 unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
+    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, around: WorkerEnvironment,
+                 peers: Peers | None, unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
                  transactions: Transactions):
         self._transactions = transactions
         self._changes, self._symbols, self._around, self._peers = changes, symbols, around, peers
         self._engine, self._again, self._wait = engine, again, wait
-        self.results = Results(engine, symbols, around.unwanted)
+        self.results = LargeResults(engine, symbols, around.unwanted)
         self.scans = Scans(engine, around, unforeseen, self.results.memory)
-        self._fresh: deque[_Asked] = deque()
-        self._larger: deque[_Asked] = deque()
+        self._fresh: deque[_QueuedOneShot] = deque()
+        self._larger: deque[_QueuedOneShot] = deque()
         self._replies: list[tuple[Envelope, Packet]] = []
         self._units = 0  # of the query under way
         self._sliced = False  # whether the last larger turn was a slice
@@ -70,7 +70,7 @@ class OneShots:
 
     def add(self, body: Query, e: Envelope) -> None:
         """Queue a query, which is answered in its turn."""
-        self._fresh.append(_Asked(e, body))
+        self._fresh.append(_QueuedOneShot(e, body))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:
         """Return and clear the replies of finished queries and of pieces of results."""
@@ -83,7 +83,7 @@ class OneShots:
         for waiting in (self._fresh, self._larger):
             for asked in [a for a in waiting if self._around.unwanted(a.body.request)]:
                 waiting.remove(asked)
-                self._replies.append((asked.envelope, refused(asked.envelope, interrupted())))
+                self._replies.append((asked.envelope, error_reply(asked.envelope, interrupted())))
 
     # -------------------------------------------------------------- turns
     def has_fresh(self) -> bool:
@@ -112,26 +112,26 @@ class OneShots:
         self._replies.append((e, rows))
         return 0 if rows.rows is None else int(rows.rows.num_rows)
 
-    def _run(self, asked: _Asked, rows: int) -> int:
+    def _run(self, asked: _QueuedOneShot, rows: int) -> int:
         self._units = 0
         self._again(asked.envelope, partial(self._query, asked, rows))
         return self._units
 
     # -------------------------------------------------------------- what would be
-    def foresee(self, body: Query | Read | None) -> Foreseen:
+    def foresee(self, body: Query | Read | None) -> QueryForecast:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
             raise SqlError(*UNKNOWN_ERROR, "a query is foreseen, and nothing else")
         view, top, shot = self._changes.once(body.view, body.rows)
         try:
             self._found(body, view, top, shot)
-        except TooMuch:
-            return Foreseen("slices" if Scan.can(self._engine, top) else "too much", 0)
+        except ReadLimitExceeded:
+            return QueryForecast("slices" if Scan.can(self._engine, top) else "too much", 0)
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 raise
-            return Foreseen("too much", 0)
-        return Foreseen("once", shot.spent)
+            return QueryForecast("too much", 0)
+        return QueryForecast("once", shot.spent)
 
     def _found(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
         if body.between is not None:
@@ -139,29 +139,29 @@ class OneShots:
         return shot.read(top, view.key, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
 
     # -------------------------------------------------------------- one query
-    def _query(self, asked: _Asked, rows: int, pieces: Pieces | None = None) -> Packet | None:
+    def _query(self, asked: _QueuedOneShot, rows: int, pieces: RemoteTableReads | None = None) -> Packet | None:
         """Run a query; None if its reply follows later. `pieces`: the rows received from other workers so far."""
         body = asked.body
         if body.spread and pieces is None and self._peers is not None:
-            pieces, rows = Pieces(self._peers.elsewhere, body.within), body.rows
+            pieces, rows = RemoteTableReads(self._peers.elsewhere, body.within), body.rows
         view, top, shot = self._changes.once(body.view, rows, pieces, self._transactions.deltas(body.within))
         try:
             found = self._found(body, view, top, shot)
-        except Remote as r:
+        except RemoteRowsNeeded as r:
             self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
             return None
-        except TooMuch:
+        except ReadLimitExceeded:
             if rows < body.rows and (body.within is not None or not Scan.can(self._engine, top, body.rows)):
                 self._larger.append(asked)
                 return None
             if body.within is not None:
-                raise took_too_much(body.rows) from None
+                raise read_limit_error(body.rows) from None
             show = partial(self.results.shown, body.request, view, body.pieces)
             keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
-            what = Asked(view.key, keys, body.nulls, body.between)
+            what = QueryLookup(view.key, keys, body.nulls, body.between)
             if pieces is None and self.scans.begin(asked.envelope, shot, top, what, show):
                 return None
-            raise took_too_much(body.rows) from None
+            raise read_limit_error(body.rows) from None
         finally:
             self._units += shot.spent
         self._units += len(found[0])

@@ -16,20 +16,21 @@ from noria.core.errors import InvariantViolation, SqlError, unfilled, view_chang
 from noria.core.symbols import Symbols
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import ancestors
-from noria.dataflow.graph.nodes import Remote
-from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.nodes import RemoteRowsNeeded
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.client_keys import codes_of
-from noria.dataflow.oneshot.results import Results
-from noria.dataflow.worker.changes import Changes
+from noria.dataflow.oneshot.results import LargeResults
+from noria.dataflow.worker.changes import ProgramChanges
 
 
-class Reading:
+class ViewReads:
     """Answers the reads of a worker (see the module)."""
 
-    def __init__(self, engine: Engine, changes: Changes, symbols: Symbols, around: Surroundings, results: Results):
+    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, around: WorkerEnvironment,
+                 results: LargeResults):
         self._engine, self._changes, self._symbols, self._around = engine, changes, symbols, around
         self._results = results
 
@@ -65,12 +66,12 @@ class Reading:
         if len(reads) < 2 or view is None:
             return
         self._around.began(reads[0].request)
-        self._engine.work = Work(self._around.clock, min(r.limit_ms for r in reads) // 2,
-                                 processor=self._around.processor)
+        self._engine.work = RequestLimits(self._around.clock, min(r.limit_ms for r in reads) // 2,
+                                          processor=self._around.processor)
         self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
                                                     axis=1))
 
-    def many(self, body: packets.ReadMany, alone: Callable[[packets.Read], None]) -> packets.Found:
+    def many(self, body: packets.ReadMany, alone: Callable[[packets.Read], None]) -> packets.ReadManyReply:
         """Answer many reads together. `alone`: runs a read that needs a reply of its own."""
         parts = []
         for alike in body.alike:
@@ -80,16 +81,16 @@ class Reading:
                 continue
             for request, key in zip(alike.requests, alike.keys, strict=True):
                 alone(packets.Read(request, alike.view, [key], definition=alike.definition, limit_ms=alike.limit_ms))
-        return packets.Found(body.request, tuple(parts))
+        return packets.ReadManyReply(body.request, tuple(parts))
 
-    def _at_once(self, alike: packets.Alike) -> Any:
+    def _at_once(self, alike: packets.SameViewReads) -> Any:
         """The rows of all these reads. None if one has an error, waits for other workers' rows, or would delay
         all others."""
         view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
         if view is None or alike.definition not in (0, view.definition):
             return None
-        self._engine.work = Work(self._around.clock, alike.limit_ms // 2, lambda: all(map(unwanted, alike.requests)),
-                                 processor=self._around.processor)
+        self._engine.work = RequestLimits(self._around.clock, alike.limit_ms // 2,
+                                          lambda: all(map(unwanted, alike.requests)), processor=self._around.processor)
         found = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
         return None if found is None else self._results.shown(0, view, False, *found).rows
 
@@ -101,7 +102,7 @@ class Reading:
         try:
             with engine.lookups.bounded():
                 return engine.read(view.name, keys())
-        except (SqlError, Remote, LongLookup):
+        except (SqlError, RemoteRowsNeeded, LongLookup):
             return None
         except InvariantViolation:
             raise
@@ -112,4 +113,4 @@ class Reading:
             engine.work = None
 
 
-__all__ = ["Reading"]
+__all__ = ["ViewReads"]

@@ -75,7 +75,7 @@ def _of_named_views(engine: Engine) -> set[Node]:
     return {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
 
 
-class SavedStates:
+class RestorableStates:
     """States of an earlier life, until they are restored or outdated. `deltas`: the rows written since, by table.
     `waits`: whether the program is still to be restored."""
 

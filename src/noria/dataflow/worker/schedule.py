@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 
-class Schedule(Generic[C]):
+class StrideScheduler(Generic[C]):
     """The scheduler (see the module). `weights`: of every class; in a tie the class named first runs."""
 
     def __init__(self, weights: Mapping[C, int]):

@@ -21,9 +21,9 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.protocols import Staging
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import transaction_packets as messages
-from noria.dataflow.messages.envelopes import refused
+from noria.dataflow.messages.envelopes import error_reply
 from noria.dataflow.messages.packets import Done, Envelope, Packet
 from noria.dataflow.transactions.locks import Blocked, deadlock
 
@@ -81,7 +81,7 @@ class Transactions:
     def _stage(self, body: messages.Stage, e: Envelope) -> Packet | None:
         work, self._engine.work = self._engine.work, None
 
-        def run(work: Work | None) -> Packet:
+        def run(work: RequestLimits | None) -> Packet:
             return Done(body.request, tuple(self._staging.stage(body.transaction, body.done, body.statements, work)))
 
         return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
@@ -109,8 +109,8 @@ class Transactions:
             victim = min(map(str, cycle), key=self._staging.work_of)
             if victim == transaction:
                 self.ended(victim)
-                return refused(e, deadlock())
-            self._late(self._waiting[victim].envelope, refused(self._waiting.pop(victim).envelope, deadlock()))
+                return error_reply(e, deadlock())
+            self._late(self._waiting[victim].envelope, error_reply(self._waiting.pop(victim).envelope, deadlock()))
             self.ended(victim)
 
     def _lock_rows(self, body: messages.LockRows, e: Envelope) -> Packet | None:
@@ -145,7 +145,7 @@ class Transactions:
     def _answer_waiting(self, transaction: str, error: SqlError) -> None:
         request = self._waiting.pop(transaction, None)
         if request is not None:
-            self._late(request.envelope, refused(request.envelope, error))
+            self._late(request.envelope, error_reply(request.envelope, error))
 
     def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
         self._staging.history.open(body.transaction)

@@ -25,10 +25,10 @@ from noria.core.limits import (
     SCANS_WEIGHT,
     TURN_UNITS,
 )
-from noria.dataflow.worker.schedule import Schedule
+from noria.dataflow.worker.schedule import StrideScheduler
 
 
-class Class(enum.Enum):
+class WorkClass(enum.Enum):
     LOOKUPS = "lookups"
     QUERIES = "queries"
     RESULTS = "results"
@@ -37,12 +37,12 @@ class Class(enum.Enum):
     REFILLS = "refills"
 
 
-WEIGHTS = {Class.LOOKUPS: LOOKUPS_WEIGHT, Class.QUERIES: QUERIES_WEIGHT, Class.RESULTS: RESULTS_WEIGHT,
-           Class.SCANS: SCANS_WEIGHT, Class.BUILDS: BUILDS_WEIGHT, Class.REFILLS: REFILLS_WEIGHT}
+WEIGHTS = {WorkClass.LOOKUPS: LOOKUPS_WEIGHT, WorkClass.QUERIES: QUERIES_WEIGHT, WorkClass.RESULTS: RESULTS_WEIGHT,
+           WorkClass.SCANS: SCANS_WEIGHT, WorkClass.BUILDS: BUILDS_WEIGHT, WorkClass.REFILLS: REFILLS_WEIGHT}
 
 
 @dataclass(frozen=True)
-class Turn:
+class WorkSource:
     """One class of work. `has_work`: whether a piece can run now. `do`: runs one and returns its units (rows read
     and made)."""
 
@@ -50,12 +50,12 @@ class Turn:
     do: Callable[[], int]
 
 
-class Turns:
+class WorkTurns:
     """The turns of a worker (see the module). `clock`: nanoseconds."""
 
-    def __init__(self, classes: Mapping[Class, Turn], clock: Callable[[], int]):
+    def __init__(self, classes: Mapping[WorkClass, WorkSource], clock: Callable[[], int]):
         self._classes, self._clock = dict(classes), clock
-        self._schedule = Schedule(WEIGHTS)
+        self._schedule = StrideScheduler(WEIGHTS)
         self._next_at = 0  # the earliest next quantum on a busy worker
 
     def __bool__(self) -> bool:
@@ -65,10 +65,10 @@ class Turns:
     def between(self) -> None:
         """Run one quantum on a worker that receives packets: queries, and at most one piece of another class."""
         start, units = self._clock(), 0
-        only = None if start >= self._next_at else (Class.QUERIES,)
+        only = None if start >= self._next_at else (WorkClass.QUERIES,)
         while units < TURN_UNITS and (done := self._one(only)) is not None:
             chosen, cost = done
-            units += cost if chosen is Class.QUERIES else TURN_UNITS
+            units += cost if chosen is WorkClass.QUERIES else TURN_UNITS
         if units >= TURN_UNITS:
             self._next_at = 2 * self._clock() - start
 
@@ -78,7 +78,7 @@ class Turns:
         while self._one(None) is not None and self._clock() < ends:
             pass
 
-    def _one(self, only: tuple[Class, ...] | None) -> tuple[Class, int] | None:
+    def _one(self, only: tuple[WorkClass, ...] | None) -> tuple[WorkClass, int] | None:
         """Run one piece of work. Returns its class and units; None if there is no work."""
         ready = [c for c, work in self._classes.items() if (only is None or c in only) and work.has_work()]
         chosen = self._schedule.next(ready) if ready else None

@@ -28,30 +28,30 @@ from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers, routed
 from noria.dataflow.cluster.pending import nothing
-from noria.dataflow.cluster.remote_scan import Pieces
+from noria.dataflow.cluster.remote_scan import RemoteTableReads
 from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.engine.profile import Profile
+from noria.dataflow.engine.profile import ReadProfile
 from noria.dataflow.graph import ranges
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import ancestors
-from noria.dataflow.graph.nodes import Remote
+from noria.dataflow.graph.nodes import RemoteRowsNeeded
 from noria.dataflow.graph.protocols import BaseStore, StoreBroken, ViewFactory
-from noria.dataflow.graph.surroundings import Surroundings
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.inspect import export, render, validate, waits
 from noria.dataflow.messages import packets
-from noria.dataflow.messages.envelopes import number_of, refused, runs
+from noria.dataflow.messages.envelopes import error_reply, number_of, runs
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.messages.well_formed import wrong
 from noria.dataflow.worker import loads, refill, saving
-from noria.dataflow.worker.changes import Changes, Planner
+from noria.dataflow.worker.changes import GraphPlanner, ProgramChanges
 from noria.dataflow.worker.commits import Commits, TickFailed
-from noria.dataflow.worker.deferred import Deferred
+from noria.dataflow.worker.deferred import DeferredRequests
 from noria.dataflow.worker.one_shots import OneShots
-from noria.dataflow.worker.reading import Reading
+from noria.dataflow.worker.reading import ViewReads
 from noria.dataflow.worker.transactions import Transactions
-from noria.dataflow.worker.turns import Class, Turn, Turns
+from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
 from noria.state.memory.mapped import leaving
 
 _READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
@@ -65,10 +65,10 @@ class Worker:
     built here). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often this one was
     started. With several workers the caller sends the messages of `outgoing` after each step."""
 
-    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory, planner: Callable[[Engine], Planner],
-                 worker: int = 0, epoch: int = 1, memory_limit: int = 0, large: int | None = None, large_index: int = 0,
-                 read_files: ReadFiles = lambda files: (), pid: int = 0, around: Surroundings | None = None,
-                 workers: int = 1, incarnation: int = 1):
+    def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory,
+                 planner: Callable[[Engine], GraphPlanner], worker: int = 0, epoch: int = 1, memory_limit: int = 0,
+                 large: int | None = None, large_index: int = 0, read_files: ReadFiles = lambda files: (), pid: int = 0,
+                 around: WorkerEnvironment | None = None, workers: int = 1, incarnation: int = 1):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
         self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
@@ -79,15 +79,15 @@ class Worker:
         self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
         self._steps = self._bugs = 0
         self._grows = True  # whether states may have grown since memory was checked
-        self.around = around or Surroundings()
+        self.around = around or WorkerEnvironment()
         self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
         self.engine.builds.awaited_rows = large_index
         self.engine.builds.state_bytes = self.around.state_bytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
-        self._deferred = Deferred(self.engine, self.around, self._peers, worker)
-        self._changes = Changes(self.engine, store, planner(self.engine), self.around, large)
+        self._deferred = DeferredRequests(self.engine, self.around, self._peers, worker)
+        self._changes = ProgramChanges(self.engine, store, planner(self.engine), self.around, large)
         self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
                                          lambda e, reply: self._late.append(self._reply(e, reply)))
         self.engine.held_elsewhere = store.transactions.held
@@ -96,28 +96,28 @@ class Worker:
         self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
                                self._again, self._wait, self.transactions)
         self._scans = self._shots.scans
-        self._reading = Reading(self.engine, self._changes, symbols, self.around, self._shots.results)
-        self._turns = Turns(self._classes(), self.around.clock or (lambda: 0))
+        self._reading = ViewReads(self.engine, self._changes, symbols, self.around, self._shots.results)
+        self._turns = WorkTurns(self._classes(), self.around.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups),
                           self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._taken_over(commits.ingest),
-            packets.Read: self._read_when_there, packets.Query: self._shots.add, packets.Ask: self._ask,
-            packets.More: self._shots.results.ask,
+            packets.Read: self._read_when_there, packets.Query: self._shots.add, packets.Inspect: self._ask,
+            packets.NextRows: self._shots.results.ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
-            packets.Bootstrap: self._bootstrap, packets.Fit: lambda _, e: self._deferred.until_fits(e),
+            packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
-            packets.WorkOut: self.transactions.planning(partial(commits.work_out, workers)),
-            packets.Meet: self.transactions.planning(commits.met),
+            packets.PredictEffect: self.transactions.planning(partial(commits.work_out, workers)),
+            packets.FindConflicts: self.transactions.planning(commits.met),
             packets.CheckUnique: self.transactions.planning(commits.check_unique),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
             packets.Snapshot: self._snapshot, packets.CheckIngest: partial(loads.check, store),
             packets.Evict: self._evict, packets.SetLimit: self._set_limit,
             packets.Rehearse: self._rehearse, packets.IndexFiles: self._deferred.deliver,
-            packets.Entries: commits.entries, packets.Page: commits.page,
+            packets.UniqueEntries: commits.entries, packets.ReadPage: commits.page,
         }
 
     # -------------------------------------------------------------- the step
@@ -164,7 +164,7 @@ class Worker:
         ours = [e for e in envelopes if e.epoch == self.epoch]
         self.engine.outages.retry()
         for together in runs(ours):
-            if isinstance(together[0].body, packets.Between):
+            if isinstance(together[0].body, packets.PeerPacket):
                 self._take(together)
                 continue
             if len(together) > 1:
@@ -193,15 +193,15 @@ class Worker:
         late, self._late = self._late, []
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self._shots.answered())]
 
-    def _classes(self) -> dict[Class, Turn]:
+    def _classes(self) -> dict[WorkClass, WorkSource]:
         """The classes of work that run in turns."""
         shots, lookups = self._shots, self.engine.lookups
-        return {Class.LOOKUPS: Turn(lambda: bool(lookups), self._look_up),
-                Class.QUERIES: Turn(shots.has_fresh, shots.fresh),
-                Class.RESULTS: Turn(lambda: bool(shots.results), shots.piece),
-                Class.SCANS: Turn(shots.has_larger, shots.larger),
-                Class.BUILDS: Turn(self._deferred.can_build, self._deferred.build),
-                Class.REFILLS: Turn(partial(refill.has_work, self.engine), partial(refill.step, self.engine))}
+        return {WorkClass.LOOKUPS: WorkSource(lambda: bool(lookups), self._look_up),
+                WorkClass.QUERIES: WorkSource(shots.has_fresh, shots.fresh),
+                WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.piece),
+                WorkClass.SCANS: WorkSource(shots.has_larger, shots.larger),
+                WorkClass.BUILDS: WorkSource(self._deferred.can_build, self._deferred.build),
+                WorkClass.REFILLS: WorkSource(partial(refill.has_work, self.engine), partial(refill.step, self.engine))}
 
     def _look_up(self) -> int:
         units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
@@ -232,17 +232,18 @@ class Worker:
                 return self._reading.read(body)
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
-        except Remote as r:
+        except RemoteRowsNeeded as r:
             self._wait(r, e)
         return None
 
-    def _wait(self, r: Remote, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
-              pieces: Pieces | None = None) -> None:
+    def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
+              pieces: RemoteTableReads | None = None) -> None:
         """Run the request again when other workers' rows have arrived. `pieces`: those it has received."""
         assert self._peers is not None
         number = number_of(e)
         self._peers.shards.waiting.wait(
-            r, number, lambda: self._again(e, run), lambda error: self._late.append(self._reply(e, refused(e, error))),
+            r, number, lambda: self._again(e, run),
+            lambda error: self._late.append(self._reply(e, error_reply(e, error))),
             unwanted=lambda: self.around.unwanted(number), held=nothing if pieces is None else pieces.held)
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
@@ -272,23 +273,23 @@ class Worker:
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
         """The reply, or None if it follows later. `run`: continues the request instead of starting it."""
         if why := wrong(e.body):
-            return refused(e, SqlError(*UNKNOWN_ERROR, why))
+            return error_reply(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
         if type(e.body) in _READS and self.around.unwanted(number):
-            return refused(e, interrupted())
+            return error_reply(e, interrupted())
         self.around.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
         unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
-        self.engine.work = Work(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
-                                state_bytes=self.around.state_bytes, unforeseen=unforeseen,
-                                processor=self.around.processor)
+        self.engine.work = RequestLimits(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
+                                         state_bytes=self.around.state_bytes, unforeseen=unforeseen,
+                                         processor=self.around.processor)
         try:
             return run() if run is not None else self._handle(e)
         except SqlError as error:
-            return refused(e, error)
+            return error_reply(e, error)
         except (InvariantViolation, StoreBroken, TickFailed):
             raise
         except Exception as bug:
@@ -300,12 +301,12 @@ class Worker:
         """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""
         error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
         if isinstance(e.body, packets.Query | packets.Rehearse):
-            return refused(e, error)  # which change nothing
+            return error_reply(e, error)  # which change nothing
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
             self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
-        return refused(e, error)
+        return error_reply(e, error)
 
     def _internal(self, what: str, bug: Exception) -> SqlError:
         """Log a defect under a number; returns the error with this number."""
@@ -346,7 +347,7 @@ class Worker:
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
         """Offer the states that an earlier life saved, whose texts this symbol table has, and the rows written
         since by table. Call it before the program is restored."""
-        self.engine.saved = saving.SavedStates(self.engine, states, self._changes.graph_plan, deltas)
+        self.engine.saved = saving.RestorableStates(self.engine, states, self._changes.graph_plan, deltas)
 
     @property
     def restoring(self) -> bool:
@@ -359,9 +360,9 @@ class Worker:
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
-        if isinstance(body, packets.Ask) and body.what in ("caught up", "heard"):
+        if isinstance(body, packets.Inspect) and body.what in ("caught up", "heard"):
             self.engine.views.take_over()  # a session that waited must not read views of an earlier life
-        if isinstance(body, packets.Ask) and body.what in self._deferred.questions:
+        if isinstance(body, packets.Inspect) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
         if type(body) in self._handlers:
             return self._handlers[type(body)](body, e)
@@ -448,7 +449,7 @@ class Worker:
         self.hold_limit()
         return packets.Done(body.request)
 
-    def _ask(self, body: packets.Ask, e: Envelope) -> packets.Packet | None:
+    def _ask(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats,
@@ -479,13 +480,13 @@ class Worker:
         """The graph as data, which another worker can adopt, and the version of its program."""
         return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
 
-    def _analyze(self, body: packets.Ask, e: Envelope, profile: Profile | None = None) -> packets.Packet | None:
+    def _analyze(self, body: packets.Inspect, e: Envelope, profile: ReadProfile | None = None) -> packets.Packet | None:
         """Measure one read node by node, through all its runs while other workers' rows are missing."""
-        seen = self.engine.profile = profile or Profile(self.engine.clock or (lambda: 0))
+        seen = self.engine.profile = profile or ReadProfile(self.engine.clock or (lambda: 0))
         assert isinstance(body.read, packets.Read)
         try:
             reply = self._reading.read(body.read)
-        except Remote as r:
+        except RemoteRowsNeeded as r:
             self._wait(r, e, lambda: self._analyze(body, e, seen))
             return None
         finally:

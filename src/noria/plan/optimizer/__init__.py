@@ -14,10 +14,20 @@ plan.
 """
 
 from noria.plan.optimizer.averages import of_parts
+from noria.plan.optimizer.error_propagation import error_reporting_plan, told
 from noria.plan.optimizer.essence import essence
 from noria.plan.optimizer.rewrites import optimize
-from noria.plan.optimizer.telling import told, told_plan
 from noria.plan.optimizer.tops import first_rows, is_copy, kept_top, shared_top, top_of
 
-__all__ = ["essence", "first_rows", "is_copy", "kept_top", "of_parts", "optimize", "shared_top", "told", "told_plan",
-           "top_of"]
+__all__ = [
+           "error_reporting_plan",
+           "essence",
+           "first_rows",
+           "is_copy",
+           "kept_top",
+           "of_parts",
+           "optimize",
+           "shared_top",
+           "told",
+           "top_of",
+]

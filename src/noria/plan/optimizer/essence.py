@@ -19,7 +19,7 @@ from noria.plan.optimizer.rewrites import everywhere, merge_projects, narrow
 
 
 @dataclass(frozen=True)
-class Rows(Mir):
+class VersionlessBase(Mir):
     """A base table that equals its other versions; the nodes above select the columns."""
 
     table: TableDef = field(compare=False)
@@ -46,7 +46,7 @@ def _some_columns(plan: Mir) -> Mir:
         return plan
     table = plan.table
     copies = tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields))
-    return Project(Rows(table, table.table_id or table.name), copies, tuple(f.name for f in plan.fields))
+    return Project(VersionlessBase(table, table.table_id or table.name), copies, tuple(f.name for f in plan.fields))
 
 
 _SOME_COLUMNS, _MERGED = everywhere(_some_columns), everywhere(merge_projects)

@@ -17,7 +17,15 @@ nodes by others with the same rows in the same columns.  Keeps true:
 * filled states stay: views in use are not rewritten, but others may use their states.
 """
 
-from noria.plan.reuse.sharing import STRATEGIES, Alone, Shared, Strategy, related, share, sources
-from noria.plan.reuse.standing import Sharing
+from noria.plan.reuse.shared_nodes import SharedNodes
+from noria.plan.reuse.sharing import (
+    STRATEGIES,
+    SharingResult,
+    Strategy,
+    UnsharedLayout,
+    related,
+    share,
+    sources,
+)
 
-__all__ = ["STRATEGIES", "Alone", "Shared", "Sharing", "Strategy", "related", "share", "sources"]
+__all__ = ["STRATEGIES", "SharedNodes", "SharingResult", "Strategy", "UnsharedLayout", "related", "share", "sources"]

@@ -14,22 +14,22 @@ from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.groups.conditions import conditions
 from noria.plan.reuse.groups.finer_groups import finer_groups
-from noria.plan.reuse.groups.grouped import Grouped, apart, grouped
+from noria.plan.reuse.groups.grouped import GroupingParts, apart, grouped
 from noria.plan.reuse.groups.one_projection import one_projection
 from noria.plan.reuse.groups.side_by_side import side_by_side
 from noria.plan.reuse.joins.chains import chain, chains_in, joins_of
 from noria.plan.reuse.joins.join_order import join_order, joined
 from noria.plan.reuse.joins.one_copy import copies_in, one_copy
 from noria.plan.reuse.joins.prefix import beginnings, prefixes
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.memo import memoized
 from noria.plan.view import ViewDef
 
-Strategy = Callable[[Sequence[Grouped], Sequence[Grouped]], dict[Mir, Mir]]
+Strategy = Callable[[Sequence[GroupingParts], Sequence[GroupingParts]], dict[Mir, Mir]]
 """What stands for some of these groupings, over others that stay as they are."""
 
 
 @dataclass(frozen=True)
-class Alone:
+class UnsharedLayout:
     """The layout of a program of one view.  `full`: its full nodes.  `looked_up`: whether the view itself is partial.
     `copies`: the number of Keeps, copies for lookups that no state supports."""
 
@@ -38,14 +38,14 @@ class Alone:
     copies: int
 
 
-Fullness = Callable[[ViewDef, Mir], Alone]
+Fullness = Callable[[ViewDef, Mir], UnsharedLayout]
 """What is full in a program of this view alone, of this plan."""
 
 STRATEGIES: tuple[Strategy, ...] = (join_order, one_projection, side_by_side, conditions, finer_groups)
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharingResult:
     """The result of sharing.  `plans`: the views' plans by name.  `instead`: replaced nodes with the new ones.
     `members`: for each shared grouping or copy those it replaces; for each shared join the chains that contain it."""
 
@@ -55,7 +55,7 @@ class Shared:
 
 
 def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, bool] | None = None,
-          instead: Mapping[Mir, Mir] | None = None, stay: Collection[Mir] = ()) -> Shared:
+          instead: Mapping[Mir, Mir] | None = None, stay: Collection[Mir] = ()) -> SharingResult:
     """Rewrite the plans of the views so that they share.
 
     `standing`: groupings that do not change, and whether they are full.  `instead`: the nodes that these replace.
@@ -82,7 +82,7 @@ def share(views: Sequence[ViewDef], fullness: Fullness, standing: Mapping[Mir, b
         level += 1
     written = {g for v in concerned for g in groupings(v.plan)}
     members = {at: of | {at} if at in written else of for at, of in members.items()}
-    return Shared(plans, made, members | _shared_joins(views, plans, stay) | _shared_copies(views, plans))
+    return SharingResult(plans, made, members | _shared_joins(views, plans, stay) | _shared_copies(views, plans))
 
 
 def _shared_joins(views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir]
@@ -138,7 +138,7 @@ def _no_fuller(new: Mapping[Mir, Mir], views: Sequence[ViewDef], plans: Mapping[
 
 
 def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Collection[Mir], fullness: Fullness
-        ) -> list[Grouped]:
+        ) -> list[GroupingParts]:
     """The groupings of a level, each once, in a canonical order, without those in `stay`.  One is full if a view alone
     needs it full."""
     used = defaultdict[Mir, list[ViewDef]](list)
@@ -187,7 +187,7 @@ def host(plan: Mir) -> Mir:
     return plan
 
 
-@remembered
+@memoized
 def groupings(plan: Mir) -> Mapping[Mir, int]:
     """Every grouping of a plan with its level: the depth of nested groupings, itself included."""
     found: dict[Mir, int] = {}
@@ -198,7 +198,7 @@ def groupings(plan: Mir) -> Mapping[Mir, int]:
     return found
 
 
-@remembered
+@memoized
 def sources(plan: Mir) -> frozenset[Mir]:
     """The sources of a plan's groupings and copies, and the joins with which its chains can begin.  Plans without a
     common one share nothing."""

@@ -15,11 +15,11 @@ from typing import Any, cast
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.limits import CHANGE_WAIT_S
-from noria.dataflow.messages.packets import Ask, Done, Migrate
+from noria.dataflow.messages.packets import Done, Inspect, Migrate
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.link.link import Link, LinkState
-from noria.runtime.link.member import Losses
+from noria.runtime.link.shard_link import Losses
 from noria.runtime.routing.answers import as_one
 
 
@@ -36,7 +36,7 @@ def why_of(links: Sequence[SomeLink]) -> str:
     return "; ".join(f"worker {link.worker}: {link.why}" for link in down) or links[0].why
 
 
-def told(link: Link, before: Losses) -> str:
+def lost_workers_text(link: Link, before: Losses) -> str:
     """Describe the workers that were lost since `before`, or do not serve now, and why; "" if all have served
     throughout."""
     parts = []
@@ -105,7 +105,7 @@ class AbsentWorkers:
         task.cancel()
         return True
 
-    async def builds(self, body: Ask) -> Done:
+    async def builds(self, body: Inspect) -> Done:
         """The builds at the workers that are up, and the changes that wait for the others."""
         replies: list[Done | None] = await asyncio.gather(*(
             _asked(link, body) if link.state is LinkState.UP else _nothing() for link in self._links))
@@ -120,7 +120,7 @@ class AbsentWorkers:
                  "state": "waits", "why": "; ".join(missing), "ticket": ""}] * waits
 
 
-async def _asked(link: SomeLink, body: Ask) -> Done | None:
+async def _asked(link: SomeLink, body: Inspect) -> Done | None:
     try:
         reply: Done = await link.ask(body)
     except WorkerGone:

@@ -17,21 +17,21 @@ from noria.core.errors.codes import BAD_NULL, INVALID_USE_OF_NULL
 from noria.core.limits import COPIED_ROWS
 from noria.core.statements import Insert
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Done, Packet, Page, Write, Wrote
+from noria.dataflow.messages.packets import Done, Packet, ReadPage, Write, Wrote
 
 
-class Asked(Protocol):
+class WorkerQuestions(Protocol):
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
-async def copy_rows(links: Sequence[Asked], change: Callable[[Write], Awaitable[Wrote]], table: TableDef,
+async def copy_rows(links: Sequence[WorkerQuestions], change: Callable[[Write], Awaitable[Wrote]], table: TableDef,
                     other: TableDef) -> None:
     """Copy the rows. SqlError for a row that does not fit; the rows copied so far remain in the other table."""
     columns = tuple(c for c in other.writable if c != other.numbered(table))
     for link in links:
         after: bytes | None = None
         while True:
-            page: Done = await link.ask(Page(0, table.name, after, COPIED_ROWS), True)
+            page: Done = await link.ask(ReadPage(0, table.name, after, COPIED_ROWS), True)
             if page.error is not None:
                 raise page.error
             rows, after = page.value

@@ -17,15 +17,15 @@ from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.pending import PendingChanges
 from noria.runtime.cluster.program_state import ProgramState
 from noria.runtime.link.changes import Change
-from noria.runtime.link.member import Unwritten
 from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.shard_link import ExclusiveWriter
 from noria.runtime.transactions.own_writes import ReadYourWrites
 
 Begin = Callable[[Change, asyncio.Future[Any]], None]
 
 
 class PastPauses:
-    """An `Unwritten`: writes past the pause of its table."""
+    """An `ExclusiveWriter`: writes past the pause of its table."""
 
     def __init__(self, begin: Begin, moved: Callable[[Mapping[int, Move]], asyncio.Future[Any]]):
         self._begin, self.moved = begin, moved
@@ -45,7 +45,7 @@ class ExclusiveWrites:
         self._pauses, self._pending, self._past, self._submit = pauses, pending, past, submit
 
     @asynccontextmanager
-    async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
+    async def unwritten(self, table: str) -> AsyncIterator[ExclusiveWriter]:
         """See `Link.unwritten`."""
         with self._pauses.of(table):
             if waited := self._pending.under_way():

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from noria.dataflow.messages.packets import AddView, AlterTable, Done, Fit, Hello, Migrate, Migrated
-from noria.runtime.cluster.mirror import ProgramMirror, between
+from noria.dataflow.messages.packets import AddView, AlterTable, CheckRowsFit, Done, Hello, Migrate, Migrated
+from noria.runtime.cluster.mirror import ProgramMirror, table_steps
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import WorkerLink
 
@@ -22,10 +22,10 @@ SomeLink = WorkerLink | InProcessLink
 async def follow(link: SomeLink, hello: Hello, wanted: ProgramMirror) -> None:
     """Change the worker's catalog to that of the program. SqlError if it cannot be changed."""
     have = ProgramMirror.of(hello.tables, hello.recipe)
-    steps = between(have, wanted)
+    steps = table_steps(have, wanted)
     for step in steps:
         if isinstance(step, AlterTable):
-            fits: Done = await link.recover(Fit(0, step.table))
+            fits: Done = await link.recover(CheckRowsFit(0, step.table))
             if fits.error is not None:
                 raise fits.error
     if steps or have.recipe != wanted.recipe:
@@ -35,7 +35,7 @@ async def follow(link: SomeLink, hello: Hello, wanted: ProgramMirror) -> None:
 
 
 async def adopt(link: SomeLink, plan: dict[str, Any], mirror: ProgramMirror) -> Migrated:
-    """Give the worker the graph of this plan (`Ask` "graph plan") for the program's views."""
+    """Give the worker the graph of this plan (`Inspect` "graph plan") for the program's views."""
     steps = tuple(AddView(v) for v in mirror.views.values())
     reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
                                                  version=plan["version"]))
@@ -84,7 +84,7 @@ async def _taken_back(link: SomeLink, doing: ChangeUnderWay) -> None:
     back = doing.bodies[link.worker]
     for step in back.steps:
         if isinstance(step, AlterTable):
-            await link.ask(Fit(0, step.table), True)  # the change itself reports the same error
+            await link.ask(CheckRowsFit(0, step.table), True)  # the change itself reports the same error
     reply: Migrated = await doing.watch(link.worker, link.submit(back))
     if reply.error is not None:
         link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")

@@ -155,7 +155,7 @@ def yielding(steps: Sequence[MigrationStep], idle: Collection[str]) -> Steps:
                  if not isinstance(s, DropView) or not s.idle or s.view in idle)
 
 
-def between(have: ProgramMirror, want: ProgramMirror) -> Steps:
+def table_steps(have: ProgramMirror, want: ProgramMirror) -> Steps:
     """The steps that turn the tables of one catalog into those of the other."""
     there = {t.table_id for t in have.tables.values()}
     gone = [DropTable(n) for n, t in have.tables.items() if want.table(t.table_id) is None]

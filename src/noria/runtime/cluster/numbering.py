@@ -1,5 +1,5 @@
-"""AUTO_INCREMENT values of tables over several workers: assigned where rows are routed (`write_routing.Numbers`),
-learned from the workers, whose tables store the highest value.
+"""AUTO_INCREMENT values of tables over several workers: assigned where rows are routed
+(`write_routing.AutoIncrementValues`), learned from the workers, whose tables store the highest value.
 
 Keeps true: before a value is assigned, the highest values of all workers are known here. A worker that is away is
 asked when it is back. Values in a statement count once it is done. A value is assigned twice only after TRUNCATE.
@@ -13,10 +13,10 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
+from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.link.changes import WorkerGone
-from noria.runtime.routing.write_routing import Numbers, RoutedWrite
+from noria.runtime.routing.write_routing import AutoIncrementValues, RoutedWrite
 
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
 
@@ -27,14 +27,14 @@ class AutoIncrement:
 
     def __init__(self, links: Sequence[SomeLink], later: Callable[[Coroutine[Any, Any, Any]], object],
                  writes: Callable[[str], bool]):
-        self.numbers = Numbers()
+        self.numbers = AutoIncrementValues()
         self._links, self._later, self._writes = links, later, writes
         self._reaching: set[tuple[int, str]] = set()  # workers that are away, by table of which they may have values
 
     async def look(self, tables: Iterable[TableDef], how: How = lambda link, body: link.ask(body, True)) -> None:
         """Learn the highest values of these tables from all workers."""
         for table in [t for t in tables if t.auto_increment is not None]:
-            for reply in await asyncio.gather(*(how(link, Ask(0, "table", table.name)) for link in self._links)):
+            for reply in await asyncio.gather(*(how(link, Inspect(0, "table", table.name)) for link in self._links)):
                 self._reached(table, reply)
 
     def _reached(self, table: TableDef, reply: Done) -> int:
@@ -84,7 +84,7 @@ class AutoIncrement:
     async def _found(self, table: TableDef) -> list[int]:
         """The highest values of the workers that are up; the others are asked when they are back."""
         found = []
-        replies = await asyncio.gather(*(link.ask(Ask(0, "table", table.name)) for link in self._links),
+        replies = await asyncio.gather(*(link.ask(Inspect(0, "table", table.name)) for link in self._links),
                                        return_exceptions=True)
         for link, reply in zip(self._links, replies, strict=True):
             if isinstance(reply, Done) and reply.error is None:
@@ -96,6 +96,6 @@ class AutoIncrement:
 
     async def _reach(self, link: SomeLink, table: TableDef) -> None:
         try:
-            self._reached(table, await link.ask(Ask(0, "table", table.name), True))
+            self._reached(table, await link.ask(Inspect(0, "table", table.name), True))
         finally:
             self._reaching.discard((link.worker, table.name))

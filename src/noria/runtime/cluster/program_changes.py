@@ -20,11 +20,11 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.dataflow.messages.packets import (
     AlterTable,
-    Ask,
+    CheckRowsFit,
     CreateTable,
     Done,
     DropView,
-    Fit,
+    Inspect,
     Migrate,
     Migrated,
     MigrationStep,
@@ -34,10 +34,10 @@ from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, take_back, t
 from noria.runtime.cluster.mirror import ProgramMirror, yielding
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.pauses import ALL, Pauses, Writing
+from noria.runtime.link.pauses import ALL, Pauses, TableWrites
 from noria.runtime.routing.answers import together
-from noria.runtime.transactions.unique import Unique, compared
-from noria.runtime.transactions.writes import Send, Writes
+from noria.runtime.transactions.unique import UniqueIndexCheck, compared
+from noria.runtime.transactions.writes import RoutedWrites, Send
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class ProgramChanges:
     """Makes changes of the program, or undoes them."""
 
     def __init__(self, links: Sequence[SomeLink], program: ProgramState, away: AbsentWorkers, pauses: Pauses,
-                 writing: Writing, writes: Writes, numbering: AutoIncrement):
+                 writing: TableWrites, writes: RoutedWrites, numbering: AutoIncrement):
         self._links, self._program, self._away = links, program, away
         self._pauses, self._writing, self._writes, self._numbering = pauses, writing, writes, numbering
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change that worker 0 makes
@@ -59,7 +59,7 @@ class ProgramChanges:
         if self._at_leader is not None and self._at_leader[0] is task:
             self._links[LEADER].cancel(self._at_leader[1])
 
-    async def fit(self, body: Fit, retry: bool) -> Done:
+    async def fit(self, body: CheckRowsFit, retry: bool) -> Done:
         """Whether all rows of all workers fit the table's new definition."""
         if (away := await self._away.refusal(body)) is not None:
             return Done(0, error=away)
@@ -94,7 +94,7 @@ class ProgramChanges:
 
     async def _is_idle(self, view: str) -> bool:
         """Whether the view is idle at all workers."""
-        body = Ask(0, "idle", view)
+        body = Inspect(0, "idle", view)
         return bool(together(body, await asyncio.gather(*(link.ask(body, True) for link in self._links))).value)
 
     async def _checked(self, body: Migrate) -> Migrated:
@@ -126,8 +126,8 @@ class ProgramChanges:
         """Pause all writes for the duration of the context."""
         return self._writes.places(True)
 
-    def _unique(self, steps: Sequence[MigrationStep]) -> list[Unique]:
-        return [Unique(self._links, *u) for u in self._program.mirror.made_unique(steps)]
+    def _unique(self, steps: Sequence[MigrationStep]) -> list[UniqueIndexCheck]:
+        return [UniqueIndexCheck(self._links, *u) for u in self._program.mirror.made_unique(steps)]
 
     async def _drop(self, body: Migrate) -> None:
         """Drop tables that nothing refers to any more. If that fails, the next start drops them."""

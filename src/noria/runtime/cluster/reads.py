@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.messages.packets import Ask, Query, Read, Rows
+from noria.dataflow.messages.packets import Inspect, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.cluster.absent import why_of
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import WorkerGone
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.routing.answers import together
 from noria.runtime.routing.scatter_gather import merged, split
 
@@ -28,7 +28,7 @@ class ScatteredReads:
     def __init__(self, links: Sequence[SomeLink], program: ProgramState):
         self._links, self._program = links, program
 
-    async def read(self, body: Read | Query, retry: bool, lease: Lease | None) -> Rows:
+    async def read(self, body: Read | Query, retry: bool, lease: MemoryLease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
             reply: Rows = await self._links[LEADER].ask(body, retry)  # worker 0 reports that it is gone
@@ -42,7 +42,7 @@ class ScatteredReads:
                                                      for w, part in parts.items()))
         return merged(parts, dict(zip(parts, replies, strict=True)))
 
-    async def analyze(self, body: Ask, retry: bool) -> Any:
+    async def analyze(self, body: Inspect, retry: bool) -> Any:
         """Measure a read at all workers that have a part of it."""
         assert isinstance(body.read, Read)
         view = await self._view(body.read.view, retry)

@@ -22,10 +22,10 @@ from typing import Any
 
 from noria.core.statements import Staged
 from noria.dataflow.messages.packets import (
-    Ask,
-    Fit,
+    CheckRowsFit,
     Hello,
     Ingest,
+    Inspect,
     Migrate,
     Own,
     Packet,
@@ -49,15 +49,15 @@ from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
 from noria.runtime.link.changes import Change
 from noria.runtime.link.link import LinkState, LinkStats, OnHello
-from noria.runtime.link.member import Losses
-from noria.runtime.link.pauses import Pauses, Writing
-from noria.runtime.link.room import Lease
+from noria.runtime.link.pauses import Pauses, TableWrites
+from noria.runtime.link.result_memory import MemoryLease
+from noria.runtime.link.shard_link import Losses
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.answers import AT_LEADER, together
 from noria.runtime.transactions.locked_statements import LockedStatements
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
-from noria.runtime.transactions.writes import Writes
+from noria.runtime.transactions.writes import RoutedWrites
 
 
 class ShardedLink:
@@ -71,10 +71,10 @@ class ShardedLink:
         self.routes = program.routes
         self._groups = groups = TwoPhaseCommits(links, epoch)
         self._own = own = ReadYourWrites(links)
-        self._writes = writes = Writes(links, groups, own)
+        self._writes = writes = RoutedWrites(links, groups, own)
         self._away = away = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
-        self._pauses, writing, one_moment = Pauses(self._begin), Writing(), asyncio.Lock()
+        self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
         self._router = router = WriteRouter(links, program, pending, writing, writes, numbering)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
@@ -201,19 +201,19 @@ class ShardedLink:
         return together(body, await asyncio.gather(*(link.recover(body) for link in self.links)))
 
     # ------------------------------------------------------------ questions
-    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
         self._asked.asks += 1
         if isinstance(body, Read | Query):
             return await self._reads.read(body, retry, lease)
-        if isinstance(body, Ask) and body.what == "analyze" and body.read is not None:
+        if isinstance(body, Inspect) and body.what == "analyze" and body.read is not None:
             return await self._reads.analyze(body, retry)
-        if isinstance(body, Ask) and body.what in AT_LEADER:
+        if isinstance(body, Inspect) and body.what in AT_LEADER:
             return await self.links[LEADER].ask(body, retry)
-        if isinstance(body, Fit):
+        if isinstance(body, CheckRowsFit):
             return await self._changes.fit(body, retry)
         if isinstance(body, Snapshot):
             return await self._snapshots.make(body)
-        if isinstance(body, Ask) and body.what == "builds":
+        if isinstance(body, Inspect) and body.what == "builds":
             return await self._away.builds(body)
         if isinstance(body, SetLimit):
             self._starts.limit = body

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.messages.packets import Ask, Hello, Migrate, SetLimit
+from noria.dataflow.messages.packets import Hello, Inspect, Migrate, SetLimit
 from noria.runtime.cluster.joining import SomeLink, adopt, follow
 from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views
 from noria.runtime.cluster.numbering import AutoIncrement
@@ -103,7 +103,7 @@ class WorkerStarts:
         for hello in hellos[1:]:
             await follow(self._links[hello.worker], hello, program.mirror)
         await self._welcome(hellos[LEADER])
-        plan = (await leader.recover(Ask(0, "graph plan"))).value
+        plan = (await leader.recover(Inspect(0, "graph plan"))).value
         for link in others:
             await adopt(link, plan, program.mirror)
         await self._numbering.look(program.mirror.tables.values(), lambda link, b: link.recover(b))
@@ -125,7 +125,7 @@ class WorkerStarts:
             await link.recover(self.limit)
         doing = program.under_way
         try:
-            plan = (await donor.ask(Ask(0, "graph plan"))).value
+            plan = (await donor.ask(Inspect(0, "graph plan"))).value
         except WorkerGone as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
         version: int = plan["version"]

@@ -19,16 +19,16 @@ from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import PendingChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import OnBlocked
-from noria.runtime.link.pauses import Writing
+from noria.runtime.link.pauses import TableWrites
 from noria.runtime.routing.write_routing import RoutedWrite, renumbers, routed
-from noria.runtime.transactions.writes import Writes
+from noria.runtime.transactions.writes import RoutedWrites
 
 
 class WriteRouter:
     """Begins writes."""
 
-    def __init__(self, links: Sequence[SomeLink], program: ProgramState, pending: PendingChanges, writing: Writing,
-                 writes: Writes, numbering: AutoIncrement):
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, pending: PendingChanges, writing: TableWrites,
+                 writes: RoutedWrites, numbering: AutoIncrement):
         self._links, self._program, self._pending = links, program, pending
         self._writing, self._writes, self._numbering, self._turn = writing, writes, numbering, 0
         self.on_blocked: OnBlocked = lambda body, future: None  # takes over a write that met a lock
@@ -93,7 +93,7 @@ class WriteRouter:
         return self._writing.tables()
 
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
-        """See `Unwritten.moved`."""
+        """See `ExclusiveWriter.moved`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
         first = next(iter(parts.values()))

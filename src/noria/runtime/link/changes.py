@@ -43,8 +43,8 @@ from noria.dataflow.messages.packets import (
     Write,
     Wrote,
 )
-from noria.runtime.link.blame import Blame, refused
 from noria.runtime.link.locked_writes import met_lock
+from noria.runtime.link.worker_deaths import WorkerDeaths, poisoned_error
 from noria.runtime.link.written import tables_of_change
 
 _MOST_PASSED = 1_000  # changes searched for one that may pass them
@@ -52,7 +52,7 @@ FIRST_REQUEST = 2**40  # questions are numbered apart from changes: a Done of an
 
 
 @dataclass(frozen=True)
-class Hold:
+class ReservedPlace:
     """A place in the queue that nothing passes, for a change that is not known yet. It is never sent."""
 
     group: str
@@ -67,7 +67,7 @@ class WorkerGone(ConnectionError):
     """The worker that should answer is gone. The message says since when, and what that means for the request."""
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A worker that a group needs was lost before the decision. Nothing of the group is done, and it may begin
     again. `deaths`: how many workers it may have ended."""
 
@@ -77,7 +77,7 @@ class Lost(Exception):
 
 
 @dataclass
-class Flight:
+class InFlightPacket:
     """One numbered packet and its callers, as (number of statements, future). A caller with 0 statements only
     waits for the answer. `waits`: of each caller, how long it may wait for locks, as in `Write`.
 
@@ -136,12 +136,12 @@ class ChangeQueue:
     other tables. `on_blocked`: takes over a write that met a lock.
 
     `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
-    released. The future of a `Hold` is done when everything before it is answered.
+    released. The future of a `ReservedPlace` is done when everything before it is answered.
     """
 
     last_seq: int = 0
-    waiting: deque[tuple[Change | Hold, asyncio.Future[Any]]] = field(default_factory=deque)
-    flying: deque[Flight] = field(default_factory=deque)
+    waiting: deque[tuple[Change | ReservedPlace, asyncio.Future[Any]]] = field(default_factory=deque)
+    flying: deque[InFlightPacket] = field(default_factory=deque)
     groups: int = 0
     statements: int = 0
     held: str = ""
@@ -165,12 +165,13 @@ class ChangeQueue:
         for flight in self.flying:
             yield from tables_of_change(flight.body)
         for body, _ in self.waiting:
-            if not isinstance(body, Hold):
+            if not isinstance(body, ReservedPlace):
                 yield from tables_of_change(body)
 
     def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
         """Put a change in the group's place; None: remove the place."""
-        place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, Hold) and b.group == group), None)
+        place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, ReservedPlace) and b.group == group),
+                     None)
         if place is None:
             _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
         elif body is None:
@@ -178,10 +179,10 @@ class ChangeQueue:
         else:
             self.waiting[place] = body, future
 
-    def add(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+    def add(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         self.waiting.append((body, future))
 
-    def next(self) -> Flight | None:
+    def next(self) -> InFlightPacket | None:
         """The packet to send now: first those that the last worker left unanswered, then waiting changes, merged.
         None if there is none or enough are in flight."""
         flight = next((f for f in self.flying if not f.sent), None)
@@ -193,7 +194,7 @@ class ChangeQueue:
             flight.sent = True
         return flight
 
-    def _take(self) -> Flight | None:
+    def _take(self) -> InFlightPacket | None:
         if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
         if self.held and not self._decision_first():
@@ -201,7 +202,7 @@ class ChangeQueue:
         if getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
         first, future = self.waiting[0]
-        if isinstance(first, Hold):
+        if isinstance(first, ReservedPlace):
             _settle(future, None)
             return None
         self.waiting.popleft()
@@ -213,7 +214,7 @@ class ChangeQueue:
             self._merge(flight, first)
         return flight
 
-    def _take_past(self) -> Flight | None:
+    def _take_past(self) -> InFlightPacket | None:
         """The first write that shares no table with the prepared group or with changes waiting before it."""
         tables = set(self._held_tables)
         for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
@@ -225,11 +226,11 @@ class ChangeQueue:
             tables |= _tables(body)
         return None
 
-    def begun(self, body: Change, future: asyncio.Future[Any]) -> Flight:
+    def begun(self, body: Change, future: asyncio.Future[Any]) -> InFlightPacket:
         """Give a change the next sequence number."""
         self.last_seq += 1
         self.groups += 1
-        flight = Flight(self.last_seq, body, [(1, future)])
+        flight = InFlightPacket(self.last_seq, body, [(1, future)])
         if isinstance(body, Write):
             flight.waits.append(body.wait_s)
         self.flying.append(flight)
@@ -243,7 +244,7 @@ class ChangeQueue:
             self.waiting.appendleft(decision)
         return decision is not None
 
-    def _merge(self, flight: Flight, first: Write) -> None:
+    def _merge(self, flight: InFlightPacket, first: Write) -> None:
         """Merge the writes behind the first one into its packet, within the bounds of a group."""
         statements = list(first.statements)
         flight.parts[0] = (len(statements), flight.parts[0][1])
@@ -280,7 +281,7 @@ class ChangeQueue:
         flight.answer(reply, None if isinstance(body, Write) and body.group else self.on_blocked)
         return True
 
-    def worker_died(self, why: str, at: int | None, blame: Blame) -> None:
+    def worker_died(self, why: str, at: int | None, blame: WorkerDeaths) -> None:
         """Send the changes in flight again, except one that has ended POISON_DEATHS workers. `at`: the number of
         the request that the worker executed; None: unknown."""
         sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
@@ -309,15 +310,15 @@ class ChangeQueue:
         self.passed = self.passed or self.held == group
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
-        """Drop a waiting change or, if `sent`, one that may have been prepared; its future raises `Lost`."""
+        """Drop a waiting change or, if `sent`, one that may have been prepared; its future raises `WorkerLost`."""
         for waiting in [w for w in self.waiting if w[1] is change]:
             self.waiting.remove(waiting)
-            _fail(change, Lost())
+            _fail(change, WorkerLost())
         for flight in [f for f in self.flying if sent and [c for _, c in f.parts] == [change]]:
             self.flying.remove(flight)
             if self.held == getattr(flight.body, "group", None):
                 self.held = ""
-            _fail(change, Lost(flight.deaths))
+            _fail(change, WorkerLost(flight.deaths))
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
         """Drop a change that was not sent. Otherwise return its sequence number, or None if it shares a packet:
@@ -339,26 +340,26 @@ class ChangeQueue:
 
 
 @dataclass
-class Asked:
+class PendingQuestion:
     body: Packet
     future: asyncio.Future[Any]
     retry: bool
 
 
 @dataclass
-class ReplyBook:
+class PendingReplies:
     """Assigns replies to callers: of changes, of questions, and of the one Migrate of a recovery."""
 
     changes: ChangeQueue = field(default_factory=ChangeQueue)
-    blame: Blame = field(default_factory=Blame)
-    asks: dict[int, Asked] = field(default_factory=dict)
+    blame: WorkerDeaths = field(default_factory=WorkerDeaths)
+    asks: dict[int, PendingQuestion] = field(default_factory=dict)
     _last_request: int = FIRST_REQUEST
     _recovery: asyncio.Future[Any] | None = None
 
-    def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, Asked]:
+    def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, PendingQuestion]:
         """Register a question under a new number."""
         number = self.number()
-        self.asks[number] = Asked(replace(body, request=number), loop.create_future(), retry)
+        self.asks[number] = PendingQuestion(replace(body, request=number), loop.create_future(), retry)
         return number, self.asks[number]
 
     def number(self) -> int:
@@ -400,7 +401,7 @@ class ReplyBook:
             _fail(asked.future, SqlError(*UNKNOWN_ERROR, f"the worker's answer cannot be read: {why}"))
         return asked is not None
 
-    def patient(self) -> list[Asked]:
+    def patient(self) -> list[PendingQuestion]:
         """Questions to send to the next worker."""
         return [a for a in self.asks.values() if a.retry and not a.future.done()]
 
@@ -409,7 +410,7 @@ class ReplyBook:
         self.changes.worker_died(why, at, self.blame)
         asked = None if at is None else self.asks.get(at)
         if asked is not None and (deaths := self.blame.note(asked.body)) >= POISON_DEATHS:
-            _fail(asked.future, refused(deaths))
+            _fail(asked.future, poisoned_error(deaths))
 
     def worker_gone(self, error: Exception) -> None:
         """Fail the questions that do not wait for the next worker."""
@@ -437,7 +438,7 @@ def _tables(body: Write | Prepare) -> frozenset[str]:
     return frozenset(t for s in body.statements for t in tables_written(s))
 
 
-def _large(body: Change | Hold) -> bool:
+def _large(body: Change | ReservedPlace) -> bool:
     return isinstance(body, Write) and sum(map(_rows, body.statements)) >= PIPELINED_ROWS
 
 

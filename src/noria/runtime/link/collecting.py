@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pyarrow as pa
 
-from noria.dataflow.messages.packets import More, Rows
+from noria.dataflow.messages.packets import NextRows, Rows
 from noria.runtime.link.changes import WorkerGone
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
 
 
-async def collected(first: Rows, more: Callable[[More], Awaitable[Rows]], drop: Callable[[More], object],
-                    lease: Lease | None) -> Rows:
+async def collected(first: Rows, more: Callable[[NextRows], Awaitable[Rows]], drop: Callable[[NextRows], object],
+                    lease: MemoryLease | None) -> Rows:
     """Return the whole answer.
 
     `more`: asks for the next piece. `drop`: tells the worker to drop the rest. `lease`: reserves the estimated
@@ -25,11 +25,11 @@ async def collected(first: Rows, more: Callable[[More], Awaitable[Rows]], drop: 
         if lease is not None:
             await lease.cover(first.rows.nbytes * (first.left + first.rows.num_rows) // first.rows.num_rows)
         while reply.left:
-            reply = await more(More(0, of))
+            reply = await more(NextRows(0, of))
             if reply.error is not None:
                 raise WorkerGone(reply.error.message)
             parts.append(reply.rows)
     except BaseException:
-        drop(More(0, of, stop=True))
+        drop(NextRows(0, of, stop=True))
         raise
     return Rows(of, pa.concat_tables(parts))

@@ -16,22 +16,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from noria.core.limits import IDLE_MS
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
-from noria.runtime.link.changes import Change, Hold, WorkerGone
+from noria.runtime.link.changes import Change, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, ReplyBook
-from noria.runtime.link.member import Member
+from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
 from noria.runtime.link.pauses import Pauses
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
+from noria.runtime.link.shard_link import ShardLink
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.transport.lineage import ShardOwner
+from noria.runtime.transport.shard_owner import ShardOwner
 from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
 
 log = logging.getLogger(__name__)
 
 
-class InProcessLink(Member):
+class InProcessLink(ShardLink):
     """See `runtime.link.Link`. `config.endpoint` is not used. `others`: with several workers, all links by
     number."""
 
@@ -43,7 +43,7 @@ class InProcessLink(Member):
         self.stats, self.routes = LinkStats(), KeyRoutes(1)
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
-        self._book = ReplyBook()
+        self._book = PendingReplies()
         self._waits_for_locks(config.epoch)
         self._pauses = Pauses(self._begin)
         self._arrived: list[Envelope] = []
@@ -56,7 +56,7 @@ class InProcessLink(Member):
         self._lineage = ShardOwner(self.config.shard_dir, self.config.epoch)
         try:
             self._worker: HostedWorker = open_worker(
-                self.config, self._lineage.incarnation, Surroundings(time.perf_counter_ns, note=log.error,
+                self.config, self._lineage.incarnation, WorkerEnvironment(time.perf_counter_ns, note=log.error,
                                                                            processor=time.thread_time_ns))
         except BaseException:
             self._lineage.release()
@@ -96,12 +96,12 @@ class InProcessLink(Member):
     def submit(self, body: Change) -> asyncio.Future[Any]:
         return self._after_pauses(body) if self._pauses else self._add(body)
 
-    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
             return
         self.stats.changes += 1
-        if not isinstance(body, Hold):
+        if not isinstance(body, ReservedPlace):
             self.written.note(body)
         self._book.changes.add(body, future)
         self._soon()
@@ -116,7 +116,7 @@ class InProcessLink(Member):
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
 
-    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
         if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
             await self._recovered.wait()
         await self.up()

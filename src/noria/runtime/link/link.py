@@ -26,32 +26,32 @@ from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
 from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import (
     Envelope,
-    Found,
     Hello,
     Ingest,
     Migrate,
-    More,
+    NextRows,
     Own,
     Packet,
     Read,
+    ReadManyReply,
     Rows,
     Write,
 )
-from noria.runtime.link.changes import Change, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.member import LinkState, Losses, Member, StagingWorker, Unwritten
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.read_batching import ReadBatcher
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
+from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, ShardLink, StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Process, RemoteOwner
-from noria.runtime.transport.pulse import Computing, Heart, RequestUnderWay
-from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
+from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, RequestUnderWay
+from noria.runtime.transport.shard_owner import Process, RemoteOwner
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
-__all__ = ["Link", "LinkState", "LinkStats", "ReplyBook", "WorkerGone", "WorkerLink"]
+__all__ = ["Link", "LinkState", "LinkStats", "PendingReplies", "WorkerGone", "WorkerLink"]
 
 FRONT_END = -1  # the sender of the front end's packets
 OnHello = Callable[[Hello], Awaitable[None]]
@@ -104,7 +104,7 @@ class Link(Protocol):
 
     async def change(self, body: Change) -> Any: ...
 
-    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
         """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
 
     async def recover(self, body: Packet) -> Any: ...
@@ -139,7 +139,7 @@ class Link(Protocol):
     def unanswered(self) -> set[str]:
         """The tables of changes that are under way."""
 
-    def unwritten(self, table: str) -> AbstractAsyncContextManager[Unwritten]:
+    def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
         """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
 
 
@@ -148,8 +148,8 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, link: WorkerLink):
         self._link = link
-        self._reader = Reader()
-        self.role: Kind | None = None
+        self._reader = FrameDecoder()
+        self.role: FrameKind | None = None
         self.incarnation = 0
         self.process: Process | None = None
 
@@ -171,7 +171,7 @@ class _Connection(asyncio.Protocol):
         self._link._disconnected(self)
 
 
-class WorkerLink(Member):
+class WorkerLink(ShardLink):
     """See `Link`. Use it only from the event loop that started it."""
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
@@ -185,10 +185,10 @@ class WorkerLink(Member):
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
-        self._doing, self._heart, self.heard = doing, Heart(epoch, FRONT_END), heard
+        self._doing, self._heart, self.heard = doing, FrontEndHeartbeat(epoch, FRONT_END), heard
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
-        self._book = ReplyBook()
+        self._book = PendingReplies()
         self._pauses = Pauses(self._begin)
         self._waits_for_locks(epoch)
         self._together = ReadBatcher(self._book, lambda body: self._send(body, 0))
@@ -212,7 +212,7 @@ class WorkerLink(Member):
         if self.state is LinkState.CLOSED:
             return
         if self._peer is not None:
-            self._peer.transport.write(wire.signal(Kind.GOODBYE, self.epoch, FRONT_END))
+            self._peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
         self._forget_peer()
         self._enter(LinkState.CLOSED, "the front end has closed the link")
         self._book.fail(WorkerGone(self._down_text()))
@@ -241,11 +241,11 @@ class WorkerLink(Member):
             return future
         return self._after_pauses(body) if self._pauses else self._add(body)
 
-    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
             return
-        if not isinstance(body, Hold):
+        if not isinstance(body, ReservedPlace):
             self.written.note(body)
         self._book.changes.add(body, future)
         self.stats.changes += 1
@@ -256,7 +256,7 @@ class WorkerLink(Member):
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
 
-    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
         """Return `Rows` or `Done`. `retry`: ask the next worker, instead of failing, if this one dies or none is
         up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
@@ -277,7 +277,7 @@ class WorkerLink(Member):
     def _is_closed(self) -> bool:
         return self.state is LinkState.CLOSED
 
-    async def _piece(self, more: More) -> Rows:
+    async def _piece(self, more: NextRows) -> Rows:
         """The next piece of a result, from the worker that holds it."""
         if self.state is not LinkState.UP:
             raise WorkerGone(self._down_text())
@@ -381,7 +381,7 @@ class WorkerLink(Member):
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:
             self._take_join(connection, item)
-        elif connection.role is Kind.JOIN_PULSE:
+        elif connection.role is FrameKind.JOIN_PULSE:
             if self._peer is not None and connection.incarnation == self._peer.incarnation:
                 self._last_pulse = self._clock()
                 self._computing.sign()
@@ -391,20 +391,20 @@ class WorkerLink(Member):
             if isinstance(item, Signal):
                 return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
-        elif isinstance(item, Envelope) and isinstance(item.body, Found):
+        elif isinstance(item, Envelope) and isinstance(item.body, ReadManyReply):
             self.stats.dropped += not self._together.take(item.body)
         elif isinstance(item, Envelope):
             self.stats.dropped += not self._book.take(item.body)
-        elif item.kind is Kind.GOODBYE:
+        elif item.kind is FrameKind.GOODBYE:
             self._lost("it has ended")
 
     def _take_join(self, connection: _Connection, item: Envelope | Signal) -> None:
-        if not isinstance(item, Signal) or item.kind not in (Kind.JOIN, Kind.JOIN_PULSE):
+        if not isinstance(item, Signal) or item.kind not in (FrameKind.JOIN, FrameKind.JOIN_PULSE):
             raise WireError("a connection that does not say whose it is")
         if item.number < self._newest:
             raise WireError(f"incarnation {item.number} joins, but {self._newest} is the least that may")
         connection.role, connection.incarnation = item.kind, item.number
-        if item.kind is Kind.JOIN_PULSE:
+        if item.kind is FrameKind.JOIN_PULSE:
             self._heart.add(item.number, connection.transport.get_extra_info("socket").fileno())
 
     def _drop(self, what: str) -> None:
@@ -412,7 +412,7 @@ class WorkerLink(Member):
         self._note(f"dropped {what}")
 
     def _disconnected(self, connection: _Connection) -> None:
-        if connection.role is Kind.JOIN_PULSE:
+        if connection.role is FrameKind.JOIN_PULSE:
             self._heart.remove(connection.incarnation)
         if connection is self._peer:
             self._lost(f"its process {self.hello.pid if self.hello else ''} has ended")
@@ -431,7 +431,7 @@ class WorkerLink(Member):
         self._last_pulse = self._clock()
         self.stats.workers += 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
-        connection.transport.write(wire.signal(Kind.HEARTBEAT, self.epoch, FRONT_END))
+        connection.transport.write(wire.signal(FrameKind.HEARTBEAT, self.epoch, FRONT_END))
         self._recovering = self._loop.create_task(self._bring_back(hello))
 
     async def _bring_back(self, hello: Hello) -> None:

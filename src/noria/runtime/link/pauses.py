@@ -60,7 +60,7 @@ class Pauses:
                     self.submit(change, future)
 
 
-class Writing:
+class TableWrites:
     """The writes under way, by table."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 a group commit.
 
 This pays where a packet costs much compared with its content: towards another host, be it a worker or the
-controller of a front end (`server/fronts/looks.py`). There is no timer: if fewer than `READ_PACKETS` are under
+controller of a front end (`server/fronts/far_lookups.py`). There is no timer: if fewer than `READ_PACKETS` are under
 way, a read leaves in the same turn of the loop.
 
 Keeps true: each read keeps its own number, so it is cancelled, blamed and asked again like any other. When the
@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.limits import READ_PACKETS, READS_TOGETHER
-from noria.dataflow.messages.packets import Alike, Found, Read, ReadMany, Rows
-from noria.runtime.link.changes import ReplyBook
+from noria.dataflow.messages.packets import Read, ReadMany, ReadManyReply, Rows, SameViewReads
+from noria.runtime.link.changes import PendingReplies
 
 
-class Whole:
+class BatchRows:
     """The rows of many keys, in the order of their keys."""
 
     def __init__(self, rows: pa.Table, keys: int):
@@ -42,10 +42,10 @@ class Whole:
         return self._made
 
 
-class Part:
-    """The rows of one key within a `Whole`."""
+class KeyRows:
+    """The rows of one key within a `BatchRows`."""
 
-    def __init__(self, whole: Whole, at: int):
+    def __init__(self, whole: BatchRows, at: int):
         self.whole = whole
         self._start, self._stop = whole.starts[at:at + 2]
 
@@ -60,7 +60,7 @@ Asked = TypeVar("Asked")
 Packed = TypeVar("Packed")
 
 
-class Batcher(ABC, Generic[Asked, Packed]):
+class BatchQueue(ABC, Generic[Asked, Packed]):
     """The waiting questions, and the packets under way by number."""
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ class Batcher(ABC, Generic[Asked, Packed]):
         return waiting
 
 
-class ReadBatcher(Batcher[Read, ReadMany]):
+class ReadBatcher(BatchQueue[Read, ReadMany]):
     """The batched reads of one worker's link. `send`: sends a packet at once."""
 
-    def __init__(self, book: ReplyBook, send: Callable[[ReadMany], None]):
+    def __init__(self, book: PendingReplies, send: Callable[[ReadMany], None]):
         super().__init__()
         self._book, self._send = book, send
 
@@ -118,12 +118,12 @@ class ReadBatcher(Batcher[Read, ReadMany]):
         if not alike:
             return None
         body = ReadMany(self._book.number(), tuple(
-            Alike(*kind, tuple(r.request for r in reads), tuple(r.keys[0] for r in reads))
+            SameViewReads(*kind, tuple(r.request for r in reads), tuple(r.keys[0] for r in reads))
             for kind, reads in alike.items()))
         self._send(body)
         return body.request, body
 
-    def take(self, found: Found) -> bool:
+    def take(self, found: ReadManyReply) -> bool:
         """Pass an answer to its callers. False if nobody waits for it."""
         body = self.landed(found.request)
         if body is None:
@@ -133,7 +133,7 @@ class ReadBatcher(Batcher[Read, ReadMany]):
                 for number in alike.requests:
                     self._book.take(Rows(number, None, found.error))
         for numbers, rows in found.parts:
-            whole = Whole(rows, len(numbers))
+            whole = BatchRows(rows, len(numbers))
             for at, number in enumerate(numbers):
-                self._book.take(Rows(number, Part(whole, at)))
+                self._book.take(Rows(number, KeyRows(whole, at)))
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.messages.packets import Ask, Done, Evict, Foreseen, Packet, Rehearse
+from noria.dataflow.messages.packets import Done, Evict, Inspect, Packet, QueryForecast, Rehearse
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
@@ -20,7 +20,7 @@ def as_one(body: Packet, values: Sequence[Any]) -> Any:
         return sum(values)
     if isinstance(body, Rehearse):
         return _rehearsed(values)
-    return _asked(body.what, values) if isinstance(body, Ask) else values[0]
+    return _asked(body.what, values) if isinstance(body, Inspect) else values[0]
 
 
 def together(body: Packet, replies: Sequence[Done]) -> Done:
@@ -51,9 +51,10 @@ def _asked(what: str, values: Sequence[Any]) -> Any:
     return _analyzed(values) if what == "analyze" else values[0]
 
 
-def _foreseen(each: Sequence[Foreseen]) -> Foreseen:
+def _foreseen(each: Sequence[QueryForecast]) -> QueryForecast:
     """The most expensive way of any worker, and the sum of rows."""
-    return Foreseen(max((f.way for f in each), key=("once", "slices", "too much").index), sum(f.rows for f in each))
+    return QueryForecast(max((f.way for f in each), key=("once", "slices", "too much").index),
+                         sum(f.rows for f in each))
 
 
 def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

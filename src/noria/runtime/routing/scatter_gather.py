@@ -32,43 +32,43 @@ from noria.runtime.routing.key_routing import KeyRoutes
 Asked = TypeVar("Asked", bound=Read | Query)
 
 
-class Values(NamedTuple):
+class RangeColumn(NamedTuple):
     """The column of the found rows that has the range's values."""
 
     column: int
     type: SqlType
 
 
-class Parts(dict[int, Asked]):
+class ReadParts(dict[int, Asked]):
     """The parts of a read by worker. `ordinals`: the asker's numbers of each worker's keys. `range`: the column
     of a range's values; None: it is not visible."""
 
     def __init__(self, whole: Asked, parts: Mapping[int, Asked], ordinals: Mapping[int, Codes],
-                 range: Values | None = None):
+                 range: RangeColumn | None = None):
         super().__init__(parts)
         self.whole, self.ordinals, self.range = whole, ordinals, range
 
 
-def split(body: Asked, routes: KeyRoutes, view: ViewDef) -> Parts[Asked]:
+def split(body: Asked, routes: KeyRoutes, view: ViewDef) -> ReadParts[Asked]:
     """Split a read of `view`. SqlError 1412 if the view's route is unknown or the read is of another definition."""
     if isinstance(body, Read) and body.definition not in (0, view.definition):
         raise view_changed(body.view)
     if isinstance(body, Query) and body.spread:
-        return Parts(body, {_meeting(view.plan, routes.workers): body}, {})
+        return ReadParts(body, {_meeting(view.plan, routes.workers): body}, {})
     everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
     if body.between is not None:
-        shown = Values(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
-        return Parts(body, dict.fromkeys(everybody, body), {}, shown)
+        shown = RangeColumn(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
+        return ReadParts(body, dict.fromkeys(everybody, body), {}, shown)
     if isinstance(body, Query):
-        return Parts(body, dict.fromkeys(everybody, body), dict.fromkeys(everybody, np.arange(len(body.keys))))
+        return ReadParts(body, dict.fromkeys(everybody, body), dict.fromkeys(everybody, np.arange(len(body.keys))))
     whose = routes.owners(view, body.keys)
     if not len(whose):
-        return Parts(body, {0: body}, {0: whose})
+        return ReadParts(body, {0: body}, {0: whose})
     first = int(whose[0])
     if (whose == first).all():
-        return Parts(body, {first: body}, {first: np.arange(len(whose))})
+        return ReadParts(body, {first: body}, {first: np.arange(len(whose))})
     ordinals = {w: np.flatnonzero(whose == w) for w in np.unique(whose).tolist()}
-    return Parts(body, {w: replace(body, keys=taken(body.keys, at)) for w, at in ordinals.items()}, ordinals)
+    return ReadParts(body, {w: replace(body, keys=select_keys(body.keys, at)) for w, at in ordinals.items()}, ordinals)
 
 
 def row_by_row(plan: Mir) -> bool:
@@ -86,14 +86,14 @@ def _has_whole_table(plan: Mir) -> bool:
     return plan.table.sharded_by == () if isinstance(plan, Base) else any(map(_has_whole_table, plan.inputs))
 
 
-def taken(keys: Any, places: Codes) -> Any:
+def select_keys(keys: Any, places: Codes) -> Any:
     """Select some of a read's keys."""
     if isinstance(keys, (pa.Table, pa.RecordBatch)):
         return keys.take(pa.array(places))
     return [keys[i] for i in places.tolist()]
 
 
-def merged(parts: Parts[Asked], replies: Mapping[int, Rows]) -> Rows:
+def merged(parts: ReadParts[Asked], replies: Mapping[int, Rows]) -> Rows:
     """Merge the answers. `replies`: of all workers that were asked."""
     answers = [replies[w] for w in sorted(parts)]
     wrong = next((a for a in answers if a.error is not None), None)
@@ -112,7 +112,7 @@ def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
     return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
 
 
-def _ranged(parts: Parts[Asked], tables: list[pa.Table]) -> pa.Table:
+def _ranged(parts: ReadParts[Asked], tables: list[pa.Table]) -> pa.Table:
     """Merge the rows of a range, or of as many first values as were asked for. All rows of a value are at one
     worker."""
     rows, read = _together(tables), parts.whole

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from noria.core.batch import Codes
-from noria.core.errors import SqlError, generated_value, used_up
+from noria.core.errors import SqlError, auto_increment_exhausted, generated_value
 from noria.core.errors.codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr
@@ -44,7 +44,7 @@ Key = tuple[Any, ...]  # the values of a primary key
 
 
 @dataclass
-class Numbers:
+class AutoIncrementValues:
     """The last AUTO_INCREMENT value of each table, by its id. `expected`: the values that statements under way
     bring themselves."""
 
@@ -78,7 +78,7 @@ class Numbers:
         if ahead + count <= most:
             last = ahead
         if last + count > most:
-            raise used_up(column.name)
+            raise auto_increment_exhausted(column.name)
         self.last[table.table_id] = last + count
         return last + 1
 
@@ -123,7 +123,7 @@ class RoutedWrite:
         return WriteResult(sum(r.affected for r in results), first, sum(r.matched for r in results), row_id=last.row_id)
 
 
-def routed(statement: Statement, table: TableDef, workers: int, numbers: Numbers, turn: int) -> RoutedWrite:
+def routed(statement: Statement, table: TableDef, workers: int, numbers: AutoIncrementValues, turn: int) -> RoutedWrite:
     """Split a statement by worker. `turn`: distributes rows that may be at any worker. SqlError if a value that
     determines a row's worker is invalid."""
     if table.sharded_by == ():
@@ -209,7 +209,7 @@ def _stays(column: int, value: Expr) -> bool:
 
 
 # ------------------------------------------------------------------ INSERT
-def _insert(statement: Insert, table: TableDef, workers: int, numbers: Numbers, turn: int) -> RoutedWrite:
+def _insert(statement: Insert, table: TableDef, workers: int, numbers: AutoIncrementValues, turn: int) -> RoutedWrite:
     brings = 0
     try:
         if table.auto_increment is not None:
@@ -306,7 +306,7 @@ def _value(row: Sequence[Any], place: int) -> Any:
     return row[place]
 
 
-def _numbered(statement: Insert, table: TableDef, numbers: Numbers) -> tuple[Insert, int]:
+def _numbered(statement: Insert, table: TableDef, numbers: AutoIncrementValues) -> tuple[Insert, int]:
     """The statement with assigned values, and the greatest value that it had itself."""
     at = table.auto_increment
     assert at is not None

@@ -1,4 +1,4 @@
 """Statements over several workers: planned, committed in two phases, grouped, and visible to their own session.
 
-Call `Writes` (`writes.py`) with a routed statement; it reports one outcome.
+Call `RoutedWrites` (`writes.py`) with a routed statement; it reports one outcome.
 """

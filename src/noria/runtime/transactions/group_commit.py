@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import Told
-from noria.runtime.link.changes import Lost, WorkerGone
+from noria.runtime.link.changes import WorkerGone, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 
@@ -37,7 +37,7 @@ class GroupOutcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _GroupStatement:
     """A waiting statement. `alone`: it had an error in a group, or may have ended a worker. `places`: its
     position among each worker's statements in the group under way."""
 
@@ -58,7 +58,7 @@ class _Waiting:
 
 
 class _Running(NamedTuple):
-    batch: list[_Waiting]
+    batch: list[_GroupStatement]
     group: asyncio.Task[Outcome]
     told: dict[int, Told]
 
@@ -68,7 +68,7 @@ class GroupCommits:
 
     def __init__(self, groups: TwoPhaseCommits, workers: int):
         self._groups, self._workers = groups, workers
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_GroupStatement] = []
         self._running: dict[asyncio.Task[None], _Running] = {}
         self._soon = False
         self._back: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
@@ -80,7 +80,7 @@ class GroupCommits:
 
     def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[GroupOutcome]:
         """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
-        one = _Waiting(parts, asyncio.get_running_loop().create_future())
+        one = _GroupStatement(parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._go_soon()
         return one.done
@@ -121,10 +121,10 @@ class GroupCommits:
             self._running[task] = running
             task.add_done_callback(self._ended)
 
-    def _together(self) -> list[_Waiting]:
+    def _together(self) -> list[_GroupStatement]:
         """The next statements whose workers are up and in no other of these groups."""
         busy = {w for running in self._running.values() for one in running.batch for w in one.parts}
-        batch: list[_Waiting] = []
+        batch: list[_GroupStatement] = []
         rows = 0
         for one in self._waiting:
             if len(busy) == self._workers:
@@ -160,7 +160,7 @@ class GroupCommits:
         batch = running.batch
         try:
             outcome = await running.group
-        except Lost as e:
+        except WorkerLost as e:
             self._again(batch, e.deaths)
         except asyncio.CancelledError:
             for one in batch:
@@ -172,7 +172,7 @@ class GroupCommits:
         else:
             self._outcome(batch, outcome, running.told)
 
-    def _outcome(self, batch: Sequence[_Waiting], outcome: Outcome, told: Mapping[int, Told]) -> None:
+    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, told: Mapping[int, Told]) -> None:
         if outcome.done or len(batch) == 1:
             for one in batch:
                 if not one.done.done():
@@ -184,7 +184,7 @@ class GroupCommits:
             one.alone = True
         self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
 
-    def _again(self, batch: Sequence[_Waiting], deaths: int) -> None:
+    def _again(self, batch: Sequence[_GroupStatement], deaths: int) -> None:
         """Queue again those statements that are still wanted."""
         for one in batch:
             one.deaths += deaths if len(batch) == 1 else 0
@@ -196,14 +196,14 @@ class GroupCommits:
         self._waiting[:0] = [one for one in batch if not one.done.done()]
 
 
-def _fits(one: _Waiting, batch: Sequence[_Waiting], rows: int) -> bool:
+def _fits(one: _GroupStatement, batch: Sequence[_GroupStatement], rows: int) -> bool:
     """Whether the statement may join these, which have `rows` rows."""
     if not batch:
         return True
     return not (one.alone or batch[0].alone) and len(batch) < GROUP_STATEMENTS and rows + one.rows <= GROUP_ROWS
 
 
-class Part(Protocol):
+class GroupMember(Protocol):
     """One of several statements of a group. `places`: its position among each worker's statements."""
 
     @property
@@ -213,7 +213,7 @@ class Part(Protocol):
     def places(self) -> dict[int, int]: ...
 
 
-def parts_of(batch: Iterable[Part]) -> dict[int, tuple[Statement, ...]]:
+def parts_of(batch: Iterable[GroupMember]) -> dict[int, tuple[Statement, ...]]:
     """The statements of each worker; sets the `places` of each part."""
     parts: dict[int, list[Statement]] = {}
     for one in batch:

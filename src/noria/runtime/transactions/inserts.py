@@ -19,15 +19,15 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, SENDER_WAITS
 from noria.core.statements import Insert, WriteResult
-from noria.dataflow.messages.packets import Done, Meet, Write, Wrote
-from noria.runtime.link.changes import Lost
+from noria.dataflow.messages.packets import Done, FindConflicts, Write, Wrote
+from noria.runtime.link.changes import WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import parts_of
-from noria.runtime.transactions.two_phase_commit import Asked, Outcome, TwoPhaseCommits
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingInsert:
     """A waiting INSERT. `parts`: by owner. `places`: its position among each owner's statements in the group
     under way.
 
@@ -52,11 +52,11 @@ class _Waiting:
 class Inserts:
     """The INSERTs that wait for a batch, and the batch under way."""
 
-    def __init__(self, links: Sequence[Asked], groups: TwoPhaseCommits):
+    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits):
         self._links, self._groups = links, groups
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingInsert] = []
         self._running: asyncio.Task[None] | None = None
-        self._planning: asyncio.Task[list[_Waiting]] | None = None
+        self._planning: asyncio.Task[list[_PendingInsert]] | None = None
 
     @staticmethod
     def takes(placed: RoutedWrite) -> bool:
@@ -67,7 +67,7 @@ class Inserts:
     def add(self, placed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
         """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
         parts = {w: part for w, part in placed.parts.items() if isinstance(part, Insert)}
-        one = _Waiting(placed, parts, asyncio.get_running_loop().create_future())
+        one = _PendingInsert(placed, parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
@@ -95,7 +95,7 @@ class Inserts:
                 together = self._together()
                 try:
                     await self._insert(together)
-                except Lost:
+                except WorkerLost:
                     self._waiting[:0] = [one for one in together if not one.done.done()]
                 except Exception as e:
                     for one in together:
@@ -105,9 +105,9 @@ class Inserts:
             for one in self._waiting:  # the front end is stopping
                 one.done.cancel()
 
-    def _together(self) -> list[_Waiting]:
+    def _together(self) -> list[_PendingInsert]:
         """The next INSERTs without common values: all with one owner each, or all with several."""
-        chosen: list[_Waiting] = []
+        chosen: list[_PendingInsert] = []
         values: set[tuple[int, int]] = set()
         rows, several = 0, len(self._waiting[0].parts) > 1
         for one in self._waiting:
@@ -123,11 +123,11 @@ class Inserts:
         self._waiting = [one for one in self._waiting if one not in left]
         return chosen
 
-    async def _insert(self, together: Sequence[_Waiting]) -> None:
+    async def _insert(self, together: Sequence[_PendingInsert]) -> None:
         name = self._groups.name()
         places = [link.hold(name) for link in self._links]
         group: asyncio.Task[Outcome] | None = None
-        writes: dict[asyncio.Future[Any], list[_Waiting]] = {}
+        writes: dict[asyncio.Future[Any], list[_PendingInsert]] = {}
         try:
             free = await self._planned(places, together)
             if free and len(free[0].parts) > 1:
@@ -141,7 +141,7 @@ class Inserts:
             await self._decided(group, free)
         await self._wrote(writes)
 
-    def _begin_each(self, name: str, free: Sequence[_Waiting]) -> dict[asyncio.Future[Any], list[_Waiting]]:
+    def _begin_each(self, name: str, free: Sequence[_PendingInsert]) -> dict[asyncio.Future[Any], list[_PendingInsert]]:
         """Send the INSERTs that have one owner each."""
         writes = {}
         for w, link in enumerate(self._links):
@@ -150,7 +150,7 @@ class Inserts:
                 writes[link.put(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
         return writes
 
-    async def _wrote(self, writes: Mapping[asyncio.Future[Any], Sequence[_Waiting]]) -> None:
+    async def _wrote(self, writes: Mapping[asyncio.Future[Any], Sequence[_PendingInsert]]) -> None:
         await asyncio.gather(*writes, return_exceptions=True)
         for wrote, mine in writes.items():
             for n, one in enumerate(mine):
@@ -160,11 +160,11 @@ class Inserts:
                     reply: Wrote = wrote.result()
                     one.told(reply.results[n])
 
-    async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_Waiting]) -> None:
+    async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_PendingInsert]) -> None:
         """Report the outcome of INSERTs that have several owners each."""
         try:
             outcome = await group
-        except Lost as e:
+        except WorkerLost as e:
             if not e.deaths:
                 raise
             outcome = Outcome(False, {})  # one of them may have ended a worker
@@ -177,9 +177,10 @@ class Inserts:
             one.told(None)
         self._waiting[:0] = [one for one in free if one not in wrong]
 
-    async def _planned(self, places: Sequence[asyncio.Future[Any]], together: Sequence[_Waiting]) -> list[_Waiting]:
+    async def _planned(self, places: Sequence[asyncio.Future[Any]],
+                       together: Sequence[_PendingInsert]) -> list[_PendingInsert]:
         """The INSERTs that may run, determined when everything before the places is answered."""
-        async def planned() -> list[_Waiting]:
+        async def planned() -> list[_PendingInsert]:
             await asyncio.gather(*places)
             return await self._free(together)
 
@@ -190,16 +191,17 @@ class Inserts:
             self._planning = None
             planning.cancel()
         if planning.cancelled() or not self._groups.are_there(range(len(self._links))):
-            raise Lost
+            raise WorkerLost
         return planning.result()
 
-    async def _free(self, together: Sequence[_Waiting]) -> list[_Waiting]:
+    async def _free(self, together: Sequence[_PendingInsert]) -> list[_PendingInsert]:
         """The INSERTs whose values no other worker has. The others are answered, or marked to run alone."""
         each = [(link, [(one, part) for one in together for owner, part in one.parts.items() if owner != w])
                 for w, link in enumerate(self._links)]
         asked = [(link, some) for link, some in each if some]
         replies: list[Done] = await asyncio.gather(*(
-            link.ask(Meet(0, tuple((part, one.placed.spread) for one, part in some)), True) for link, some in asked))
+            link.ask(FindConflicts(0, tuple((part, one.placed.spread) for one, part in some)), True) for link,
+            some in asked))
         for reply, (_, some) in zip(replies, asked, strict=True):
             if reply.error is not None:
                 raise reply.error

@@ -6,7 +6,7 @@ message a worker has all effects. That suffices where rows pass one exchange. Be
 other workers, even those of a worker's own writes, and the asked worker sends marks
 (`dataflow/cluster/frontier.py`).
 
-The same holds for a write that a restarting worker makes before it has its graph (`changes.Flight`). Its tick
+The same holds for a write that a restarting worker makes before it has its graph (`changes.InFlightPacket`). Its tick
 sends nothing, and the others receive the rows when they gather that worker's again.
 
 Keeps true: after `catch_up(writes)` a read of these workers sees all effects of these writes. A restarted worker
@@ -19,10 +19,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.dataflow.messages.packets import Ask, Done, Own, Packet, Told
+from noria.dataflow.messages.packets import Done, Inspect, Own, Packet, Told
 
 
-class Asked(Protocol):
+class FrontierLink(Protocol):
     """The operations needed of one worker's link."""
 
     def heard(self, worker: int) -> int: ...
@@ -34,7 +34,7 @@ class ReadYourWrites:
     """What each worker is known to have. A depth is the largest number of exchanges on the path to the state that
     is read."""
 
-    def __init__(self, links: Sequence[Asked]):
+    def __init__(self, links: Sequence[FrontierLink]):
         self._links = links
         self._answered = [0] * len(links)
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
@@ -84,7 +84,7 @@ class ReadYourWrites:
                 has[w] = max(has[w], number)
 
     async def _ask(self, worker: int, what: str, argument: str) -> None:
-        reply: Done = await self._links[worker].ask(Ask(0, what, argument), True)
+        reply: Done = await self._links[worker].ask(Inspect(0, what, argument), True)
         if reply.error is not None:
             raise reply.error
 

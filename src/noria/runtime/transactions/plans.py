@@ -1,7 +1,7 @@
 """Plans of statements that may move rows between workers, or that add values which are UNIQUE among all workers.
 
-    INSERT    Meet at the workers that may have conflicting rows ──► WorkOut at the first owner, with these rows
-    UPDATE    WorkOut at each worker that may have its rows
+    INSERT    Meet at the workers that may have conflicting rows ──► PredictEffect at the first owner, with these rows
+    UPDATE    PredictEffect at each worker that may have its rows
     both      CheckUnique at all workers, if the plan assigns such values
 
 Keeps true: a plan is valid as long as the places or the locks that were taken for it are kept.
@@ -13,25 +13,25 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.statements import Move, WorkedOut
-from noria.dataflow.messages.packets import CheckUnique, Meet, WorkOut
+from noria.core.statements import Move, StatementEffect
+from noria.dataflow.messages.packets import CheckUnique, FindConflicts, PredictEffect
 from noria.runtime.routing.write_routing import RoutedWrite
 
-Planning = Meet | WorkOut | CheckUnique
+Planning = FindConflicts | PredictEffect | CheckUnique
 AskAll = Callable[[Mapping[int, Planning]], Awaitable[Sequence[Any]]]  # by worker; SqlError if one answers with it
 
 
-async def worked_out(routed: RoutedWrite, workers: int, ask: AskAll) -> WorkedOut:
+async def worked_out(routed: RoutedWrite, workers: int, ask: AskAll) -> StatementEffect:
     """Plan a statement: its result, and a `Move` for each worker concerned."""
     parts = routed.parts
     if routed.whole is None:
-        found = await ask({w: WorkOut(0, part, routed.spread) for w, part in parts.items()})
-        worked: WorkedOut = _together(found)
+        found = await ask({w: PredictEffect(0, part, routed.spread) for w, part in parts.items()})
+        worked: StatementEffect = _together(found)
     else:
         first, statement = min(parts), routed.whole[0]
         others = range(workers) if routed.unique else parts
         rows = await met(routed, (w for w in others if w != first), ask)
-        (worked,) = await ask({first: WorkOut(0, statement, routed.spread, rows)})
+        (worked,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
     if routed.assigns:
         came = tuple(row for (move,) in worked.parts.values() for row in move.came)
         table, each = next(iter(parts.values())).table, worked.parts
@@ -44,19 +44,19 @@ async def met(routed: RoutedWrite, workers: Iterable[int], ask: AskAll) -> tuple
     """The packed rows of these workers that conflict with rows of the INSERT.  Raises SqlError."""
     if routed.whole is None:
         return ()
-    found = await ask({w: Meet(0, ((routed.whole[0], routed.spread),)) for w in workers})
+    found = await ask({w: FindConflicts(0, ((routed.whole[0], routed.spread),)) for w in workers})
     for (some,) in found:
         if isinstance(some, SqlError):
             raise some
     return tuple(row for (some,) in found for row in some)
 
 
-def _together(found: Sequence[WorkedOut]) -> WorkedOut:
+def _together(found: Sequence[StatementEffect]) -> StatementEffect:
     """Combine the plans of a statement's parts."""
     parts: dict[int, tuple[Move]] = {}
     for w, (move,) in (item for f in found for item in f.parts.items()):
         (had,) = parts.get(w, (Move(move.table, (), ()),))
         parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
     results = [f.result for f in found]
-    return WorkedOut(results[0]._replace(affected=sum(r.affected for r in results),
-                                         matched=sum(r.matched for r in results)), parts)
+    return StatementEffect(results[0]._replace(affected=sum(r.affected for r in results),
+                                               matched=sum(r.matched for r in results)), parts)

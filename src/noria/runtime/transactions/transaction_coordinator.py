@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
-from noria.core.statements import Move, Part, Staged, Statement, WorkedOut, WriteResult, tables_written
+from noria.core.statements import Move, Part, Staged, Statement, StatementEffect, WriteResult, tables_written
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask, Done, Packet, Wrote
+from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
     EndTransaction,
     EndWait,
@@ -38,8 +38,8 @@ from noria.dataflow.messages.transaction_packets import (
     Within,
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
-from noria.runtime.link.changes import Lost, WorkerGone
-from noria.runtime.link.member import StagingWorker
+from noria.runtime.link.changes import WorkerGone, WorkerLost
+from noria.runtime.link.shard_link import StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.plans import Planning, met, worked_out
@@ -134,7 +134,7 @@ class TransactionCoordinator:
             await self._workers.learn_numbers(statement.table)
         return routed.result(results)
 
-    async def _planned(self, transaction: OpenTransaction, routed: RoutedWrite, wait_s: float) -> WorkedOut:
+    async def _planned(self, transaction: OpenTransaction, routed: RoutedWrite, wait_s: float) -> StatementEffect:
         """Plan a statement. The transaction then has the locks that keep the plan valid."""
         async def ask(questions: Mapping[int, Planning]) -> list[Any]:
             replies, why = await self._replies(transaction, {
@@ -236,7 +236,8 @@ class TransactionCoordinator:
         """Who waits for whom at all workers."""
         waits: dict[Owner, list[Owner]] = {}
         with suppress(WorkerGone):
-            for reply in await asyncio.gather(*(w.ask(Ask(0, "lock waits")) for w in self._workers.staging_workers)):
+            for reply in await asyncio.gather(*(w.ask(Inspect(0, "lock waits"))
+                                                for w in self._workers.staging_workers)):
                 for owner, *others in reply.value or ():
                     waits.setdefault(owner, []).extend(others)
         return waits
@@ -349,7 +350,7 @@ class TransactionCoordinator:
             return Wrote(0, (WriteResult(),))
         try:
             wrote = await self._committed(self._workers.commit_staged(parts, once))
-        except Lost:
+        except WorkerLost:
             self.end(transaction)
             raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "
                                            "restarting transaction") from None

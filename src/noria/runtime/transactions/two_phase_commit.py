@@ -8,7 +8,7 @@ for each other.
 
 Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
 decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
-the coordinator before the decision was sent to it, the group is given up (`Lost`). So nothing waits for it.
+the coordinator before the decision was sent to it, the group is given up (`WorkerLost`). So nothing waits for it.
 If the coordinator is lost later, its next Hello says whether it committed. Until then, the participants hold back
 writes of the group's tables.
 """
@@ -25,7 +25,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.statements import Statement, WriteResult
 from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
-from noria.runtime.link.changes import Change, Lost
+from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.link.link import LinkState
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Participant(Protocol):
     async def first(self, body: Change) -> Any: ...
 
 
-class Asked(Participant, Protocol):
+class PlanningParticipant(Participant, Protocol):
     """A `Participant` that also answers questions, for statements that are planned first."""
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
@@ -128,7 +128,7 @@ class TwoPhaseCommits:
 
     def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
               patient: bool = False, once: str = "") -> asyncio.Task[Outcome]:
-        """Begin a group. Its task raises `Lost` if a worker is lost before the decision, unless it is `patient`.
+        """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
         `held`: the name of places already reserved for it in the workers' queues. `told`: receives, for each
         worker, the messages that its tick sent. `once`: a name to remember with the decision.
@@ -186,7 +186,7 @@ class TwoPhaseCommits:
         self._links[first].release(name)
         try:
             wrote: Wrote = await decision
-        except Lost:
+        except WorkerLost:
             self._done.setdefault(first, []).extend(write.forget)
             await self._decide(name, prepared, False)
             raise
@@ -229,7 +229,7 @@ class TwoPhaseCommits:
                     said = True
                 await asyncio.sleep(AGAIN_S)
             if told is not None:
-                told[w] = None  # it did so before it had its graph (`Flight.early`)
+                told[w] = None  # it did so before it had its graph (`InFlightPacket.early`)
             return self._settled[name, w]
 
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))

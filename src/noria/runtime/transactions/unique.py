@@ -1,7 +1,7 @@
 """Checks, before a table with rows gets a UNIQUE index, that each value exists once among all workers.
 
-    each worker has checked its own rows (`Fit`) ─► records writes ─► slices of all workers' values, in order, and
-    the recorded writes are compared ─► the last recorded writes, while nothing is written
+    each worker has checked its own rows (`CheckRowsFit`) ─► records writes ─► slices of all workers' values, in
+    order, and the recorded writes are compared ─► the last recorded writes, while nothing is written
 
 Keeps true: two rows with one value are found, whenever they were written. The later row is in a slice or
 recorded, and is searched for at all other workers after it was written. At most some thousand values are in
@@ -22,19 +22,19 @@ import numpy as np
 from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Done, Entries
+from noria.dataflow.messages.packets import Done, UniqueEntries
 from noria.runtime.link.changes import WorkerGone
-from noria.runtime.transactions.two_phase_commit import Asked
+from noria.runtime.transactions.two_phase_commit import PlanningParticipant
 
 _BYTES = 16  # of an entry's hash
 Still = Callable[[], AbstractAsyncContextManager[Any]]  # while it lasts nothing is written
 
 
 @dataclass(frozen=True)
-class Unique:
+class UniqueIndexCheck:
     """The future index of these columns of the table. Methods raise the SqlError that prevents it."""
 
-    links: Sequence[Asked]
+    links: Sequence[PlanningParticipant]
     table: TableDef
     columns: tuple[int, ...]
 
@@ -95,7 +95,7 @@ class Unique:
         """Ask one worker. SqlError 1412 if it is lost: its next life has not checked its rows, and writes must
         not wait for that."""
         try:
-            reply: Done = await self.links[worker].ask(Entries(0, self.table, self.columns, what, given))
+            reply: Done = await self.links[worker].ask(UniqueEntries(0, self.table, self.columns, what, given))
         except WorkerGone:
             raise view_changed(self.table.name) from None
         if reply.error is not None:
@@ -103,7 +103,7 @@ class Unique:
         return reply.value
 
 
-async def compared(fits: Done, unique: Iterable[Unique], still: Still) -> Done:
+async def compared(fits: Done, unique: Iterable[UniqueIndexCheck], still: Still) -> Done:
     """Combine the workers' checks of their own rows with the comparison among workers."""
     try:
         for u in unique if fits.error is None else ():

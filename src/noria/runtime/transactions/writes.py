@@ -5,7 +5,7 @@
     rows may move between workers, or have values that are UNIQUE among all workers:
                    planned first, then one of the above:
 
-        places at all workers that have rows → Meet, WorkOut, CheckUnique → each worker's part
+        places at all workers that have rows → Meet, PredictEffect, CheckUnique → each worker's part
 
 A UNIQUE index may lack the columns that determine the worker of a row (`TableDef.spread_unique`). Each worker
 checks such an index among its own rows. A statement that adds values to it reserves places at all workers and
@@ -27,36 +27,36 @@ from weakref import WeakSet
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
-from noria.core.statements import Move, Statement, WorkedOut, WriteResult
+from noria.core.statements import Move, Statement, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
-from noria.runtime.link.changes import Change, Lost
+from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
 from noria.runtime.transactions.inserts import Inserts
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.plans import worked_out
-from noria.runtime.transactions.two_phase_commit import Asked, Outcome, TwoPhaseCommits
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 
 
-class Moved(NamedTuple):
+class PlannedOutcome(NamedTuple):
     """The outcome of a planned statement, and the workers that executed a part."""
 
     result: WriteResult
     workers: tuple[int, ...]
 
 
-class Writes:
+class RoutedWrites:
     """The writes under way at several workers."""
 
-    def __init__(self, links: Sequence[Asked], groups: TwoPhaseCommits, own: ReadYourWrites):
+    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, own: ReadYourWrites):
         self._links, self._groups, self._own = links, groups, own
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: what it waits for with others
-        self._places: dict[asyncio.Task[Moved], tuple[str, Iterable[int]]] = {}
+        self._places: dict[asyncio.Task[PlannedOutcome], tuple[str, Iterable[int]]] = {}
         self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
-        self._planning: dict[asyncio.Task[Moved], asyncio.Task[WorkedOut]] = {}
+        self._planning: dict[asyncio.Task[PlannedOutcome], asyncio.Task[StatementEffect]] = {}
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -123,7 +123,7 @@ class Writes:
             self._does[task] = group
             try:
                 return (await group).all()
-            except Lost as e:
+            except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
                     raise gave_up(deaths) from None
@@ -156,8 +156,8 @@ class Writes:
     def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
 
-    def _moved(self, placed: RoutedWrite, task: asyncio.Task[Moved]) -> Wrote:
-        moved: Moved = self._unless_given_up(task)
+    def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
+        moved: PlannedOutcome = self._unless_given_up(task)
         return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
@@ -205,26 +205,26 @@ class Writes:
         return True
 
     # ------------------------------------------------------------ INSERTs that go together
-    def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[Moved]:
+    def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
         inserting = self._inserts.add(placed)
         task = asyncio.ensure_future(self._insert(placed, inserting))
         self._together[task] = inserting
         task.add_done_callback(self._ended)
         return task
 
-    async def _insert(self, placed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> Moved:
+    async def _insert(self, placed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> PlannedOutcome:
         result = await inserting
         if result is not None:
-            return Moved(result, tuple(placed.parts))
+            return PlannedOutcome(result, tuple(placed.parts))
         return await self._move(placed)
 
     # ------------------------------------------------------------ rows that go from one worker to another
-    def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[Moved]:
+    def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[PlannedOutcome]:
         task = asyncio.ensure_future(self._move(placed, once))
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Moved]) -> None:
+    def _ended(self, task: asyncio.Task[PlannedOutcome]) -> None:
         self._together.pop(task, None)
         self._does.pop(task, None)
         self._apart.discard(task)
@@ -238,7 +238,7 @@ class Writes:
         for w in workers:
             self._links[w].let_go(name)
 
-    async def _move(self, placed: RoutedWrite, once: str = "") -> Moved:
+    async def _move(self, placed: RoutedWrite, once: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
@@ -253,21 +253,22 @@ class Writes:
                     self._give_back(name, places.keys() - plan.parts.keys())
                     results = await self._do(task, name, plan.parts, once)
                     wrong = next((r for r in results if r.error is not None), None)
-                    return Moved(wrong or plan.result, tuple(plan.parts))
+                    return PlannedOutcome(wrong or plan.result, tuple(plan.parts))
                 wanted |= plan.parts.keys()
             except SqlError as e:
-                return Moved(WriteResult(error=e), ())
-            except Lost as e:
+                return PlannedOutcome(WriteResult(error=e), ())
+            except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
                     raise gave_up(deaths) from None
             self._places.pop(task, None)
             self._give_back(name, places)
 
-    async def _planned(self, task: asyncio.Task[Moved], placed: RoutedWrite, places: Mapping[int, asyncio.Future[Any]]
-                       ) -> WorkedOut:
+    async def _planned(self, task: asyncio.Task[PlannedOutcome], placed: RoutedWrite,
+                       places: Mapping[int, asyncio.Future[Any]]
+                       ) -> StatementEffect:
         """The plan, made when everything before the places is answered."""
-        async def planned() -> WorkedOut:
+        async def planned() -> StatementEffect:
             await asyncio.gather(*places.values())
             return await worked_out(placed, len(self._links), self._all)
 
@@ -278,10 +279,10 @@ class Writes:
             del self._planning[task]
             planning.cancel()
         if planning.cancelled() or not self._groups.are_there(places):
-            raise Lost
+            raise WorkerLost
         return planning.result()
 
-    async def _do(self, task: asyncio.Task[Moved], name: str, parts: Mapping[int, tuple[Move]], once: str
+    async def _do(self, task: asyncio.Task[PlannedOutcome], name: str, parts: Mapping[int, tuple[Move]], once: str
                   ) -> Sequence[WriteResult]:
         if not parts:
             return ()

@@ -46,21 +46,21 @@ _YES, _NO = b"+", b"-"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class NoProof(Exception):
+class NotAuthenticated(Exception):
     """The other end did not prove that it knows the secret, or runs another release; the message says what was
     wrong."""
 
 
-class Closed(NoProof):
+class HandshakeClosed(NotAuthenticated):
     """The other end closed the connection without a proof: it may be ending, or have too many connections."""
 
 
-class Refused(Exception):
+class ConnectionRefused(Exception):
     """The other end is authenticated, and rejects the request now."""
 
 
 @dataclass(frozen=True)
-class Between:
+class SharedCredentials:
     """The credentials that all hosts of a server share. `certificate`, `key`: paths, if connections use TLS."""
 
     secret: bytes
@@ -76,8 +76,9 @@ def secret_of(data_dir: Path) -> bytes:
     except FileExistsError:
         found = _secret_in(path)
         if found is None:
-            raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: remove it "
-                          "while nothing serves this directory, and it is made again") from None
+            raise NotAuthenticated(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: "
+                                   f"remove it "
+                                   "while nothing serves this directory, and it is made again") from None
         return found
     with os.fdopen(file, "wb") as out:
         made = secrets.token_bytes(_SECRET_BYTES)
@@ -92,9 +93,9 @@ def secret_in(path: Path) -> bytes:
     try:
         found = _secret_in(path)
     except OSError as e:
-        raise NoProof(f"{path} cannot be read: {e.strerror}: {_COPY}") from e
+        raise NotAuthenticated(f"{path} cannot be read: {e.strerror}: {_COPY}") from e
     if found is None:
-        raise NoProof(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: {_COPY}")
+        raise NotAuthenticated(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: {_COPY}")
     return found
 
 
@@ -103,8 +104,8 @@ def _secret_in(path: Path) -> bytes | None:
     return found if len(found) == _SECRET_BYTES and not path.stat().st_mode & 0o077 else None
 
 
-def tls(between: Between, server: bool) -> ssl.SSLContext | None:
-    """The TLS context of the present files; None without TLS. NoProof if they are no certificate with its key
+def tls(between: SharedCredentials, server: bool) -> ssl.SSLContext | None:
+    """The TLS context of the present files; None without TLS. NotAuthenticated if they are no certificate with its key
     that the other end would accept."""
     certificate, key = between.certificate, between.key
     if certificate is None or key is None:
@@ -114,10 +115,10 @@ def tls(between: Between, server: bool) -> ssl.SSLContext | None:
         versions = tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
         context, found = _loaded(certificate, key, server, versions)
     except (OSError, ssl.SSLError, ValueError) as e:
-        raise NoProof(f"{certificate} and {key} are no certificate with its key (PEM, no passphrase) "
-                      f"on {socket.gethostname()}: {e}") from e
+        raise NotAuthenticated(f"{certificate} and {key} are no certificate with its key (PEM, no passphrase) "
+                               f"on {socket.gethostname()}: {e}") from e
     if stats[1].st_mode & 0o077:
-        raise NoProof(f"{key} can be read by others than its owner: chmod 600 {key}")
+        raise NotAuthenticated(f"{key} can be read by others than its owner: chmod 600 {key}")
     _check_valid(certificate, found)
     return context
 
@@ -141,11 +142,13 @@ def _loaded(certificate: Path, key: Path, server: bool, versions: tuple[object, 
 def _check_valid(path: Path, found: x509.Certificate) -> None:
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
-        raise NoProof(f"the certificate {path} is not valid since {found.not_valid_after_utc}: give a new one to all "
-                      "hosts")
+        raise NotAuthenticated(f"the certificate {path} is not valid since {found.not_valid_after_utc}: give a new "
+                               f"one to all "
+                               "hosts")
     if now < found.not_valid_before_utc:
-        raise NoProof(f"the certificate {path} is not valid before {found.not_valid_before_utc}, and here it is "
-                      f"{now:%Y-%m-%d %H:%M:%S}: is the clock right?")
+        raise NotAuthenticated(f"the certificate {path} is not valid before {found.not_valid_before_utc}, and here it "
+                               f"is "
+                               f"{now:%Y-%m-%d %H:%M:%S}: is the clock right?")
 
 
 def kept_alive(line: socket.socket) -> None:
@@ -158,15 +161,15 @@ def kept_alive(line: socket.socket) -> None:
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_000 * KEEP_S)
 
 
-async def connected(host: str, port: int, between: Between, wish: bytes) -> Streams:
-    """Open a connection whose other end proves itself and grants the request. Raises `Refused`, `NoProof` or
-    OSError."""
+async def connected(host: str, port: int, between: SharedCredentials, wish: bytes) -> Streams:
+    """Open a connection whose other end proves itself and grants the request. Raises `ConnectionRefused`,
+    `NotAuthenticated` or OSError."""
     try:
         async with asyncio.timeout(PROOF_S):
             reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES,
                                                            ssl=tls(between, server=False))
     except ssl.SSLError as e:
-        raise NoProof(f"{host}:{port} shows no certificate that is ours: {e}") from e
+        raise NotAuthenticated(f"{host}:{port} shows no certificate that is ours: {e}") from e
     try:
         async with asyncio.timeout(PROOF_S):
             kept_alive(writer.get_extra_info("socket"))
@@ -174,43 +177,44 @@ async def connected(host: str, port: int, between: Between, wish: bytes) -> Stre
             writer.write(MAGIC + mine)
             theirs, proof = await reader.readexactly(_NUMBER), await reader.readexactly(_PROOF)
             if not hmac.compare_digest(proof, _proof(between, b"listens", mine, theirs, b"")):
-                raise NoProof(f"{host}:{port} does not know the secret of this data directory")
+                raise NotAuthenticated(f"{host}:{port} does not know the secret of this data directory")
             writer.write(_proof(between, b"connects", mine, theirs, wish) + len(wish).to_bytes(2, "big") + wish)
             if await reader.readexactly(1) != _YES:
-                raise Refused(f"{host}:{port} refuses {wish.decode(errors='replace')}")
+                raise ConnectionRefused(f"{host}:{port} refuses {wish.decode(errors='replace')}")
     except BaseException as e:
         writer.transport.abort()
         if isinstance(e, ssl.SSLError):
-            raise NoProof(f"{host}:{port} takes no certificate of ours: {e}") from e
+            raise NotAuthenticated(f"{host}:{port} takes no certificate of ours: {e}") from e
         if isinstance(e, asyncio.IncompleteReadError):
-            raise Closed(f"{host}:{port} has closed the connection before it proved anything{_wants(between)}") from e
+            raise HandshakeClosed(f"{host}:{port} has closed the connection before it proved "
+                                  f"anything{_wants(between)}") from e
         raise
     return reader, writer
 
 
-def _wants(between: Between) -> str:
+def _wants(between: SharedCredentials) -> str:
     return "" if between.certificate else ": does it want TLS, --cluster-cert and --cluster-key?"
 
 
-async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: Between) -> bytes:
-    """The request of the other end, once it has proved itself; `granted` answers it. Raises `NoProof`, OSError or
-    TimeoutError."""
+async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: SharedCredentials) -> bytes:
+    """The request of the other end, once it has proved itself; `granted` answers it. Raises `NotAuthenticated`,
+    OSError or TimeoutError."""
     try:
         async with asyncio.timeout(PROOF_S):
             kept_alive(writer.get_extra_info("socket"))
             if await reader.readexactly(len(MAGIC)) != MAGIC:
-                raise NoProof("it does not begin as connections of this release do")
+                raise NotAuthenticated("it does not begin as connections of this release do")
             theirs, mine = await reader.readexactly(_NUMBER), secrets.token_bytes(_NUMBER)
             writer.write(mine + _proof(between, b"listens", theirs, mine, b""))
             proof = await reader.readexactly(_PROOF)
             length = int.from_bytes(await reader.readexactly(2), "big")
             if length > MOST_WISH_BYTES:
-                raise NoProof(f"it wants something of {length} bytes")
+                raise NotAuthenticated(f"it wants something of {length} bytes")
             wish = await reader.readexactly(length)
     except asyncio.IncompleteReadError as e:
-        raise NoProof("it closed the connection before it proved anything") from e
+        raise NotAuthenticated("it closed the connection before it proved anything") from e
     if not hmac.compare_digest(proof, _proof(between, b"connects", theirs, mine, wish)):
-        raise NoProof("it does not know the secret of this data directory")
+        raise NotAuthenticated("it does not know the secret of this data directory")
     return wish
 
 
@@ -218,5 +222,5 @@ def granted(writer: asyncio.StreamWriter, yes: bool) -> None:
     writer.write(_YES if yes else _NO)
 
 
-def _proof(between: Between, who: bytes, connecting: bytes, listening: bytes, wish: bytes) -> bytes:
+def _proof(between: SharedCredentials, who: bytes, connecting: bytes, listening: bytes, wish: bytes) -> bytes:
     return hmac.digest(between.secret, MAGIC + who + connecting + listening + wish, hashlib.sha256)

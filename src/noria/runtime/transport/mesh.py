@@ -18,10 +18,10 @@ import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from noria.dataflow.messages.packets import Between, Envelope
-from noria.dataflow.messages.peer_messages import Lost
+from noria.dataflow.messages.packets import Envelope, PeerPacket
+from noria.dataflow.messages.peer_messages import WorkerRestarted
 from noria.runtime.transport import wire
-from noria.runtime.transport.wire import Kind, Reader, Signal, WireError
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
 MOST_WAITING = 2**30  # bytes for one peer
 READ_BYTES = 2**20
@@ -33,7 +33,7 @@ def peer_endpoint(run_dir: Path, worker: int) -> str:
     return wire.private_endpoint(run_dir, f"peer-{worker}")
 
 
-class _Out:
+class _Outgoing:
     """The channel to one peer."""
 
     def __init__(self, line: socket.socket):
@@ -60,11 +60,11 @@ class _Out:
         return bool(self._waiting)
 
 
-class _In:
+class _Incoming:
     """The channel from one peer, once it has identified itself."""
 
     def __init__(self, line: socket.socket):
-        self.line, self.reader, self.sender = line, Reader(), -1
+        self.line, self.reader, self.sender = line, FrameDecoder(), -1
 
 
 class Mesh:
@@ -75,8 +75,8 @@ class Mesh:
                  note: Callable[[str], None] = lambda text: None):
         self._endpoints, self._worker, self._epoch, self._incarnation = endpoints, worker, epoch, incarnation
         self._note = note
-        self._out: dict[int, _Out] = {}
-        self._in: dict[int, _In] = {}  # by file descriptor
+        self._out: dict[int, _Outgoing] = {}
+        self._in: dict[int, _Incoming] = {}  # by file descriptor
         self._newest: dict[int, int] = {}  # of each peer, the incarnation that is heard
         self._lost: list[int] = []  # peers to which the channel broke while they may live
         self._poll = select.epoll()
@@ -129,9 +129,9 @@ class Mesh:
         except OSError:
             line.close()
             return False
-        self._out[to] = _Out(line)
+        self._out[to] = _Outgoing(line)
         self._poll.register(line, 0)
-        if not self._out[to].send(wire.signal(Kind.JOIN, self._epoch, self._worker, self._incarnation)):
+        if not self._out[to].send(wire.signal(FrameKind.JOIN, self._epoch, self._worker, self._incarnation)):
             self._drop_out(to)
             return False
         self._watch(to)
@@ -181,10 +181,10 @@ class Mesh:
                     line.close()
                     continue
                 line.setblocking(False)
-                self._in[line.fileno()] = _In(line)
+                self._in[line.fileno()] = _Incoming(line)
                 self._poll.register(line, READ)
 
-    def _read(self, line: _In) -> list[Envelope]:
+    def _read(self, line: _Incoming) -> list[Envelope]:
         found: list[Envelope] = []
         try:
             while data := line.line.recv(READ_BYTES):
@@ -199,7 +199,7 @@ class Mesh:
         self._drop_in(line)
         return found
 
-    def _taken(self, line: _In, item: wire.Item) -> list[Envelope]:
+    def _taken(self, line: _Incoming, item: wire.Item) -> list[Envelope]:
         if isinstance(item, WireError):
             raise item  # rows would be missing, so the channel restarts
         if item.epoch != self._epoch:
@@ -207,9 +207,9 @@ class Mesh:
             return []
         if isinstance(item, Envelope):
             return [item] if item.sender == line.sender else []
-        return self._joined(line, item) if item.kind is Kind.JOIN else []
+        return self._joined(line, item) if item.kind is FrameKind.JOIN else []
 
-    def _joined(self, line: _In, hello: Signal) -> list[Envelope]:
+    def _joined(self, line: _Incoming, hello: Signal) -> list[Envelope]:
         """Begin a channel. Messages that the peer sent on earlier channels are complete now."""
         if hello.number < self._newest.get(hello.sender, 0):
             self._drop_in(line)
@@ -225,10 +225,10 @@ class Mesh:
             self._connect(hello.sender)
         return [self._loss(hello.sender)]
 
-    def _drop_in(self, line: _In) -> None:
+    def _drop_in(self, line: _Incoming) -> None:
         if self._in.pop(line.line.fileno(), None) is not None:
             self._poll.unregister(line.line)
             line.line.close()
 
     def _loss(self, worker: int) -> Envelope:
-        return Envelope(self._epoch, worker, 0, Between(Lost(self._newest.get(worker, 0)), 0))
+        return Envelope(self._epoch, worker, 0, PeerPacket(WorkerRestarted(self._newest.get(worker, 0)), 0))

@@ -35,7 +35,13 @@ from pathlib import Path
 from typing import Any
 
 from noria.runtime.transport import handshake
-from noria.runtime.transport.handshake import Between, Closed, NoProof, Refused, Streams
+from noria.runtime.transport.handshake import (
+    ConnectionRefused,
+    HandshakeClosed,
+    NotAuthenticated,
+    SharedCredentials,
+    Streams,
+)
 
 PIECE_BYTES = handshake.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
@@ -44,11 +50,11 @@ FRONTS = "fronts.sock"  # where the server hears its front ends
 MOST_UNPROVED = 256  # connections at a time; asyncio accepts up to 100 at once
 _LINK, _PEER = re.compile(r"link(-\d{1,4})?"), re.compile(r"peer-(\d{1,4})")
 Address = tuple[str, int]
-_Failed = (OSError, NoProof, Refused, TimeoutError, asyncio.IncompleteReadError)
+_Failed = (OSError, NotAuthenticated, ConnectionRefused, TimeoutError, asyncio.IncompleteReadError)
 
 
 @dataclass(frozen=True)
-class Tunnelled:
+class TunnelSettings:
     """The settings of a tunnel. `host`, `port`: where it listens. `hub`: the server's tunnel; None: it is this
     one. `worker`, `link`: the worker it serves, and the name of its link's socket. `remove`: remove the run
     directory at the end."""
@@ -57,7 +63,7 @@ class Tunnelled:
     workers: int
     host: str
     port: int
-    between: Between
+    between: SharedCredentials
     hub: Address | None = None
     worker: int = -1
     link: str = ""
@@ -69,12 +75,12 @@ class Tunnelled:
             b.secret.hex(), b.certificate and str(b.certificate), b.key and str(b.key)]})
 
     @staticmethod
-    def load(text: str) -> Tunnelled:
+    def load(text: str) -> TunnelSettings:
         told = json.loads(text)
         secret, certificate, key = told.pop("between")
-        between = Between(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
+        between = SharedCredentials(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
         hub = told.pop("hub")
-        return Tunnelled(Path(told.pop("run_dir")), between=between, hub=hub and (hub[0], hub[1]), **told)
+        return TunnelSettings(Path(told.pop("run_dir")), between=between, hub=hub and (hub[0], hub[1]), **told)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class _Socket:
 class Tunnel:
     """One tunnel, at the server or at a worker. `note`: writes a line to the log."""
 
-    def __init__(self, told: Tunnelled, note: Callable[[str], None]):
+    def __init__(self, told: TunnelSettings, note: Callable[[str], None]):
         self._told, self._note = told, note
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
@@ -138,7 +144,7 @@ class Tunnel:
             try:
                 reader, writer = await handshake.connected(*hub, self._told.between, wish)
                 break
-            except (OSError, Closed):  # it may be about to be started again
+            except (OSError, HandshakeClosed):  # it may be about to be started again
                 tries -= 1
                 if not tries:
                     raise
@@ -264,7 +270,7 @@ class Tunnel:
             finally:
                 self._unproved.pop(me, None)
             await self._grant(wish.decode().split(" "), (reader, writer))
-        except NoProof as e:
+        except NotAuthenticated as e:
             self._note(f"refused a connection of {writer.get_extra_info('peername')}: {e}")
         except _Failed:
             pass
@@ -332,7 +338,7 @@ async def _drained(reader: asyncio.StreamReader) -> None:
 
 
 # ---------------------------------------------------------------- the process
-async def _run(told: Tunnelled) -> str:
+async def _run(told: TunnelSettings) -> str:
     tunnel = Tunnel(told, _note)
     try:
         port = await tunnel.start()
@@ -356,7 +362,7 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    told = Tunnelled.load(sys.stdin.readline())
+    told = TunnelSettings.load(sys.stdin.readline())
     os.umask(0o077)
     try:
         asyncio.run(_run(told))

@@ -33,8 +33,8 @@ from noria.core.codec import Codec, Malformed
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.dataflow.messages.packets import Done, Envelope, Packet, Watermark
-from noria.runtime.transport.lineage import Process
 from noria.runtime.transport.packet_codec import PACKETS
+from noria.runtime.transport.shard_owner import Process
 
 MAGIC = b"NORI"
 WIRE_VERSION = 2
@@ -44,7 +44,7 @@ _HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
 _COUNT = struct.Struct("<H")
 _PACKETS = frozenset(get_args(Packet))
-_ENVELOPE = 0  # `Kind.ENVELOPE`
+_ENVELOPE = 0  # `FrameKind.ENVELOPE`
 
 
 class WireError(Exception):
@@ -56,7 +56,7 @@ class WireError(Exception):
         self.number = number
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     ENVELOPE = 0
     JOIN = 1  # first on a worker's connection for packets; `number` is its incarnation
     JOIN_PULSE = 2  # first on the connection of its pulse
@@ -68,7 +68,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Signal:
-    kind: Kind
+    kind: FrameKind
     epoch: int
     sender: int
     number: int = 0
@@ -82,7 +82,7 @@ def encode(envelope: Envelope, codec: Codec = PACKETS) -> bytes:
     not one of them."""
     buffers: list[memoryview] = []
     body = _watermark(envelope.watermark) + codec.encode(envelope.body, buffers)
-    header = _HEADER.pack(MAGIC, WIRE_VERSION, Kind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
+    header = _HEADER.pack(MAGIC, WIRE_VERSION, FrameKind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
                           envelope.seq, len(body))
     if not buffers:
         return header + body
@@ -100,11 +100,11 @@ def encode_answer(envelope: Envelope, note: Callable[[str], object]) -> bytes:
         return encode(replace(envelope, body=Done(getattr(envelope.body, "request", envelope.seq), error=error)))
 
 
-def signal(kind: Kind, epoch: int, sender: int, number: int = 0) -> bytes:
+def signal(kind: FrameKind, epoch: int, sender: int, number: int = 0) -> bytes:
     return _HEADER.pack(MAGIC, WIRE_VERSION, kind, 0, sender, epoch, number, 0)
 
 
-class Reader:
+class FrameDecoder:
     """Decodes a stream of bytes into messages. `codec`, `bodies`: the encoding of packets, and their classes."""
 
     def __init__(self, codec: Codec = PACKETS, bodies: Collection[type] = _PACKETS) -> None:
@@ -183,7 +183,7 @@ def _decode(data: bytes, at: int, head: Any, codec: Codec, bodies: Collection[ty
 
 def _signal(code: int, epoch: int, sender: int, number: int) -> Item:
     try:
-        return Signal(Kind(code), epoch, sender, number)
+        return Signal(FrameKind(code), epoch, sender, number)
     except ValueError:
         return WireError(f"message kind {code} is not known")
 

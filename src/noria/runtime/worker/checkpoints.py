@@ -40,9 +40,9 @@ from noria.core.limits import (
 from noria.dataflow.worker.saving import KEYS
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
-from noria.storage.commits.state_file import SavedStates, SavedUnusable
+from noria.storage.commits.state_file import SavedStateFile, SavedUnusable
 from noria.storage.rocks.errors import StoreError
-from noria.storage.rocks.stand import StorePosition
+from noria.storage.rocks.store_position import StorePosition
 from noria.storage.store import RocksStore
 
 Note = Callable[[str], object]
@@ -51,7 +51,7 @@ _NICE = 10  # the writer yields to serving processes
 _PR_SET_PDEATHSIG = 1
 
 
-def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStates | None:
+def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStateFile | None:
     """Load the texts of the last checkpoint into the empty symbol table, and return the checkpoint. Extra texts
     do no harm; whether its states are valid is known when the store is open."""
     saved = state_file.saved_states(directory, note)
@@ -83,14 +83,14 @@ class Checkpoints:
                  clock: Callable[[], float] = time.monotonic):
         self._directory, self._worker, self._store, self._symbols = directory, worker, store, symbols
         self._note, self._clock = note, clock
-        self._taken: SavedStates | None = None  # not put back yet
+        self._taken: SavedStateFile | None = None  # not put back yet
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
         self._next = clock() + CHECKPOINT_LOOK_S
         self._bytes, self._saved = 0, dict[str, int]()  # of the last one; its states, with about their bytes
         self._written = clock() - CHECKPOINT_KEYS_S  # when it was written
 
-    def restore(self, saved: SavedStates | None) -> None:
+    def restore(self, saved: SavedStateFile | None) -> None:
         """Offer the saved states to the worker before it serves, if all rows written since are known."""
         deltas = None if saved is None else self._store.written_since(saved.stand)
         if saved is not None and deltas is not None:

@@ -20,7 +20,7 @@ from noria.kernels import njit
 from noria.state.memory.atomics import load_acquire, store_release
 
 
-def heard_path(run_dir: Path, worker: int) -> Path:
+def frontier_path(run_dir: Path, worker: int) -> Path:
     return run_dir / f"worker-{worker}.heard"
 
 

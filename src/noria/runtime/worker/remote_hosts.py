@@ -1,7 +1,7 @@
 """Workers on other hosts than the server: makes each host reach the other through sockets in its own run
 directory.
 
-`Hub` is the server's tunnel (`tunnel.py`), which is restarted when it ends. A worker that starts without the
+`ServerTunnel` is the server's tunnel (`tunnel.py`), which is restarted when it ends. A worker that starts without the
 server's run directory creates its own, with a tunnel beside it (`placed`), and runs as usual. The views it
 publishes stay on its host, so the worker itself answers reads of its keys.
 
@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from noria.runtime.transport import handshake, wire
-from noria.runtime.transport.handshake import Between, NoProof
-from noria.runtime.transport.pulse import doing_path
-from noria.runtime.transport.tunnel import Tunnelled
-from noria.runtime.worker.frontier import Frontier, heard_path
+from noria.runtime.transport.handshake import NotAuthenticated, SharedCredentials
+from noria.runtime.transport.heartbeats import doing_path
+from noria.runtime.transport.tunnel import TunnelSettings
+from noria.runtime.worker.frontier import Frontier, frontier_path
 from noria.runtime.worker.worker_main import WorkerConfig, views_dir
 from noria.storage.rocks.errors import StoreError
 from noria.views import files
@@ -43,11 +43,11 @@ class CannotTunnel(Exception):
 
 
 # ---------------------------------------------------------------- the server
-class Hub:
+class ServerTunnel:
     """The server's tunnel. `told`: its settings; port 0 means any, which is kept over restarts. `note`: writes a
     line to the log."""
 
-    def __init__(self, told: Tunnelled, note: Callable[[str], None]):
+    def __init__(self, told: TunnelSettings, note: Callable[[str], None]):
         self._told, self._note = told, note
         self._again: asyncio.Task[None] | None = None
 
@@ -101,7 +101,7 @@ def forgotten(run_dir: Path, worker: int, workers: int) -> None:
     now."""
     doing_path(run_dir, worker).unlink(missing_ok=True)
     if workers > 1:
-        Frontier(heard_path(run_dir, worker), workers)
+        Frontier(frontier_path(run_dir, worker), workers)
     published = views_dir(run_dir, worker, workers)
     if published.is_dir():
         files.bury(str(published), _NEWER)
@@ -126,13 +126,13 @@ def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
                          "be storage that all hosts mount, at one path")
     own = Path(tempfile.mkdtemp(prefix="noria-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None))
     try:
-        between = Between(handshake.secret_of(config.data_dir), config.certificate, config.key)
-    except (NoProof, OSError) as e:
+        between = SharedCredentials(handshake.secret_of(config.data_dir), config.certificate, config.key)
+    except (NotAuthenticated, OSError) as e:
         own.rmdir()
         raise StoreError(f"on {here}: {e}") from e
     endpoint = f"ipc://{own / Path(wire.socket_path(config.endpoint)).name}"
-    told = Tunnelled(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
-                     Path(wire.socket_path(endpoint)).name, remove=True)
+    told = TunnelSettings(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
+                          Path(wire.socket_path(endpoint)).name, remove=True)
     pipe = subprocess.PIPE
     with subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, text=True, env=_environment()) as tunnel:
         assert tunnel.stdin is not None and tunnel.stdout is not None

@@ -99,7 +99,7 @@ def _program() -> Iterator[packets.Packet]:
     yield packets.Write((Insert("r", (0, 1), batch),))
     where = functions.call("lt", col(0, INT), const(9, INT))
     yield packets.Write((Update("l", ((2, const(2.5, DOUBLE)),), where), Delete("r", where)))
-    yield packets.Ask(0, "stats")
+    yield packets.Inspect(0, "stats")
     yield packets.Evict(0, 1000)
 
 

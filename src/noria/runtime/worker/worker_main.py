@@ -5,7 +5,7 @@ is replaced.
 
 Keeps true (DESIGN section 2): it rejects packets of another front-end epoch. It steps nothing after a newcomer
 has raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread. A
-second thread sends signs of life (`pulse.py`), so that a frozen process is distinguished from a busy one.
+second thread sends signs of life (`liveness.py`), so that a frozen process is distinguished from a busy one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from noria.core.limits import (
     WORKER_BOOTSTRAP_ROWS,
     WORKER_INDEX_ROWS,
 )
-from noria.dataflow.graph.surroundings import Surroundings
+from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Done, Envelope, Hello
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, ShardOwner
+from noria.runtime.transport.heartbeats import Computing, RequestUnderWay, WorkerHeartbeat, doing_path
 from noria.runtime.transport.mesh import Mesh, peer_endpoint
-from noria.runtime.transport.pulse import Computing, RequestUnderWay, Watch, doing_path
-from noria.runtime.transport.wire import Kind, Reader, WireError
-from noria.runtime.worker.frontier import Frontier, heard_path
+from noria.runtime.transport.shard_owner import Fence, ShardOwner
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, WireError
+from noria.runtime.worker.frontier import Frontier, frontier_path
 from noria.runtime.worker.resources import raise_open_files
 from noria.views.files import VIEWS
 
@@ -147,7 +147,7 @@ def feeds_dir(config: WorkerConfig) -> Path:
     return config.shard_dir / "feeds"
 
 
-def open_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
+def open_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironment) -> HostedWorker:
     module, _, name = config.factory.partition(":")
     opened: HostedWorker = getattr(importlib.import_module(module), name)(config, incarnation, around)
     return opened
@@ -164,17 +164,17 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
     """Serve until the end and return why: "goodbye", "lease" or that the front end is gone. Raises `Fenced`,
     `LockBusy` or the failure."""
     raise_open_files()
-    lineage = ShardOwner(config.shard_dir, config.epoch, note=note or _to_stderr)
+    shard = ShardOwner(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
-        line = Line(config, lineage.incarnation, clock)
-        around = Surroundings(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
-                              line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
-                              time.thread_time_ns)
-        heard = Frontier(heard_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
-        worker = open_worker(config, lineage.incarnation, around)
+        line = FrontEndConnection(config, shard.incarnation, clock)
+        around = WorkerEnvironment(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
+                                   line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
+                                   time.thread_time_ns)
+        heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
+        worker = open_worker(config, shard.incarnation, around)
         try:
-            with line, _mesh(config, lineage.incarnation, note or _to_stderr) as mesh:
-                end = Loop(config, worker, line, lineage.fence, clock, mesh, heard).run()
+            with line, _mesh(config, shard.incarnation, note or _to_stderr) as mesh:
+                end = WorkerLoop(config, worker, line, shard.fence, clock, mesh, heard).run()
             if end == GOODBYE:
                 worker.keep()
             return end
@@ -183,7 +183,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
         finally:
             worker.close()
     finally:
-        lineage.release()
+        shard.release()
 
 
 @contextmanager
@@ -200,19 +200,19 @@ def _mesh(config: WorkerConfig, incarnation: int, note: Callable[[str], None]) -
         mesh.close()
 
 
-class Line:
-    """The worker's two connections to the front end: packets, and signs of life (`pulse.py`)."""
+class FrontEndConnection:
+    """The worker's two connections to the front end: packets, and signs of life (`liveness.py`)."""
 
     def __init__(self, config: WorkerConfig, incarnation: int, clock: Clock):
         self._config, self._incarnation, self._clock = config, incarnation, clock
-        self._reader = Reader()
+        self._reader = FrameDecoder()
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self.watch = Watch(lambda: self._connect(Kind.JOIN_PULSE), wire.signal(Kind.PULSE, config.epoch, config.worker),
-                           clock)
+        self.watch = WorkerHeartbeat(lambda: self._connect(FrameKind.JOIN_PULSE),
+                                     wire.signal(FrameKind.PULSE, config.epoch, config.worker), clock)
 
-    def __enter__(self) -> Line:
-        self._socket = self._connect(Kind.JOIN)
+    def __enter__(self) -> FrontEndConnection:
+        self._socket = self._connect(FrameKind.JOIN)
         self._socket.setblocking(False)
         self._taken_at = self._clock()
         self.front = Computing(wire.other_end(self._socket))
@@ -226,10 +226,10 @@ class Line:
         with suppress(OSError):
             self._socket.settimeout(self._config.lease_ms / 1000)
             self._socket.sendall(b"".join(self._unsent))
-            self._socket.sendall(wire.signal(Kind.GOODBYE, self._config.epoch, self._config.worker))
+            self._socket.sendall(wire.signal(FrameKind.GOODBYE, self._config.epoch, self._config.worker))
         self._socket.close()
 
-    def _connect(self, role: Kind) -> socket.socket:
+    def _connect(self, role: FrameKind) -> socket.socket:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             line.connect(wire.socket_path(self._config.endpoint))
@@ -318,11 +318,11 @@ class Line:
         return silent_s <= self._config.lease_ms / 1000 or self.front.goes_on()
 
 
-class Loop:
+class WorkerLoop:
     """Polls, checks the fence, steps and sends; the only place where a worker depends on time. `end`: why it
     ended."""
 
-    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: Line, fence: Fence, clock: Clock,
+    def __init__(self, config: WorkerConfig, worker: HostedWorker, line: FrontEndConnection, fence: Fence, clock: Clock,
                  mesh: Mesh | None = None, heard: Frontier | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
         self._mesh, self._heard, self.end = mesh, heard, ""
@@ -404,7 +404,7 @@ class Loop:
             heard = True
             if isinstance(item, Envelope):
                 packets.append(item)
-            elif item.kind is Kind.GOODBYE:
+            elif item.kind is FrameKind.GOODBYE:
                 self.end = GOODBYE
         return packets, heard
 
@@ -424,7 +424,7 @@ def _to_stderr(text: str) -> None:
 
 
 # ---------------------------------------------------------------- the real worker
-def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -> HostedWorker:
+def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironment) -> HostedWorker:
     """Open the shard: store, symbols, published views, core. The imports are here, so that only the worker's
     process makes them."""
     from noria.dataflow.worker.worker import Worker
@@ -433,7 +433,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     from noria.runtime.worker import warm
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
     from noria.state.symbols.symbols import SymbolTable
-    from noria.storage.rocks.engine import Memory
+    from noria.storage.rocks.engine import RocksMemory
     from noria.storage.store import RocksStore
     from noria.storage.tables.shards import Shard
     from noria.views.writer import ViewDirectory
@@ -445,7 +445,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: Surroundings) -
     saved = strings_of_before(config.shard_dir, symbols, around.note) if config.workers == 1 else None
     shard = Shard(config.worker, config.workers) if config.workers > 1 else None  # one has all rows
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
-                       memory=Memory.within(config.memory_limit), shard=shard)
+                       memory=RocksMemory.within(config.memory_limit), shard=shard)
     views = ViewDirectory(str(published), symbols, incarnation, FeedDirectory(feeds_dir(config), symbols))
     by_spark = config.spark and config.workers == 1  # one of several makes first states itself
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,

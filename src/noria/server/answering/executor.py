@@ -18,36 +18,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from noria.control.catalog.holding import reading
+from noria.control.catalog.view_index import reading
 from noria.control.program import Program
 from noria.core.errors import (
     SqlError,
-    is_gone,
+    is_redefined,
     not_supported,
-    took_too_long,
+    statement_timeout,
     unknown_table,
     view_changed,
 )
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.dataflow.messages.packets import Ask, Done, Own, Write, Wrote
+from noria.dataflow.messages.packets import Done, Inspect, Own, Write, Wrote
 from noria.plan.lookups import Range
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
 from noria.runtime.link.link import Link
 from noria.runtime.transactions.transaction_coordinator import Workers
 from noria.server.answering import clock
-from noria.server.answering.filling import waits_for
-from noria.server.answering.hits import TOUCH_EVERY, Known
+from noria.server.answering.first_state_progress import waits_for
+from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.racing import first_answer
-from noria.server.answering.reads import Many, Reads, first_of, typed_keys
+from noria.server.answering.reads import ManyRows, ViewLookups, first_of, typed_keys
 from noria.server.answering.replies import ReplyCache
-from noria.server.answering.shapes import Shape, as_named, is_of_rows, no_rows, of_all
-from noria.server.answering.statements import Compiled, Statements, is_one_key
+from noria.server.answering.result_finish import ResultFinish, as_named, is_of_rows, no_rows, of_all
+from noria.server.answering.statements import CachedStatement, Statements, is_one_key
 from noria.server.arrow import arrow_insert
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
@@ -70,7 +70,7 @@ class Executor:
                  reply_bytes: int):
         self.program, self._catalog, self._link, self._bulk = program, program.catalog, link, bulk
         self.staging: Workers = link
-        self.reads = Reads(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
+        self.reads = ViewLookups(link, attach, MAX_EXECUTION_MS if bulk is None else READ_HOLD_MS)
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
@@ -81,7 +81,7 @@ class Executor:
         self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)
 
     # ------------------------------------------------------------ reads
-    def select(self, compiled: Compiled, values: Sequence[Any], keep: bool, tell: Tell
+    def select(self, compiled: CachedStatement, values: Sequence[Any], keep: bool, tell: Tell
                ) -> ResultSet | Awaitable[ResultSet]:
         """Run a SELECT by a lookup of its values.  If its keys are in shared memory, return the result at once.
 
@@ -118,7 +118,7 @@ class Executor:
 
     async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
-        shape = Shape.of(view)
+        shape = ResultFinish.of(view)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
@@ -145,7 +145,7 @@ class Executor:
         """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
-        shape, through = Shape.of(view), reading(reader, view)
+        shape, through = ResultFinish.of(view), reading(reader, view)
         if is_one_key(select):
             asked = [a.values[0] for a in select.lookups]
             return self._one_key(reader, through, view, shape, asked, False, lambda: select, tell)
@@ -167,8 +167,9 @@ class Executor:
                                      lambda: select, tell)
         return shape.result_of(found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
-    def _one_key(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape, asked: Sequence[Any],
-                 keep: bool, select: Callable[[], sql.Select], tell: Tell) -> ResultSet | Awaitable[ResultSet]:
+    def _one_key(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
+                 asked: Sequence[Any], keep: bool, select: Callable[[], sql.Select],
+                 tell: Tell) -> ResultSet | Awaitable[ResultSet]:
         """Answer a SELECT of one key.  asked: the client's values for the key columns."""
         self.selects += 1
         try:
@@ -186,7 +187,7 @@ class Executor:
             self.program.read_many(view, len(found.rows))
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
 
-    def reader_of(self, compiled: Compiled, view: ViewDef) -> ViewDef | None:
+    def reader_of(self, compiled: CachedStatement, view: ViewDef) -> ViewDef | None:
         """Return the view that holds the answer, or None.  It is looked up again after each change of the program."""
         compiled.uses += 1
         if compiled.generation != self._catalog.generation or compiled.reader is None:
@@ -195,7 +196,7 @@ class Executor:
             self._catalog.touch(compiled.reader)
         return compiled.reader
 
-    def taught(self, compiled: Compiled) -> Known | None:
+    def taught(self, compiled: CachedStatement) -> KnownSelect | None:
         """Return the data with which a front end answers the statement from shared memory.  None if it cannot."""
         view, program = compiled.view, self.program
         if not (compiled.direct and compiled.one_key) or view is None or compiled.version != self._catalog.version:
@@ -208,28 +209,28 @@ class Executor:
         if route is None and routes.workers > 1:
             return None
         assert isinstance(compiled.command, sql.Select)
-        return Known.of(compiled.number, compiled.version, compiled.command, reader, compiled.through, compiled.plain,
-                        compiled.shape, route)
+        return KnownSelect.of(compiled.number, compiled.version, compiled.command, reader, compiled.through,
+                              compiled.plain, compiled.shape, route)
 
     def has(self, view: str, worker: int, writes: Own) -> bool:
         """True if the view's shard on this worker has these writes."""
         return self._link.has(worker, view, writes)
 
-    async def _fetched(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
+    async def _fetched(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
                        key: tuple[Any, ...]) -> ResultSet:
         await self._there(reader)
         found = await self.reads.fetch(reader, key, through)
-        if isinstance(found, Many):
+        if isinstance(found, ManyRows):
             self.program.read_many(view, found.table.num_rows)
             return await shape.result_of(*found)
         return ResultSet(shape.shown, await beside(shape.apply, found))
 
-    async def _fetched_several(self, reader: ViewDef, through: Through | None, shape: Shape,
+    async def _fetched_several(self, reader: ViewDef, through: ReadThrough | None, shape: ResultFinish,
                                keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
         await self._there(reader)
         return await shape.result_of(await self.reads.fetch_several(reader, keys, nulls, through))
 
-    async def _fetched_between(self, reader: ViewDef, through: Through | None, view: ViewDef, shape: Shape,
+    async def _fetched_between(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
                                between: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
         await self._there(reader)
@@ -246,7 +247,7 @@ class Executor:
         try:
             await asyncio.wait_for(self.program.first_states.of(reader), hold_s)
         except TimeoutError:
-            raise took_too_long(round((hold_s or 0) * 1000)) from None
+            raise statement_timeout(round((hold_s or 0) * 1000)) from None
 
     async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
                            select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
@@ -299,7 +300,7 @@ class Executor:
             try:
                 return await self._looked_up(name, keys)
             except SqlError as e:
-                if not is_gone(e):
+                if not is_redefined(e):
                     raise
             await self.program.settled(attempt)
         raise view_changed(name)
@@ -315,7 +316,7 @@ class Executor:
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
             through = reading(reader, view)
-            if not Shape.of(view).changes_rows and (through is None or through.same_key):
+            if not ResultFinish.of(view).changes_rows and (through is None or through.same_key):
                 self.selects += keys.num_rows
                 return as_named(view, await self.reads.many(reader, keys, through))
         ordinals: list[int] = []
@@ -338,7 +339,7 @@ class Executor:
         self.writes += 1
         return self._link.submit(Write((self.at_its_time(statement, offset),), once=once, wait_s=wait_s))
 
-    def is_by_key(self, compiled: Compiled, command: Insert | Update | Delete) -> bool:
+    def is_by_key(self, compiled: CachedStatement, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
         if not compiled.by_key:
             compiled.by_key = not self.program.may_rewrite(command)
@@ -381,7 +382,7 @@ class Executor:
         own: Own = done.result().own
         return own
 
-    def lacks(self, compiled: Compiled, values: Sequence[Any], writes: Own
+    def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: Own
               ) -> tuple[str, int | None] | None:
         """Return the view and the worker (None: several) that may lack these writes.  None if no worker lacks them.
         The view is "" if it is unknown which view answers."""
@@ -393,7 +394,7 @@ class Executor:
         worker = self._worker_of(compiled, reader, values) if compiled.one_key else None
         return None if worker is not None and self._link.has(worker, reader.name, writes) else (reader.name, worker)
 
-    def _worker_of(self, compiled: Compiled, reader: ViewDef, values: Sequence[Any]) -> int | None:
+    def _worker_of(self, compiled: CachedStatement, reader: ViewDef, values: Sequence[Any]) -> int | None:
         """Return the worker that owns the statement's single key; None if the values are no key."""
         assert compiled.view is not None
         try:
@@ -406,7 +407,7 @@ class Executor:
 
     def away(self) -> Callable[[], str]:
         """Return a function that describes the workers that were lost since this call or do not serve, and why."""
-        return partial(absent.told, self._link, self._link.losses())
+        return partial(absent.lost_workers_text, self._link, self._link.losses())
 
     async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
@@ -445,7 +446,7 @@ class Executor:
         return arrow_insert(self.program, self._catalog.resolved(name), rows, on_duplicate)
 
     # ------------------------------------------------------------ questions to the worker
-    async def ask(self, question: Ask) -> Any:
+    async def ask(self, question: Inspect) -> Any:
         """Return the worker's answer to a question.  Raises WorkerGone while no worker is up."""
         reply: Done = await self._link.ask(question)
         if reply.error is not None:
@@ -453,8 +454,8 @@ class Executor:
         return reply.value
 
     async def builds(self) -> list[dict[str, Any]]:
-        """Return the builds that run in the background (`Ask` builds), with Spark's progress on them."""
-        found: list[dict[str, Any]] = await self.ask(Ask(0, "builds"))
+        """Return the builds that run in the background (`Inspect` builds), with Spark's progress on them."""
+        found: list[dict[str, Any]] = await self.ask(Inspect(0, "builds"))
         return found if self._bulk is None else self._bulk.furthered(found)
 
     def stats(self) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Own
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of
-from noria.server.answering.reads import Reads
-from noria.server.answering.shapes import Shape
+from noria.server.answering.reads import ViewLookups
+from noria.server.answering.result_finish import ResultFinish
 from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select, bound_select
 
@@ -26,7 +26,7 @@ Route = tuple[str, tuple[int, ...], int]  # of a reader, in the form that `KeyRo
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Known:
+class KnownSelect:
     """A parsed SELECT of one key, in the form that front ends receive.
 
     number: the statement's number, part of the keys of kept replies.  version: the program's version at parsing.
@@ -41,31 +41,32 @@ class Known:
     select: Select
     view: ViewDef
     reader: ViewDef | None
-    through: Through | None
+    through: ReadThrough | None
     plain: bool
-    shape: Shape | None
+    shape: ResultFinish | None
     route: Route | None
     uses: int = 0
 
     @staticmethod
-    def of(number: int, version: int, select: Select, reader: ViewDef, through: Through | None, plain: bool,
-           shape: Shape | None, route: Route | None) -> Known:
+    def of(number: int, version: int, select: Select, reader: ViewDef, through: ReadThrough | None, plain: bool,
+           shape: ResultFinish | None, route: Route | None) -> KnownSelect:
         assert select.view is not None
-        return Known(number, version, replace(select, instead=None), select.view, reader, through, plain, shape, route)
+        return KnownSelect(number, version, replace(select, instead=None), select.view, reader, through, plain, shape,
+                           route)
 
-    def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
+    def asked(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
         """Return the operations on the rows, and the key's values."""
-        shape = self.shape or Shape.of(bound_select(self.select, values).view or self.view)
+        shape = self.shape or ResultFinish.of(bound_select(self.select, values).view or self.view)
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 
-class Wanted(NamedTuple):
+class KeyLookup(NamedTuple):
     """A lookup of one key in a reader.  through: selects rows and columns; shape: the operations on them."""
 
     reader: ViewDef
     key: tuple[Any, ...]
-    through: Through | None
-    shape: Shape
+    through: ReadThrough | None
+    shape: ResultFinish
 
     def answer(self, rows: list[Any]) -> ResultSet:
         """Return the result.  rows: all rows of the key in the reader, with all columns."""
@@ -73,8 +74,8 @@ class Wanted(NamedTuple):
         return ResultSet(self.shape.shown, self.shape.apply(chosen))
 
 
-def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
-           ) -> Wanted | ResultSet | tuple[str, int] | None:
+def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: Own
+           ) -> KeyLookup | ResultSet | tuple[str, int] | None:
     """Return the lookup that answers the statement.  Return the answer itself if no row can have the key, None if the
     view was dropped, and (view, worker) if this worker may lack the session's own writes (`unseen`).  Raises SqlError
     for a value that is no key."""
@@ -90,15 +91,15 @@ def wanted(link: Link, known: Known, values: Sequence[Any], unseen: Own
         (key,), through = through.of([key])
     if unseen and not link.has(worker := link.routes.owner(reader, key), reader.name, unseen):
         return reader.name, worker
-    return Wanted(reader, key, through, shape)
+    return KeyLookup(reader, key, through, shape)
 
 
-def hit(reads: Reads, link: Link, known: Known, values: Sequence[Any], keep: bool, unseen: Own
+def hit(reads: ViewLookups, link: Link, known: KnownSelect, values: Sequence[Any], keep: bool, unseen: Own
         ) -> ResultSet | tuple[str, int] | None:
     """Return the answer from shared memory.  Else return None, or (view, worker) as `wanted` does."""
     try:
         want = wanted(link, known, values, unseen)
-        if not isinstance(want, Wanted):
+        if not isinstance(want, KeyLookup):
             return want
         found = reads.local(want.reader, want.key, keep, want.through)
         if found is None:

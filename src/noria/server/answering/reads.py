@@ -31,16 +31,16 @@ from noria.core.limits import (
 )
 from noria.core.types import Field
 from noria.core.values import arrow_type
-from noria.dataflow.messages.packets import Ask, Done, Foreseen, Own, Query, Read, Rows
+from noria.dataflow.messages.packets import Done, Inspect, Own, Query, QueryForecast, Read, Rows
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
-from noria.runtime.link.read_batching import Part
-from noria.runtime.link.room import Lease, Room
-from noria.runtime.routing.scatter_gather import numbered, row_by_row, taken
-from noria.server.outcomes import Standing
+from noria.runtime.link.read_batching import KeyRows
+from noria.runtime.link.result_memory import MemoryLease, ResultMemory
+from noria.runtime.routing.scatter_gather import numbered, row_by_row, select_keys
+from noria.server.outcomes import ReadVersion
 from noria.server.rows import is_large, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
@@ -67,29 +67,29 @@ class ViewEntry:
         return self.link.has(self.worker, self.view.name, writes)
 
 
-class Found(NamedTuple):
+class MappedRows(NamedTuple):
     """Rows from shared memory, and their entry if it was requested and the key has one."""
 
     rows: list[Any]
-    stands: Standing | None
+    stands: ReadVersion | None
 
 
-class Many(NamedTuple):
-    """Rows as Arrow with `__key` (the ordinal of each row's key), and the lease of the room that they occupy."""
+class ManyRows(NamedTuple):
+    """Rows as Arrow with `__key` (the ordinal of each row's key), and the lease of the memory that they occupy."""
 
     table: pa.Table
-    lease: Lease
+    lease: MemoryLease
 
 
 @dataclass(slots=True)
-class _Asked:
+class _RunningRead:
     """A read that is running, and how many callers wait for it."""
 
-    task: asyncio.Task[list[Any] | Many]
+    task: asyncio.Task[list[Any] | ManyRows]
     waiting: int = 0
 
 
-class Reads:
+class ViewLookups:
     """Looks keys up in the views of the workers behind a link.
 
     attach: returns the published views of a worker, by its number.  hold_ms: how long a read of an ad-hoc view may
@@ -101,14 +101,14 @@ class Reads:
         self._routes, self._alone = link.routes, link.routes.workers == 1
         self._attach = attach
         self._views: list[AttachedViews | None] = [None] * link.routes.workers
-        self._asked: dict[tuple[str, int, Key], _Asked] = {}
+        self._asked: dict[tuple[str, int, Key], _RunningRead] = {}
         self.hits = 0
         self.upqueries = self.one_shots = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
         self._asks_of: defaultdict[str, int] = defaultdict(int)
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
         self.on_drop: Callable[[str], None] = lambda view: None
-        self.room = Room()  # of large results
+        self.room = ResultMemory()  # of large results
         self._copying = asyncio.Semaphore(1)  # large answers are copied, and wait for room, one at a time
 
     def counts(self, view: str) -> tuple[int, int]:
@@ -160,7 +160,7 @@ class Reads:
                 self.on_forget(attached)
         self.on_drop(view)
 
-    def local(self, view: ViewDef, key: Key, keep: bool, through: Through | None = None) -> Found | None:
+    def local(self, view: ViewDef, key: Key, keep: bool, through: ReadThrough | None = None) -> MappedRows | None:
         """Return the key's rows from shared memory.  None: call `fetch`; the key is missing or has too many rows.
         keep: return their entry, too.  through: choose some of the rows and columns, here and below.  Raises SqlError
         1690 if a row holds an evaluation error."""
@@ -170,7 +170,8 @@ class Reads:
             self._hits_of[view.name] += 1
         return found
 
-    def _found(self, view: ViewDef, key: Key, keep: bool = False, through: Through | None = None) -> Found | None:
+    def _found(self, view: ViewDef, key: Key, keep: bool = False,
+               through: ReadThrough | None = None) -> MappedRows | None:
         worker = 0 if self._alone else self._routes.owner(view, key)
         attached = self.attached(view, worker)
         if attached is None:
@@ -180,7 +181,7 @@ class Reads:
             if keep:
                 found = attached.lookup_entry(key, through)
                 rows, handle, version = found or (None, -1, -1)
-                stands = Standing(ViewEntry(attached, handle, self._link, worker), version) if handle >= 0 else None
+                stands = ReadVersion(ViewEntry(attached, handle, self._link, worker), version) if handle >= 0 else None
             else:
                 rows = attached.lookup(key, through)
         except LargeAnswer:
@@ -191,9 +192,9 @@ class Reads:
             return None  # another definition, or more than this process may map
         if rows is None or attached.definition != view.definition:
             return None
-        return Found(rows, stands)
+        return MappedRows(rows, stands)
 
-    async def fetch(self, view: ViewDef, key: Key, through: Through | None = None) -> list[Any] | Many:
+    async def fetch(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> list[Any] | ManyRows:
         """Return the key's rows from the worker, which fills the key.
 
         If the key is present with many rows, they come from shared memory.
@@ -208,7 +209,7 @@ class Reads:
         asked = self._asked.get(wanted)
         if asked is None:
             self.upqueries += 1
-            asked = self._asked[wanted] = _Asked(asyncio.ensure_future(self._read(view, key)))
+            asked = self._asked[wanted] = _RunningRead(asyncio.ensure_future(self._read(view, key)))
             asked.task.add_done_callback(partial(self._answered, wanted))
         asked.waiting += 1
         try:
@@ -218,11 +219,11 @@ class Reads:
             if not asked.waiting and not asked.task.done():  # nobody waits any more
                 asked.task.cancel()
                 self._asked.pop(wanted, None)
-        if isinstance(rows, Many):
-            return Many(chosen(rows.table, through), rows.lease)
+        if isinstance(rows, ManyRows):
+            return ManyRows(chosen(rows.table, through), rows.lease)
         return rows if through is None else through.rows(rows)
 
-    async def _large(self, view: ViewDef, key: Key, through: Through | None = None) -> Many | None:
+    async def _large(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> ManyRows | None:
         """Return the many rows of a key from shared memory; None if the key is missing."""
         attached = self._attached_of(view, key)
         if attached is None:
@@ -231,16 +232,16 @@ class Reads:
             table = self._table(view, key, through)
             if table is None:
                 return None
-            return Many(table, await self._covered(table))
+            return ManyRows(table, await self._covered(table))
 
-    async def _covered(self, table: pa.Table) -> Lease:
-        """Wait for room for the table if it is large, and return the lease."""
+    async def _covered(self, table: pa.Table) -> MemoryLease:
+        """Wait for memory for the table if it is large, and return the lease."""
         lease = self.room.lease()
         if is_large(table):
             await lease.cover(table.nbytes)
         return lease
 
-    def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any] | Many]) -> None:
+    def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any] | ManyRows]) -> None:
         asked = self._asked.get(wanted)
         if asked is not None and asked.task is task:
             del self._asked[wanted]
@@ -250,7 +251,7 @@ class Reads:
     def _limit_ms(self, view: ViewDef) -> int:
         return self._hold_ms if view.adhoc else VIEW_HOLD_MS
 
-    async def _read(self, view: ViewDef, key: Key) -> list[Any] | Many:
+    async def _read(self, view: ViewDef, key: Key) -> list[Any] | ManyRows:
         """Let the worker fill the key, then read the rows from shared memory, so that the worker need not send them.
 
         If they were evicted meanwhile, or cannot be published, the worker sends them.
@@ -267,17 +268,17 @@ class Reads:
                 return large
         return await self._sent(view, key, together=not near)
 
-    async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any] | Many:
+    async def _sent(self, view: ViewDef, key: Key, together: bool) -> list[Any] | ManyRows:
         """Return the key's rows as the worker sends them.  together: the read may share a packet with other reads
         (`runtime/link/read_batching.py`)."""
         lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
                                     together=together, pieces=True), lease)
-        if isinstance(rows, Part) and rows.whole.table.num_rows <= OFF_LOOP_ROWS:
+        if isinstance(rows, KeyRows) and rows.whole.table.num_rows <= OFF_LOOP_ROWS:
             return rows.of(rows.whole.made(lambda table: python_rows(table, table.num_columns - 1)))
-        return Many(rows.table() if isinstance(rows, Part) else pa.table(rows), lease)
+        return ManyRows(rows.table() if isinstance(rows, KeyRows) else pa.table(rows), lease)
 
-    def _table(self, view: ViewDef, key: Key, through: Through | None = None) -> pa.Table | None:
+    def _table(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> pa.Table | None:
         """Return the key's rows from shared memory as Arrow, with `__key`; None if the key is missing."""
         attached = self._attached_of(view, key)
         if attached is None:
@@ -295,7 +296,7 @@ class Reads:
                                     limit_ms=self._limit_ms(view)))
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
 
-    async def _ask(self, read: Read | Query, lease: Lease | None = None) -> Any:
+    async def _ask(self, read: Read | Query, lease: MemoryLease | None = None) -> Any:
         """Return the worker's rows.  If a restarted worker has no first state of the view yet, wait and ask again."""
         while True:
             reply: Rows = await self._link.ask(read, retry=True, lease=lease)
@@ -303,12 +304,12 @@ class Reads:
                 return reply.rows
             if not (isinstance(read, Read) and is_unfilled(reply.error)):
                 raise reply.error
-            built: Done = await self._link.ask(Ask(0, "built", read.view), retry=True)
+            built: Done = await self._link.ask(Inspect(0, "built", read.view), retry=True)
             if built.error is not None:
                 raise built.error
 
     async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
-                   within: Within | None = None) -> Many:
+                   within: Within | None = None) -> ManyRows:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
         within: the transaction in which it reads.
 
@@ -316,14 +317,16 @@ class Reads:
         """
         self.one_shots += 1
         lease = self.room.lease()
-        return Many(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between, within), lease)), lease)
+        return ManyRows(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between, within), lease)), lease)
 
-    async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None) -> Foreseen:
+    async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
+                       between: tuple[int, int] | None) -> QueryForecast:
         """Return how the workers would answer `once` now."""
-        reply: Done = await self._link.ask(Ask(0, "foresee", read=self._query(view, keys, nulls, between)), retry=True)
+        reply: Done = await self._link.ask(Inspect(0, "foresee", read=self._query(view, keys, nulls, between)),
+                                           retry=True)
         if reply.error is not None:
             raise reply.error
-        found: Foreseen = reply.value
+        found: QueryForecast = reply.value
         return found
 
     def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
@@ -334,7 +337,8 @@ class Reads:
         return Query(0, published(kept_top(view)).view, keys, nulls, between, rows, descending, most, limit_ms,
                      not self._alone and not row_by_row(view.plan), pieces=True, within=within)
 
-    def several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None) -> pa.Table | None:
+    def several(self, view: ViewDef, keys: list[Key], nulls: bool,
+                through: ReadThrough | None = None) -> pa.Table | None:
         """Return the rows of several keys from shared memory, as of one moment of each worker.  None if one is missing.
         nulls: a None in a key matches NULL; else it matches nothing."""
         looked = self._look(view, keys, nulls, through)
@@ -354,7 +358,7 @@ class Reads:
             self._hits_of[view.name] += there
         return looked
 
-    def _look(self, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
+    def _look(self, view: ViewDef, keys: Any, nulls: bool, through: ReadThrough | None) -> Looked | None:
         """Return the rows of many keys, and the mask of missing keys.  None if no worker publishes this definition of
         the view to this process."""
         if self._alone:
@@ -364,13 +368,14 @@ class Reads:
         found: list[tuple[pa.Table, Any]] = []
         for worker in np.unique(whose).tolist() or [0]:
             at = np.flatnonzero(whose == worker)
-            looked = self._look_at(worker, view, taken(keys, at), nulls, through)
+            looked = self._look_at(worker, view, select_keys(keys, at), nulls, through)
             if looked is not None:
                 found.append((looked[0], at))
                 missing[at] = looked[1]
         return (numbered(found).combine_chunks(), missing) if found else None
 
-    def _look_at(self, worker: int, view: ViewDef, keys: Any, nulls: bool, through: Through | None) -> Looked | None:
+    def _look_at(self, worker: int, view: ViewDef, keys: Any, nulls: bool,
+                 through: ReadThrough | None) -> Looked | None:
         attached = self.attached(view, worker)
         if attached is None:
             return None
@@ -382,7 +387,7 @@ class Reads:
             return None
         return found if attached.definition == view.definition else None
 
-    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: Through | None = None
+    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: ReadThrough | None = None
                             ) -> pa.Table:
         """As `several`, but from the workers, which fill missing keys."""
         self.upqueries += 1
@@ -390,7 +395,7 @@ class Reads:
         return chosen(await self._rows(view, keys, nulls), through)
 
     async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
-                      through: Through | None = None) -> Many:
+                      through: ReadThrough | None = None) -> ManyRows:
         """Return the rows whose key is a code from low to high.  They come from the workers, which know all keys.
 
         first: (rows, descending): so many rows of the least keys (True: of the greatest) are enough.
@@ -401,9 +406,9 @@ class Reads:
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
                     definition=view.definition, limit_ms=self._limit_ms(view), pieces=True)
         lease = self.room.lease()
-        return Many(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
+        return ManyRows(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
 
-    async def many(self, view: ViewDef, keys: pa.Table, through: Through | None = None) -> pa.Table:
+    async def many(self, view: ViewDef, keys: pa.Table, through: ReadThrough | None = None) -> pa.Table:
         """Return the visible columns of the rows of many keys, and `__key`, the ordinal of each row's key.  Present
         keys are read from shared memory, the others from the workers."""
         typed = typed_keys(keys, view.key_fields)
@@ -421,7 +426,7 @@ class Reads:
             return rows
         return pa.concat_tables([found, rows]).combine_chunks()
 
-    def _many_local(self, view: ViewDef, keys: pa.Table, through: Through | None
+    def _many_local(self, view: ViewDef, keys: pa.Table, through: ReadThrough | None
                     ) -> tuple[pa.Table | None, Any]:
         looked = self._look(view, keys, False, through)
         if looked is None:
@@ -441,7 +446,7 @@ def first_of(view: ViewDef) -> tuple[int, bool] | None:
     return view.limit + view.offset, view.order[0][1]
 
 
-def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
+def _shown(view: ViewDef, rows: pa.Table, through: ReadThrough | None) -> pa.Table:
     """Return the visible columns and `__key` under the view's names; with `through`, all columns that it chooses."""
     if through is not None:
         return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
@@ -449,7 +454,7 @@ def _shown(view: ViewDef, rows: pa.Table, through: Through | None) -> pa.Table:
     return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=names)
 
 
-def chosen(found: pa.Table, through: Through | None) -> pa.Table:
+def chosen(found: pa.Table, through: ReadThrough | None) -> pa.Table:
     """Return the rows and columns that `through` chooses from another view's reader, and `__key`."""
     if through is None:
         return found

@@ -15,16 +15,16 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from noria.control.catalog.catalog import Catalog
-from noria.control.catalog.holding import reading
+from noria.control.catalog.catalog import ProgramCatalog
+from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError
 from noria.core.errors.codes import EMPTY_QUERY
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
-from noria.plan.reuse.lookups.through import Through
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
-from noria.server.answering.kept import Kept
-from noria.server.answering.shapes import Shape
+from noria.server.answering.bounded_cache import BoundedCache
+from noria.server.answering.result_finish import ResultFinish
 from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.databases import Names, in_namespace
@@ -33,7 +33,7 @@ from noria.sql.text.shape import shape_of
 _numbers = itertools.count(1)
 
 
-class Compiled:
+class CachedStatement:
     """A parsed statement, which several sessions may share.  Keys of kept replies contain its number, not the object.
 
     version: the program's version at parsing.  namespace: of the sessions in which the text means this.  plain: the
@@ -50,13 +50,13 @@ class Compiled:
         self.one_key = select is not None and is_one_key(select)
         self.plain = select is not None and self.one_key and select.is_plain(prepared.parameters)
         self.reader: ViewDef | None = None  # the view that answers in `generation` of the program
-        self.through: Through | None = None  # selects the rows and columns in the reader
+        self.through: ReadThrough | None = None  # selects the rows and columns in the reader
         self.generation = -1
         self.uses = 0
-        self.by_key = False  # a write that needs no scan of its table (`Rewriting.may_rewrite` returned False)
+        self.by_key = False  # a write that needs no scan of its table (`TableRewrites.may_rewrite` returned False)
         self.view = None if select is None else select.view
         fixed = select is not None and select.limit is None and select.offset is None
-        self.shape = Shape.of(self.view) if fixed and self.view is not None else None
+        self.shape = ResultFinish.of(self.view) if fixed and self.view is not None else None
 
     @property
     def command(self) -> Command:
@@ -75,12 +75,12 @@ class Compiled:
         assert isinstance(command, Select)
         return command
 
-    def asked(self, values: Sequence[Any]) -> tuple[Shape, Sequence[Any]]:
+    def asked(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
         """Return the operations on the rows, and the key's values, of a SELECT of one key."""
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None
         if shape is None:  # LIMIT has a parameter
-            shape = Shape.of(bound_select(select, values).view or self.view)
+            shape = ResultFinish.of(bound_select(select, values).view or self.view)
         return shape, values if self.plain else [a.bind(values).values[0] for a in select.lookups]
 
 
@@ -97,7 +97,7 @@ def _is_direct(prepared: Prepared) -> bool:
     return command.parameters == set(range(prepared.parameters))
 
 
-class _First(NamedTuple):
+class _ShapeEntry(NamedTuple):
     """The literals and the command of the first text of a shape, parsed under this version of the program."""
 
     version: int
@@ -111,31 +111,33 @@ class Statements:
     A text means something else in another database: the caches know it under `in_namespace(namespace, text)`.
     """
 
-    def __init__(self, catalog: Catalog):
+    def __init__(self, catalog: ProgramCatalog):
         self._catalog = catalog
-        self._by_text: Kept[Compiled] = Kept()
-        self._by_shape: Kept[Compiled] = Kept()
-        self._refused: Kept[int] = Kept()  # unusable shapes, and the version under which they were tried
-        self._seen: Kept[int] = Kept()  # shapes that occurred once, and the version: learning costs another parse
-        self._firsts: Kept[_First] = Kept(FIRST_STATEMENTS)  # by shape
+        self._by_text: BoundedCache[CachedStatement] = BoundedCache()
+        self._by_shape: BoundedCache[CachedStatement] = BoundedCache()
+        # unusable shapes, and the version under which they were tried
+        self._refused: BoundedCache[int] = BoundedCache()
+        # shapes that occurred once, and the version: learning costs another parse
+        self._seen: BoundedCache[int] = BoundedCache()
+        self._firsts: BoundedCache[_ShapeEntry] = BoundedCache(FIRST_STATEMENTS)  # by shape
         self.parsed = 0
 
     def _names(self, namespace: str) -> Names:
         return Names(namespace, self._catalog.databases)
 
-    def prepare(self, text: str, namespace: str = "") -> Compiled:
+    def prepare(self, text: str, namespace: str = "") -> CachedStatement:
         """Return the statement of this text, in which literals are constants.  Raises SqlError."""
         key = in_namespace(namespace, text)
         found = self._by_text.get(key)
         if found is not None and found.version == self._catalog.version:
             return found
         self.parsed += 1
-        compiled = Compiled(text, prepare(text, self._catalog, self._names(namespace)), self._catalog.version,
-                            namespace)
+        compiled = CachedStatement(text, prepare(text, self._catalog, self._names(namespace)), self._catalog.version,
+                                   namespace)
         self._by_text.put(key, compiled)
         return compiled
 
-    def recognise(self, text: str, namespace: str = "") -> tuple[Compiled, Sequence[Any]] | None:
+    def recognise(self, text: str, namespace: str = "") -> tuple[CachedStatement, Sequence[Any]] | None:
         """Return the statement of the text's shape and the text's literals.  None if the shape is not confirmed.  The
         second SELECT of a shape confirms it here."""
         found = shape_of(text)
@@ -147,7 +149,7 @@ class Statements:
             compiled = self._confirmed(key, found[0], namespace)
         return None if compiled is None else (compiled, found[1])
 
-    def known(self, text: str, namespace: str = "") -> tuple[Compiled, Sequence[Any]] | None:
+    def known(self, text: str, namespace: str = "") -> tuple[CachedStatement, Sequence[Any]] | None:
         """As `recognise`, but without learning a shape."""
         found = shape_of(text)
         if found is None:
@@ -210,11 +212,11 @@ class Statements:
         if self._seen.get(key) != self._catalog.version:
             self._seen.put(key, self._catalog.version)
             if isinstance(command, Select):
-                self._firsts.put(key, _First(self._catalog.version, found[1], command))
+                self._firsts.put(key, _ShapeEntry(self._catalog.version, found[1], command))
             return
         self._learnt(key, found[0], namespace, found[1], command)
 
-    def _confirmed(self, key: str, text_of_shape: str, namespace: str) -> Compiled | None:
+    def _confirmed(self, key: str, text_of_shape: str, namespace: str) -> CachedStatement | None:
         """Learn a shape whose first SELECT is still cached.  None if this fails."""
         first = self._firsts.get(key)
         if first is None or first.version != self._catalog.version:
@@ -227,13 +229,13 @@ class Statements:
         return self._learnt(key, text_of_shape, namespace, first.literals, first.command)
 
     def _learnt(self, key: str, text_of_shape: str, namespace: str, literals: Sequence[Any], command: Command
-                ) -> Compiled | None:
+                ) -> CachedStatement | None:
         """Learn the shape if its parse, bound to the literals, gives the command of the text.  None if it does not."""
         try:
             prepared = prepare(text_of_shape, self._catalog, self._names(namespace))
             if (prepared.parameters == len(literals) and not _decides(prepared)
                     and bind(prepared, literals) == command):
-                compiled = Compiled(text_of_shape, prepared, self._catalog.version, namespace)
+                compiled = CachedStatement(text_of_shape, prepared, self._catalog.version, namespace)
                 self._by_shape.put(key, compiled)
                 return compiled
         except SqlError:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from noria.control.processes.supervisor import JobError, NoDriver
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask, Done, IndexFiles, Wanted
+from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Inspect
 from noria.runtime.link.link import Link, WorkerGone
 
 if TYPE_CHECKING:
     from noria.server.bulk.jobs import Bulk
-    from noria.spark.jobs.index import Made
+    from noria.spark.jobs.index import IndexFilesMade
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +35,15 @@ class Indexes:
     async def run(self) -> None:
         """Build the requested indexes, one after the other: each uses all of Spark's slots."""
         while True:
-            wanted = (await self._link.ask(Ask(0, "wanted index"), retry=True)).value
+            wanted = (await self._link.ask(Inspect(0, "wanted index"), retry=True)).value
             try:
                 await self._unless_unwanted(wanted)
             except (WorkerGone, SqlError) as e:  # a new worker requests it again, or the table was dropped
                 log.info("index of table %s: %s", wanted.table.name, e)
 
-    async def _unless_unwanted(self, wanted: Wanted) -> None:
+    async def _unless_unwanted(self, wanted: IndexRequest) -> None:
         made = asyncio.ensure_future(self._make(wanted))
-        unwanted = asyncio.ensure_future(self._link.ask(Ask(0, "unwanted index", wanted.ticket)))
+        unwanted = asyncio.ensure_future(self._link.ask(Inspect(0, "unwanted index", wanted.ticket)))
         try:
             await asyncio.wait((made, unwanted), return_when=asyncio.FIRST_COMPLETED)
             if made.done():
@@ -53,10 +53,10 @@ class Indexes:
                 task.cancel()
             await asyncio.gather(made, unwanted, return_exceptions=True)
 
-    async def _make(self, wanted: Wanted) -> None:
+    async def _make(self, wanted: IndexRequest) -> None:
         async with contextlib.AsyncExitStack() as files:
             try:
-                found: Made | None = await files.enter_async_context(self._bulk.index(self._link, wanted))
+                found: IndexFilesMade | None = await files.enter_async_context(self._bulk.index(self._link, wanted))
             except (NoDriver, JobError, SqlError) as e:
                 log.warning("Spark cannot make an index of table %s, the worker does: %s", wanted.table.name, e)
                 found = None

@@ -35,21 +35,21 @@ from noria.core.errors import SqlError, codes, no_table, too_many_jobs, unknown_
 from noria.core.limits import BACKUP_LINE_S, SPARK_BULK_JOBS, SPARK_QUERIES, SPARK_QUEUE
 from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask, Bootstrap, Done, Ingest, Read, Snapshot, Wanted
+from noria.dataflow.messages.packets import Bootstrap, Done, IndexRequest, Ingest, Inspect, Read, Snapshot
 from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.bulk.loading import drop_rejects, keep_rejects, unchanged
 from noria.server.bulk.merging import Put, merged
-from noria.server.bulk.places import removed
+from noria.server.bulk.places import remove_directory
 from noria.server.bulk.reporting import compared, failed
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
 from noria.sql.commands import BatchQuery
 
 if TYPE_CHECKING:  # at run time only the jobs that need them import them: serving does not need pyspark
-    from noria.spark.jobs.index import Made
+    from noria.spark.jobs.index import IndexFilesMade
     from noria.spark.jobs.rewrite import Matching, Rewritten
     from noria.spark.jobs.verify import Maintained, VerifyReport
     from noria.spark.loading.load import LoadReport
@@ -93,7 +93,7 @@ class Bulk:
         try:
             yield path
         finally:
-            await asyncio.shield(asyncio.to_thread(removed, path))  # even if cancelled here
+            await asyncio.shield(asyncio.to_thread(remove_directory, path))  # even if cancelled here
 
     @asynccontextmanager
     async def _in_slot(self, slots: Slots) -> AsyncIterator[None]:
@@ -184,7 +184,7 @@ class Bulk:
 
     # ------------------------------------------------------------ indexes
     @asynccontextmanager
-    async def index(self, worker: Link, wanted: Wanted) -> AsyncIterator[Made]:
+    async def index(self, worker: Link, wanted: IndexRequest) -> AsyncIterator[IndexFilesMade]:
         """Build files with the entries of an index of the worker's current rows.  The files exist within the block."""
         async with self._in_slot(self._first_states), self._place("index") as place:
             def tell(done: int, total: int, what: str) -> None:
@@ -261,7 +261,7 @@ class Bulk:
             table = self._program.table(name)
             if table is None:  # dropped meanwhile
                 raise unknown_table(name)
-            about = await self._asked(Ask(0, "table", table.name))
+            about = await self._asked(Inspect(0, "table", table.name))
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers,
                             sources)
@@ -350,12 +350,12 @@ class Bulk:
 
     async def rewritten(self, statement: Update | Delete, table: TableDef, other: TableDef, tell: Tell) -> None:
         """Write the table's rows as the statement leaves them into the table `other`."""
-        from noria.spark.jobs.rewrite import Rewriting
+        from noria.spark.jobs.rewrite import TableRewrite
 
         async with self._place("rewrite") as place:
             checkpoint = await self._snapshot(place)
-            about = await self._asked(Ask(0, "table", other.name))
-            wanted = Rewriting(statement, table, other, about["indexes"], self._workers)
+            about = await self._asked(Inspect(0, "table", other.name))
+            wanted = TableRewrite(statement, table, other, about["indexes"], self._workers)
             made: Rewritten = await self._running("noria.spark.jobs.rewrite:rewrite", tell, checkpoint=checkpoint,
                                                   wanted=wanted, out=str(place / "sst"))
             tell("taking rows in")

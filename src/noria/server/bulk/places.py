@@ -13,7 +13,7 @@ _GONE = ".gone"
 TRIES = 10
 
 
-def removed(place: Path) -> None:
+def remove_directory(place: Path) -> None:
     """Remove a directory and everything in it.
 
     The directory is renamed first, so that a task that writes by the old name finds no directory.  A file that is

@@ -24,9 +24,9 @@ from noria.core.limits import (
     SNAPSHOT_LOOK_MS,
     SNAPSHOT_WAIT_S,
 )
-from noria.dataflow.messages.packets import Ask, Done, Snapshot
+from noria.dataflow.messages.packets import Done, Inspect, Snapshot
 from noria.runtime.link.link import Link, WorkerGone
-from noria.server.bulk.places import removed
+from noria.server.bulk.places import remove_directory
 
 
 async def ahead(link: Link) -> None:
@@ -35,7 +35,7 @@ async def ahead(link: Link) -> None:
     loop, least = asyncio.get_running_loop(), 0
     until = loop.time() + SNAPSHOT_AHEAD_S
     while loop.time() < until:
-        reply: Done = await link.ask(Ask(0, "flush ahead", str(least)))
+        reply: Done = await link.ask(Inspect(0, "flush ahead", str(least)))
         if reply.error is not None:
             raise reply.error
         if reply.value:
@@ -95,7 +95,7 @@ class Snapshots:
             return
         if kept.timer is not None:
             kept.timer.cancel()
-        await asyncio.to_thread(removed, kept.path)
+        await asyncio.to_thread(remove_directory, kept.path)
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[str]:
@@ -145,7 +145,7 @@ class Snapshots:
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply
             except WorkerGone:
-                await asyncio.to_thread(removed, fresh.path)
+                await asyncio.to_thread(remove_directory, fresh.path)
                 fresh.path = self._place()
 
     def _place(self) -> Path:
@@ -169,4 +169,4 @@ class Snapshots:
             return
         if self._newest is snapshot:
             self._newest = None
-        asyncio.get_running_loop().run_in_executor(None, removed, snapshot.path)
+        asyncio.get_running_loop().run_in_executor(None, remove_directory, snapshot.path)

@@ -24,12 +24,12 @@ from noria import __version__
 from noria.core.limits import FAR_FRONT_ENDS, FRONT_SILENT_S
 from noria.plan.view import ViewDef
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Process
+from noria.runtime.transport.shard_owner import Process
 from noria.runtime.worker.resources import private_bytes
 from noria.server.answering.executor import Executor
 from noria.server.fronts import messages
-from noria.server.fronts.line import Line
-from noria.server.mysql.streaming import Turns
+from noria.server.fronts.front_end_link import FrontEndLink
+from noria.server.mysql.streaming import StreamTurns
 from noria.server.outcomes import Client
 from noria.server.sessions.sessions import Sessions
 from noria.spark.hosting.session import import_path
@@ -52,13 +52,13 @@ class Fronts:
     begin: the message that starts them, without numbers and the version.
     """
 
-    def __init__(self, number: int, endpoint: str, begin: messages.Begin, executor: Executor, sessions: Sessions,
+    def __init__(self, number: int, endpoint: str, begin: messages.StartServing, executor: Executor, sessions: Sessions,
                  clock: Callable[[], float] = time.monotonic):
         self.number, self.endpoint, self.executor, self.sessions = number, endpoint, executor, sessions
         self._begin = begin
         self.clock: Callable[[], float] = clock
-        self.turns = Turns()  # of pieces of large replies
-        self._lines: dict[int, Line] = {}  # by the number of the front end
+        self.turns = StreamTurns()  # of pieces of large replies
+        self._lines: dict[int, FrontEndLink] = {}  # by the number of the front end
         self._numbers = [itertools.count(i + 1, number) for i in range(number)]  # of connections
         self._keepers: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -75,7 +75,7 @@ class Fronts:
         """Start the front ends, and wait until all of them serve.  Raises CannotServe."""
         loop = asyncio.get_running_loop()
         path = wire.socket_path(self.endpoint)
-        self._server = await loop.create_unix_server(lambda: Line(self), path)
+        self._server = await loop.create_unix_server(lambda: FrontEndLink(self), path)
         os.chmod(path, 0o600)
         self._ready = loop.create_future()
         catalog = self.executor.program.catalog
@@ -128,7 +128,7 @@ class Fronts:
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def served(self, line: Line, ready: messages.Ready) -> None:
+    def served(self, line: FrontEndLink, ready: messages.FrontEndReady) -> None:
         """Note that a front end serves, or end one that cannot."""
         assert self._ready is not None and line.number is not None
         if line.is_far:
@@ -148,7 +148,7 @@ class Fronts:
     def close(self) -> None:
         """Let all front ends stop.  They accept no more clients and answer running statements first."""
         self._stopping = True
-        self._say(messages.Stop())
+        self._say(messages.StopServing())
         if not self._lines:
             self.abort()
 
@@ -172,9 +172,9 @@ class Fronts:
     def bound(self, reply_bytes: int) -> None:
         """Limit the bytes of all front ends' kept replies together."""
         self._begin = replace(self._begin, reply_bytes=reply_bytes // self.number)
-        self._say(messages.Bound(self._begin.reply_bytes))
+        self._say(messages.SetReplyLimit(self._begin.reply_bytes))
 
-    def joined(self, line: Line, join: messages.Join) -> None:
+    def joined(self, line: FrontEndLink, join: messages.RegisterFrontEnd) -> None:
         if line.is_far:
             self._far_joined(line, join)
             return
@@ -182,7 +182,7 @@ class Fronts:
             raise wire.WireError(f"{join!r}, of {self.number} front ends")
         line.number = join.number
         if self._stopping:
-            line.send(messages.Stop())
+            line.send(messages.StopServing())
             return
         old = self._lines.get(line.number)
         if old is not None:
@@ -190,13 +190,13 @@ class Fronts:
         self._lines[line.number] = line
         self._begins(line, next(self._numbers[line.number]), self.number)
 
-    def _begins(self, line: Line, first: int, step: int) -> None:
+    def _begins(self, line: FrontEndLink, first: int, step: int) -> None:
         line.version = self.executor.program.version
         line.send(replace(self._begin, first=first, step=step, version=line.version,
                           max_connect_errors=self.sessions.guard.max_connect_errors,
                           databases=self.executor.program.catalog.database_names()))
 
-    def _far_joined(self, line: Line, join: messages.Join) -> None:
+    def _far_joined(self, line: FrontEndLink, join: messages.RegisterFrontEnd) -> None:
         place = self._far.free()
         if join.release != __version__:
             line.refuse(f"it is of release {join.release}, the server of {__version__}: run one release throughout")
@@ -210,7 +210,7 @@ class Fronts:
             self._far.starts[place] = self._far.starts.get(place, 0) + 1
             self._begins(line, FAR_NUMBERS + place + FAR_FRONT_ENDS * self._far.opened.get(place, 0), FAR_FRONT_ENDS)
 
-    def opened(self, line: Line, client: Client) -> None:
+    def opened(self, line: FrontEndLink, client: Client) -> None:
         """Note a connection's number, so that a replacement of this front end uses other numbers."""
         assert line.number is not None
         if line.is_far:
@@ -223,7 +223,7 @@ class Fronts:
         if (handle := process.send_kill()) is not None:
             os.close(handle)
 
-    def left(self, line: Line) -> None:
+    def left(self, line: FrontEndLink) -> None:
         if line.number is None:
             return
         if line.is_far:
@@ -233,7 +233,7 @@ class Fronts:
             del self._lines[line.number]
 
     # ------------------------------------------------------------ messages to all
-    def _all(self) -> list[Line]:
+    def _all(self) -> list[FrontEndLink]:
         return [*self._lines.values(), *self._far.lines.values()]
 
     def _say(self, message: Any) -> None:
@@ -241,7 +241,7 @@ class Fronts:
             line.send(message)
 
     def _hosts(self, flushed: bool) -> None:
-        self._say(messages.Hosts(self.sessions.guard.max_connect_errors, flushed))
+        self._say(messages.BlockHosts(self.sessions.guard.max_connect_errors, flushed))
 
     def _version(self, version: int) -> None:
         for line in self._all():
@@ -259,7 +259,7 @@ class Fronts:
             await asyncio.sleep(BEAT_S)
             stalled = self.clock() - began > FRONT_SILENT_S / 2  # this loop was blocked: their messages are unread
             for line in list(self._far.lines.values()):
-                line.send(messages.Beat())
+                line.send(messages.Heartbeat())
                 if not stalled and line.is_silent_for > FRONT_SILENT_S:
                     log.error("front end %s on another host has been silent for %d s and is given up", line.number,
                               FRONT_SILENT_S)
@@ -291,7 +291,7 @@ class Fronts:
         """Return the bytes of kept replies on this host, and their limit."""
         return sum(line.reply_bytes for line in self._lines.values()), self._begin.reply_bytes * self.number
 
-    def answered(self, line: Line, reads: int) -> None:
+    def answered(self, line: FrontEndLink, reads: int) -> None:
         if line.is_far and line.number is not None:
             place = line.number - self.number
             self._far.reads[place] = self._far.reads.get(place, 0) + reads
@@ -318,7 +318,7 @@ class _Far:
     """
 
     def __init__(self) -> None:
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, FrontEndLink] = {}
         self.opened: dict[int, int] = {}
         self.reads: dict[int, int] = {}
         self.starts: dict[int, int] = {}
@@ -328,7 +328,7 @@ class _Far:
     def free(self) -> int | None:
         return next((p for p in range(FAR_FRONT_ENDS) if p not in self.lines), None)
 
-    def left(self, place: int, line: Line) -> None:
+    def left(self, place: int, line: FrontEndLink) -> None:
         if self.lines.get(place) is line:
             del self.lines[place]
         if not self.lines:
@@ -341,7 +341,7 @@ class _Far:
                 for p, line in enumerate(lines)]
 
 
-def _private_bytes(line: Line | None) -> int:
+def _private_bytes(line: FrontEndLink | None) -> int:
     return 0 if line is None or line.process is None else private_bytes(line.process.pid)
 
 

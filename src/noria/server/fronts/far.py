@@ -2,7 +2,7 @@
 
 It serves MySQL clients like a front end beside the controller.  Its line to the controller passes through the server's
 tunnel (`runtime/transport/tunnel.py`), once both ends have proved that they know the secret.  The server looks keys up
-for it in the workers' shared memory (`looks.py`).
+for it in the workers' shared memory (`far_lookups.py`).
 
     seeks the server ──Begin──► serves ──line lost, Stop──► away: seeks the server again; SIGTERM ends it from anywhere
 
@@ -36,29 +36,34 @@ from noria.core.limits import FRONT_SILENT_S
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link
 from noria.runtime.transport import handshake, wire
-from noria.runtime.transport.handshake import Between, Closed, NoProof, Refused
+from noria.runtime.transport.handshake import (
+    ConnectionRefused,
+    HandshakeClosed,
+    NotAuthenticated,
+    SharedCredentials,
+)
 from noria.runtime.worker.resources import private_bytes, raise_open_files
-from noria.server.answering.hits import Known, Wanted, wanted
+from noria.server.answering.hits import KeyLookup, KnownSelect, wanted
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
-from noria.server.fronts.looks import Looks, Rows
+from noria.server.fronts.far_lookups import FarLookups, Rows
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.process import CLIENTS_STOP_S, REPORT_S, NoLink
 from noria.server.fronts.remote import Handle, Lacks, RemoteSession, RemoteSessions
 from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
 from noria.server.mysql import MysqlServer, account, auth, listen
-from noria.server.outcomes import Client, Later, ResultSet
+from noria.server.outcomes import Client, PendingOutcome, ResultSet
 from noria.server.settings import SettingsError, is_loopback
 from noria.server.tls import Certificates
 
 log = logging.getLogger("noria.front")
 WISH = b"front clients"
 AGAIN_S = 0.3  # between two tries to reach the server
-_AWAY = (OSError, TimeoutError, asyncio.IncompleteReadError, Refused, NoProof, wire.WireError)
+_AWAY = (OSError, TimeoutError, asyncio.IncompleteReadError, ConnectionRefused, NotAuthenticated, wire.WireError)
 
 
-class CannotServe(Exception):
+class FarCannotServe(Exception):
     """The front end cannot serve, and another attempt would not help."""
 
 
@@ -67,7 +72,7 @@ class FarSettings:
     """The settings of `noria front-end`.  controller: the address of the server's tunnel."""
 
     controller: tuple[str, int]
-    between: Between
+    between: SharedCredentials
     mysql_host: str = "127.0.0.1"
     mysql_port: int = 3307
     tls_cert: Path | None = None
@@ -90,8 +95,8 @@ class FarSession(RemoteSession):
         self._far, self._over = front, False
         self._error: SqlError | None = None
 
-    def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
-              ) -> ResultSet | Later[Any]:
+    def _here(self, known: KnownSelect, values: Sequence[Any], there: Callable[[Lacks], PendingOutcome[Any]]
+              ) -> ResultSet | PendingOutcome[Any]:
         """Return the answer from the controller's shared memory, or ask its session."""
         if not self.keepable or self._error is not None:
             return there(None)
@@ -102,15 +107,15 @@ class FarSession(RemoteSession):
         if isinstance(want, ResultSet):
             self._answered(known)
             return want
-        if not isinstance(want, Wanted):
+        if not isinstance(want, KeyLookup):
             return there(want)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         rows = self._far.looks.rows(want.reader, want.key)
         rows.add_done_callback(partial(self._looked, known, want, there, answer))
-        return Later(answer, lambda done: done.result())
+        return PendingOutcome(answer, lambda done: done.result())
 
-    def _looked(self, known: Known, want: Wanted, there: Callable[[Lacks], Later[Any]], answer: asyncio.Future[Any],
-                found: asyncio.Future[Rows]) -> None:
+    def _looked(self, known: KnownSelect, want: KeyLookup, there: Callable[[Lacks], PendingOutcome[Any]],
+                answer: asyncio.Future[Any], found: asyncio.Future[Rows]) -> None:
         if self._over or answer.done():  # the client has disconnected
             answer.cancel()
             return
@@ -127,7 +132,7 @@ class FarSession(RemoteSession):
             return
         later.future.add_done_callback(lambda done: _settle(answer, partial(later.then, done)))
 
-    def _ask(self, *asked: Any) -> Later[Any]:
+    def _ask(self, *asked: Any) -> PendingOutcome[Any]:
         self._check()
         return super()._ask(*asked)
 
@@ -194,7 +199,7 @@ class FarFront:
         self.replies = ReplyCache(0)  # it keeps none: without shared memory it would not notice a change
         self.selects = 0
         self.sessions = FarSessions(self)
-        self.looks = Looks(self.send, lambda: self.replica.version)
+        self.looks = FarLookups(self.send, lambda: self.replica.version)
         self._writer: asyncio.StreamWriter | None = None
         self._server: MysqlServer | None = None
         self._serving: Awaitable[None] | None = None
@@ -204,23 +209,23 @@ class FarFront:
         self._stopping = False  # the server is
         self._why = ""
         self._does: dict[type, Callable[[Any], object]] = {
-            messages.Version: self._version, messages.Forget: self._forget, messages.Beat: lambda m: None,
-            messages.Hosts: lambda m: self.sessions.hosts(m), messages.Bound: lambda m: None,
+            messages.Version: self._version, messages.Forget: self._forget, messages.Heartbeat: lambda m: None,
+            messages.BlockHosts: lambda m: self.sessions.hosts(m), messages.SetReplyLimit: lambda m: None,
             messages.Reload: lambda m: None, messages.Reply: lambda m: self.sessions.replied(m),
-            messages.Piece: lambda m: self.sessions.piece(m),
-            messages.Looked: lambda m: self.looks.take(m),
+            messages.ReplyPiece: lambda m: self.sessions.piece(m),
+            messages.LookupReply: lambda m: self.looks.take(m),
             messages.HangUp: lambda m: self.hang_up_soon(m.connection), messages.Refuse: self._refused,
-            messages.Stop: self._stopped}
+            messages.StopServing: self._stopped}
 
     # ------------------------------------------------------------ life
     async def run(self) -> None:
-        """Serve until cancelled.  Raises `CannotServe` only before it has served for the first time."""
+        """Serve until cancelled.  Raises `FarCannotServe` only before it has served for the first time."""
         while True:
             try:
                 await self._line(*await self._connected())
             except _AWAY as e:
-                if isinstance(e, NoProof) and not isinstance(e, Closed) and self._server is None:
-                    raise CannotServe(str(e)) from e
+                if isinstance(e, NotAuthenticated) and not isinstance(e, HandshakeClosed) and self._server is None:
+                    raise FarCannotServe(str(e)) from e
                 self._away(str(e) or type(e).__name__)
             await asyncio.sleep(AGAIN_S)
 
@@ -229,10 +234,10 @@ class FarFront:
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to the server until it ends, which raises an exception."""
-        self._writer, messages_of, self._stopping = writer, wire.Reader(MESSAGES, KINDS), False
+        self._writer, messages_of, self._stopping = writer, wire.FrameDecoder(MESSAGES, KINDS), False
         reporting = asyncio.ensure_future(self._report())
         try:
-            self.send(messages.Join(0, __version__))
+            self.send(messages.RegisterFrontEnd(0, __version__))
             while True:
                 async with asyncio.timeout(FRONT_SILENT_S):
                     data = await reader.read(handshake.READ_BYTES)
@@ -253,7 +258,7 @@ class FarFront:
         if not isinstance(item, Envelope):
             raise wire.WireError(f"what it said cannot be read: {item}")
         body: Any = item.body
-        if isinstance(body, messages.Begin):
+        if isinstance(body, messages.StartServing):
             await self._begin(body)
         else:
             self._does[type(body)](body)
@@ -285,10 +290,10 @@ class FarFront:
 
     def _refused(self, told: messages.Refuse) -> None:
         if self._server is None:
-            raise CannotServe(f"the server refuses it: {told.why}")
+            raise FarCannotServe(f"the server refuses it: {told.why}")
         raise ConnectionError(told.why)
 
-    def _stopped(self, told: messages.Stop) -> None:
+    def _stopped(self, told: messages.StopServing) -> None:
         """Reject new statements, because the server stops.  Running ones are still answered."""
         self._stopping, self._error = True, self._away_error("it was stopped")
         self.sessions.lost(self._error, all_of_them=False)
@@ -299,7 +304,7 @@ class FarFront:
             await self._server.stop(CLIENTS_STOP_S)
 
     # ------------------------------------------------------------ clients
-    async def _begin(self, begin: messages.Begin) -> None:
+    async def _begin(self, begin: messages.StartServing) -> None:
         self.replica = Replica(begin.version, len(begin.views), databases=begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
@@ -312,7 +317,7 @@ class FarFront:
         else:
             self._server.ids, self._server.directory = ids, auth.Directory(users, self._server.key)
         self._error, self._why = None, ""
-        self.send(messages.Ready(*self._server.address))
+        self.send(messages.FrontEndReady(*self._server.address))
         log.info("serves for the server at %s:%d", *self._settings.controller)
 
     def _ids(self, first: int, step: int) -> Any:
@@ -320,11 +325,12 @@ class FarFront:
             self._last_id = number
             yield number
 
-    async def _listen(self, begin: messages.Begin, users: dict[str, auth.Account], ids: Any) -> MysqlServer:
+    async def _listen(self, begin: messages.StartServing, users: dict[str, auth.Account], ids: Any) -> MysqlServer:
         s = self._settings
         if begin.password is None and not is_loopback(s.mysql_host):
-            raise CannotServe(f"--mysql-host {s.mysql_host} is not a loopback address, so clients of other hosts could "
-                              "connect: give the server a password with --password-file FILE, or use 127.0.0.1")
+            raise FarCannotServe(f"--mysql-host {s.mysql_host} is not a loopback address, so clients of other hosts "
+                                 f"could "
+                                 "connect: give the server a password with --password-file FILE, or use 127.0.0.1")
         if s.tls_cert is not None and s.tls_key is not None:
             self._certificates = Certificates(s.tls_cert, s.tls_key)
         bound = listening(s.mysql_host, s.mysql_port, "--mysql-host, --mysql-port")
@@ -349,7 +355,7 @@ class FarFront:
     def _forget(self, told: messages.Forget) -> None:
         self.replica.forget(told.view)
 
-    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
         return None  # this host has no shared memory of the workers
 
     # ------------------------------------------------------------ counts
@@ -358,8 +364,8 @@ class FarFront:
             await asyncio.sleep(REPORT_S)
             selects, self.selects = self.selects, 0
             clients = 0 if self._server is None else len(self._server.connections)
-            self.send(messages.Count(selects, {}, {}, clients, 0, private_bytes(os.getpid()),
-                                     self.sessions.guard.taken()))
+            self.send(messages.Counters(selects, {}, {}, clients, 0, private_bytes(os.getpid()),
+                                        self.sessions.guard.taken()))
 
 
 def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
@@ -383,7 +389,7 @@ def serve(settings: FarSettings, log_level: str) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
-    except (CannotServe, CannotListen, SettingsError) as e:
+    except (FarCannotServe, CannotListen, SettingsError) as e:
         print(f"noria front-end: {e}", file=sys.stderr)
         return 1
     return 0
@@ -409,4 +415,4 @@ async def _serve(settings: FarSettings) -> None:
         await running
 
 
-__all__ = ["CannotServe", "FarFront", "FarSettings", "serve"]
+__all__ = ["FarCannotServe", "FarFront", "FarSettings", "serve"]

@@ -17,7 +17,8 @@ from noria.sql.commands import Select
 KINDS = tuple(kind for kind in vars(messages).values()
               if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == messages.__name__)
 
-MESSAGES = Codec(*KINDS, outcomes.Ok, outcomes.Encoded, outcomes.Failed, outcomes.Prepared, after.Found, narrowed={
+MESSAGES = Codec(*KINDS, outcomes.Ok, outcomes.Encoded, outcomes.FailedStatement, outcomes.PreparedHandle,
+                 after.LookedUpRows, narrowed={
     (Select, "instead"): None,  # the statements that front ends receive have no value here
     (Select, "batch"): None,
 })

@@ -17,7 +17,7 @@ import pyarrow as pa
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Own
-from noria.server.answering.hits import Known
+from noria.server.answering.hits import KnownSelect
 from noria.server.outcomes import Client
 from noria.sql.text.databases import HOME
 
@@ -26,8 +26,8 @@ Form = tuple[bool, bool]  # binary rows, no EOF packets: how results are encoded
 
 # ---------------------------------------------------------------- controller to front end
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Start to serve.  Answer: `Ready`.  The settings are those of `Settings`.
+class StartServing:
+    """Start to serve.  Answer: `FrontEndReady`.  The settings are those of `Settings`.
 
     views: the directory of each worker's views.  version: of the program.  reply_bytes: the limit of kept replies.
 
@@ -54,7 +54,7 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class Version:
     """The program has this version.  Forget all statements of older ones.  Answer: `Acknowledge`.  databases: as in
-    `Begin`."""
+    `StartServing`."""
 
     version: int
     databases: tuple[str, ...] = (HOME,)
@@ -68,14 +68,14 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class SetReplyLimit:
     """The new limit of kept replies."""
 
     reply_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
+class BlockHosts:
     """Block addresses after so many broken connections in a row.  flush: unblock all addresses."""
 
     max_connect_errors: int
@@ -86,7 +86,7 @@ class Hosts:
 class Reply:
     """The answer to a connection's request.
 
-    answer: outcomes with encoded rows, `Large`, a prepared statement, fields, or None.  The values `status`,
+    answer: outcomes with encoded rows, `LargeReply`, a prepared statement, fields, or None.  The values `status`,
     `keepable`, `unseen` and `namespace` are the session's (`outcomes.Session`).
 
     taught: the statement, if shared memory can answer it.  seen: (view, worker) whose shard has all unseen writes.
@@ -98,18 +98,18 @@ class Reply:
     status: int
     keepable: bool
     unseen: Own
-    taught: Known | None = None
+    taught: KnownSelect | None = None
     seen: tuple[str, int] | None = None
     namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Large:
-    """The answer has many rows.  Its packets are sent in pieces on request (`More`)."""
+class LargeReply:
+    """The answer has many rows.  Its packets are sent in pieces on request (`NextPiece`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReplyPiece:
     """A piece of a connection's large answer.  packets: None after the last piece."""
 
     connection: int
@@ -117,7 +117,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class KeyRowsReply:
     """The rows of many keys, in the form of a worker's `Rows`.  missing: one flag for each key."""
 
     rows: pa.Table
@@ -125,15 +125,16 @@ class Some:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The answer to a `Look`: for each view the rows of each key.  None for a key: only the session can answer."""
+class LookupReply:
+    """The answer to a `LookupKeys`: for each view the rows of each key.  None for a key: only the session can
+    answer."""
 
     number: int
-    found: Sequence[Sequence[list[Any] | None] | Some]
+    found: Sequence[Sequence[list[Any] | None] | KeyRowsReply]
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A sign of life from the controller to a far front end, each second."""
 
 
@@ -157,14 +158,14 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopServing:
     """Accept no more clients.  Disconnect idle ones now, the others after their answer; then end.  A far front end ends
     only the line."""
 
 
 # ---------------------------------------------------------------- front end to controller
 @dataclass(frozen=True, slots=True)
-class Join:
+class RegisterFrontEnd:
     """The first message.  number: of a front end on this host.  release: that of a far one, "" for others."""
 
     number: int
@@ -176,7 +177,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class FrontEndReady:
     """Clients are served at this address.  failure: why they cannot be served, else ""."""
 
     host: str = ""
@@ -192,7 +193,7 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Counters:
     """The counts since the last message: answered SELECTs; kept replies and lookups in shared memory, by view; logins.
 
     Also its current clients and bytes of kept replies.  A far one also reports its private bytes, and sends this each
@@ -209,8 +210,9 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A far front end's lookup of keys in views that it knows under this version of the program.  Answer: `Looked`.
+class LookupKeys:
+    """A far front end's lookup of keys in views that it knows under this version of the program.  Answer:
+    `LookupReply`.
 
     asked: (view, its definition, keys).
     """
@@ -242,14 +244,14 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
-    """Send the next piece of a large answer: the client has read the earlier ones.  Answer: `Piece`."""
+class NextPiece:
+    """Send the next piece of a large answer: the client has read the earlier ones.  Answer: `ReplyPiece`."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ClientRequest:
     """A request of a connection.  Answer: `Reply`.  cleared: the front end answered the connection's last statement, so
     the session has no warnings."""
 
@@ -258,7 +260,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Request):
+class RunQuery(ClientRequest):
     """Run a text.  learn: fill `Reply.taught`.  lacks: (view, worker) that may lack the session's own writes."""
 
     text: str
@@ -269,7 +271,7 @@ class Query(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare(Request):
+class PrepareStatement(ClientRequest):
     """Prepare a text.  statement: its number within the connection."""
 
     statement: int
@@ -277,8 +279,8 @@ class Prepare(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Execute(Request):
-    """Run a prepared statement.  learn, lacks: as in `Query`."""
+class Execute(ClientRequest):
+    """Run a prepared statement.  learn, lacks: as in `RunQuery`."""
 
     statement: int
     values: Sequence[Any]
@@ -288,13 +290,13 @@ class Execute(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class ListFields(Request):
+class ListFields(ClientRequest):
     table: str
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kill(Request):
+class KillSession(ClientRequest):
     number: int
 
 
@@ -305,7 +307,7 @@ class CloseStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Use(Request):
+class UseDatabase(ClientRequest):
     database: str
 
 

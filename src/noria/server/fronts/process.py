@@ -24,10 +24,10 @@ from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link
 from noria.runtime.transport import wire
-from noria.runtime.worker.frontier import FrontierReader, heard_path
+from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.resources import raise_open_files
-from noria.server.answering.hits import Known, hit
-from noria.server.answering.reads import Reads
+from noria.server.answering.hits import KnownSelect, hit
+from noria.server.answering.reads import ViewLookups
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
@@ -41,7 +41,7 @@ from noria.state.memory.mapped import leaving
 from noria.views.reader import attach
 
 log = logging.getLogger("noria.front")
-REPORT_S = 1.0  # between two reports of counts (`messages.Count`)
+REPORT_S = 1.0  # between two reports of counts (`messages.Counters`)
 REFRESH_S = 10  # between two attempts to unmap memory that views have left
 CLIENTS_STOP_S = 5  # running statements get so long to end
 
@@ -61,28 +61,28 @@ class FrontEnd(asyncio.Protocol):
     """The line to the controller, and the MySQL server over it.  The process ends with the line."""
 
     replica: Replica
-    reads: Reads
+    reads: ViewLookups
     link: Link
     replies: ReplyCache
     sessions: RemoteSessions
 
     def __init__(self, number: int, ended: asyncio.Event):
         self._number, self._ended = number, ended
-        self._reader = wire.Reader(MESSAGES, KINDS)
+        self._reader = wire.FrameDecoder(MESSAGES, KINDS)
         self._server: MysqlServer | None = None
         self.selects = 0
         self._kept_told: Counter[str] = Counter()
         self._lookups_told: Counter[str] = Counter()
-        self._told: messages.Count | None = None
+        self._told: messages.Counters | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._certificates: Certificates | None = None
         self._does: dict[type, Callable[[Any], None]] = {
-            messages.Begin: self._begin, messages.Version: self._version,
-            messages.Forget: self._forget, messages.Bound: lambda m: self.replies.bound(m.reply_bytes),
-            messages.Reply: lambda m: self.sessions.replied(m), messages.Hosts: lambda m: self.sessions.hosts(m),
-            messages.Piece: lambda m: self.sessions.piece(m),
+            messages.StartServing: self._begin, messages.Version: self._version,
+            messages.Forget: self._forget, messages.SetReplyLimit: lambda m: self.replies.bound(m.reply_bytes),
+            messages.Reply: lambda m: self.sessions.replied(m), messages.BlockHosts: lambda m: self.sessions.hosts(m),
+            messages.ReplyPiece: lambda m: self.sessions.piece(m),
             messages.HangUp: self._hang_up, messages.Reload: self._reload,
-            messages.Stop: lambda m: self._soon(self._stop())}
+            messages.StopServing: lambda m: self._soon(self._stop())}
 
     # ------------------------------------------------------------ the line
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +90,7 @@ class FrontEnd(asyncio.Protocol):
         if not wire.same_user(transport.get_extra_info("socket")):
             self._end("the controller's socket is somebody else's")
             return
-        self.send(messages.Join(self._number))
+        self.send(messages.RegisterFrontEnd(self._number))
 
     def data_received(self, data: bytes) -> None:
         for item in self._reader.feed(data):
@@ -121,32 +121,32 @@ class FrontEnd(asyncio.Protocol):
             self._ended.set()
 
     # ------------------------------------------------------------ life
-    def _begin(self, begin: messages.Begin) -> None:
+    def _begin(self, begin: messages.StartServing) -> None:
         logging.getLogger().setLevel(begin.log_level)
-        heard = [FrontierReader(heard_path(Path(path).parent, w), len(begin.views))
+        heard = [FrontierReader(frontier_path(Path(path).parent, w), len(begin.views))
                  for w, path in enumerate(begin.views)]
         self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer),
                                begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
-        self.reads = Reads(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
+        self.reads = ViewLookups(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.sessions = RemoteSessions(self)
         self.sessions.guard.set_most_errors(begin.max_connect_errors)
         self._soon(self._listen(begin))
 
-    async def _listen(self, begin: messages.Begin) -> None:
+    async def _listen(self, begin: messages.StartServing) -> None:
         users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
         if begin.tls_cert is not None and begin.tls_key is not None:
             self._certificates = Certificates(begin.tls_cert, begin.tls_key)
         try:
             bound = listening(begin.host, begin.port, "--mysql-host, --mysql-port", shared=True)
         except CannotListen as e:
-            self.send(messages.Ready(failure=str(e)))
+            self.send(messages.FrontEndReady(failure=str(e)))
             return
         self._server = await listen(bound, self.sessions, users, None, self._certificates, begin.tls_require,
                                     itertools.count(begin.first, begin.step), self.sessions.guard)
-        self.send(messages.Ready(*self._server.address))
+        self.send(messages.FrontEndReady(*self._server.address))
         self._soon(self._report())
         self._soon(self._refresh())
 
@@ -164,7 +164,7 @@ class FrontEnd(asyncio.Protocol):
             self._certificates.reload()
 
     # ------------------------------------------------------------ hits
-    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
         return hit(self.reads, self.link, known, values, True, unseen)
 
     # ------------------------------------------------------------ the program
@@ -194,7 +194,7 @@ class FrontEnd(asyncio.Protocol):
         selects, self.selects = self.selects, 0
         clients = 0 if self._server is None else len(self._server.connections)
         logins = self.sessions.guard.taken()
-        count = messages.Count(selects, dict(kept), dict(new), clients, self.replies.nbytes, logins=logins)
+        count = messages.Counters(selects, dict(kept), dict(new), clients, self.replies.nbytes, logins=logins)
         if count != self._told or selects or kept or any(logins.values()):
             self.send(count)
         self._told = count

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
-from noria.server.answering.hits import TOUCH_EVERY, Known
+from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
 from noria.server.fronts.replica import Replica
@@ -26,11 +26,11 @@ from noria.server.outcomes import (
     NEVER,
     Answer,
     Client,
-    Form,
-    Later,
     Outcome,
-    Prepared,
+    PendingOutcome,
+    PreparedHandle,
     ResultSet,
+    RowEncoding,
     Stopped,
     Streamed,
     Warning_,
@@ -50,7 +50,7 @@ class Front(Protocol):
 
     def send(self, message: Any) -> None: ...
 
-    def hit(self, known: Known, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
         """Answer as `hits.hit` does."""
 
 
@@ -59,7 +59,7 @@ class Handle:
     """A prepared statement of one connection."""
 
     number: int
-    known: Known | None = None
+    known: KnownSelect | None = None
 
 
 class RemoteSessions:
@@ -88,12 +88,12 @@ class RemoteSessions:
         if session is not None:  # else the client has disconnected meanwhile
             session.replied(reply)
 
-    def hosts(self, told: messages.Hosts) -> None:
+    def hosts(self, told: messages.BlockHosts) -> None:
         self.guard.set_most_errors(told.max_connect_errors)
         if told.flush:
             self.guard.flush_hosts()
 
-    def piece(self, piece: messages.Piece) -> None:
+    def piece(self, piece: messages.ReplyPiece) -> None:
         session = self._open.get(piece.connection)
         if session is not None:
             session.piece(piece.packets)
@@ -109,7 +109,7 @@ class RemoteSession:
         self._front, self._connection, self._closed = front, client.connection_id, closed
         self._statements = 0
         self._asked: Future[messages.Reply] | None = None
-        self._learn: Callable[[Known], None] | None = None  # receives the statement in `Reply.taught`
+        self._learn: Callable[[KnownSelect], None] | None = None  # receives the statement in `Reply.taught`
         self._ready: Callable[[bytes | None], None] | None = None  # receives the next piece of a large answer
         self._cleared = False
         self.namespace = front.replica.namespace(client.database)
@@ -134,47 +134,48 @@ class RemoteSession:
         self._cleared = True
 
     # ------------------------------------------------------------ statements
-    def query(self, text: str, multi: bool, form: Form | None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, text: str, multi: bool,
+              form: RowEncoding | None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
         found = shape_of(text)
         key = None if found is None else in_namespace(self.namespace, found[0])
         known = None if key is None else self._front.replica.known(key)
         shape = key if known is None else None
 
-        def there(lacks: Lacks) -> Later[Answer]:
-            asked = messages.Query(self._connection, self._is_cleared(), text, multi, _form(form), shape is not None,
-                                   lacks)
+        def there(lacks: Lacks) -> PendingOutcome[Answer]:
+            asked = messages.RunQuery(self._connection, self._is_cleared(), text, multi, _form(form), shape is not None,
+                                      lacks)
             return self._ask(asked, self._answer, lambda taught: self._front.replica.learn(taught, shape))
 
         return there(None) if found is None or known is None else self._here(known, found[1], there)
 
-    def prepare(self, text: str) -> Later[Prepared]:
+    def prepare(self, text: str) -> PendingOutcome[PreparedHandle]:
         self._statements += 1
         handle = Handle(self._statements)
 
-        def then(reply: messages.Reply) -> Prepared:
+        def then(reply: messages.Reply) -> PreparedHandle:
             parameters, fields, number = reply.answer
-            return Prepared(handle, parameters, fields, number)
+            return PreparedHandle(handle, parameters, fields, number)
 
-        return self._ask(messages.Prepare(self._connection, self._is_cleared(), handle.number, text), then,
+        return self._ask(messages.PrepareStatement(self._connection, self._is_cleared(), handle.number, text), then,
                          partial(self._learnt, handle))
 
-    def execute(self, handle: Handle, values: Sequence[object], form: Form | None
-                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
+    def execute(self, handle: Handle, values: Sequence[object], form: RowEncoding | None
+                ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         known = self._front.replica.valid(handle.known)
 
-        def there(lacks: Lacks) -> Later[Outcome]:
+        def there(lacks: Lacks) -> PendingOutcome[Outcome]:
             asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(form),
                                      known is None, lacks)
             return self._ask(asked, self._answer, partial(self._learnt, handle))
 
         return there(None) if known is None else self._here(known, values, there)
 
-    def _learnt(self, handle: Handle, taught: Known) -> None:
+    def _learnt(self, handle: Handle, taught: KnownSelect) -> None:
         handle.known = taught
         self._front.replica.learn(taught)
 
-    def _here(self, known: Known, values: Sequence[Any], there: Callable[[Lacks], Later[Any]]
-              ) -> ResultSet | Later[Any]:
+    def _here(self, known: KnownSelect, values: Sequence[Any], there: Callable[[Lacks], PendingOutcome[Any]]
+              ) -> ResultSet | PendingOutcome[Any]:
         """Return the answer from shared memory, or ask the controller's session."""
         if not self.keepable:
             return there(None)
@@ -184,7 +185,7 @@ class RemoteSession:
         self._answered(known)
         return answer
 
-    def _answered(self, known: Known) -> None:
+    def _answered(self, known: KnownSelect) -> None:
         """Count a statement that was answered here."""
         self._front.selects += 1
         self._cleared = True
@@ -200,10 +201,10 @@ class RemoteSession:
     def close_statement(self, handle: Handle) -> None:
         self._front.send(messages.CloseStatement(self._connection, handle.number))
 
-    def use(self, database: str) -> Later[None]:
-        return self._ask(messages.Use(self._connection, self._is_cleared(), database), lambda reply: None)
+    def use(self, database: str) -> PendingOutcome[None]:
+        return self._ask(messages.UseDatabase(self._connection, self._is_cleared(), database), lambda reply: None)
 
-    def list_fields(self, table: str, pattern: str) -> Later[Sequence[Field]]:
+    def list_fields(self, table: str, pattern: str) -> PendingOutcome[Sequence[Field]]:
         return self._ask(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
                          lambda reply: cast(Sequence[Field], reply.answer))
 
@@ -212,8 +213,8 @@ class RemoteSession:
         self._cleared = False
         self._as_new()
 
-    def kill(self, number: int) -> Later[None]:
-        return self._ask(messages.Kill(self._connection, self._is_cleared(), number), lambda reply: None)
+    def kill(self, number: int) -> PendingOutcome[None]:
+        return self._ask(messages.KillSession(self._connection, self._is_cleared(), number), lambda reply: None)
 
     def close(self) -> None:
         if self._asked is not None:
@@ -222,23 +223,23 @@ class RemoteSession:
 
     # ------------------------------------------------------------ question and answer
     def _answer(self, reply: messages.Reply) -> Any:
-        return Streamed(_Pieces(self)) if isinstance(reply.answer, messages.Large) else reply.answer
+        return Streamed(_Pieces(self)) if isinstance(reply.answer, messages.LargeReply) else reply.answer
 
     def _is_cleared(self) -> bool:
         cleared, self._cleared = self._cleared, False
         return cleared
 
-    def _ask(self, request: messages.Request, then: Callable[[messages.Reply], Any],
-             learn: Callable[[Known], None] | None = None) -> Later[Any]:
+    def _ask(self, request: messages.ClientRequest, then: Callable[[messages.Reply], Any],
+             learn: Callable[[KnownSelect], None] | None = None) -> PendingOutcome[Any]:
         asked = self._asked = asyncio.get_running_loop().create_future()
         self._learn = learn
         self._front.send(request)
-        return Later(asked, partial(_settled, then))
+        return PendingOutcome(asked, partial(_settled, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
         """Request the next piece of the answer from the controller (`outcomes.Stream`)."""
         self._ready = ready
-        self._front.send(messages.More(self._connection))
+        self._front.send(messages.NextPiece(self._connection))
 
     def piece(self, packets: bytes | None) -> None:
         ready, self._ready = self._ready, None
@@ -274,6 +275,6 @@ def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]
     return then(reply)
 
 
-def _form(form: Form | None) -> messages.Form:
+def _form(form: RowEncoding | None) -> messages.Form:
     assert form is not None, "a MySQL connection's"
     return form.binary, form.deprecate_eof

@@ -12,8 +12,8 @@ from weakref import WeakSet
 from noria.dataflow.messages.packets import Own
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transactions.own_writes import has_heard
-from noria.server.answering.hits import Known
-from noria.server.answering.kept import Kept
+from noria.server.answering.bounded_cache import BoundedCache
+from noria.server.answering.hits import KnownSelect
 from noria.sql.text.databases import HOME, namespace_of, unknown_database
 
 
@@ -30,19 +30,19 @@ class Replica:
                  databases: Sequence[str] = (HOME,)):
         self.version, self.routes, self._heard = version, KeyRoutes(workers), heard
         self.databases = databases
-        self._by_shape: Kept[Known] = Kept()
-        self._of_reader: dict[str, WeakSet[Known]] = {}
+        self._by_shape: BoundedCache[KnownSelect] = BoundedCache()
+        self._of_reader: dict[str, WeakSet[KnownSelect]] = {}
         self._seen: dict[tuple[str, int], dict[int, int]] = {}  # by view and worker: the last seen write of each worker
 
-    def known(self, shape: str) -> Known | None:
+    def known(self, shape: str) -> KnownSelect | None:
         """Return the valid statement for texts of this shape, or None."""
         return self.valid(self._by_shape.get(shape))
 
-    def valid(self, known: Known | None) -> Known | None:
+    def valid(self, known: KnownSelect | None) -> KnownSelect | None:
         """Return the statement if it is of the current version and its view exists, else None."""
         return known if known is not None and known.version == self.version and known.reader is not None else None
 
-    def learn(self, known: Known, shape: str | None = None) -> None:
+    def learn(self, known: KnownSelect, shape: str | None = None) -> None:
         """Keep a statement.  shape: the shape of its texts; None for a prepared statement."""
         if self.valid(known) is None or known.reader is None:
             return
@@ -54,7 +54,7 @@ class Replica:
 
     def changed(self, version: int, databases: Sequence[str] = (HOME,)) -> None:
         """Forget all statements, because the program has another version."""
-        self.version, self._by_shape, self.databases = version, Kept(), databases
+        self.version, self._by_shape, self.databases = version, BoundedCache(), databases
         self._of_reader.clear()
         self._seen.clear()
 

@@ -81,9 +81,9 @@ from noria.server.feeding import Feeds
 from noria.server.http import bodies, feeds, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
-from noria.server.http.gate import Gate, Policy, Refused, one_header, user_of
+from noria.server.http.gate import HttpError, RequestGate, RequestPolicy, one_header, user_of
 from noria.server.http.metrics import CONTENT_TYPE, render
-from noria.server.http.source import Source, SourceApi
+from noria.server.http.source import SourceApi, SourceServices
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
@@ -160,12 +160,12 @@ class Services(Protocol):
 
     def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]: ...
 
-    def source(self) -> Source: ...
+    def source(self) -> SourceServices: ...
 
 
-def make_app(services: Services, policy: Policy | None = None) -> Starlette:
+def make_app(services: Services, policy: RequestPolicy | None = None) -> Starlette:
     """Return the application for one server.  policy: which requests reach a handler."""
-    gate = Gate(policy or Policy(), services.guard)
+    gate = RequestGate(policy or RequestPolicy(), services.guard)
     routes = [Route(path, _guard(services, gate, path, handler), methods=[method])
               for method, path, handler in Api(services).routes()]
 
@@ -176,7 +176,7 @@ def make_app(services: Services, policy: Policy | None = None) -> Starlette:
 
         async def told(_: Request) -> Response:
             path = request.scope["path"][:100]
-            raise Refused(e.status_code, *UNKNOWN_ERROR, f"{path}: {what}", dict(e.headers or {}))
+            raise HttpError(e.status_code, *UNKNOWN_ERROR, f"{path}: {what}", dict(e.headers or {}))
 
         return await _guard(services, gate, "", told)(request)
 
@@ -185,7 +185,7 @@ def make_app(services: Services, policy: Policy | None = None) -> Starlette:
     return app
 
 
-def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handler:
+def _guard(services: Services, gate: RequestGate, path: str, handler: Handler) -> Handler:
     """Return a handler that checks the request first, and answers errors as JSON."""
     login = None if services.password is None or path == "/health" else (services.user, services.password)
 
@@ -193,7 +193,7 @@ def _guard(services: Services, gate: Gate, path: str, handler: Handler) -> Handl
         try:
             await gate.check(request, login)
             return await handler(request)
-        except Refused as e:
+        except HttpError as e:
             return JSONResponse(wire.json_error(e), e.status, e.headers)
         except TokenRefused as e:
             return JSONResponse(wire.json_error(e), _TOKENS[e.kind])

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.errors.codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
-from noria.server.http.gate import Refused
+from noria.server.http.gate import HttpError
 from noria.server.http.parameters import decoded
 from noria.sql.text.databases import named_in
 
@@ -31,7 +31,7 @@ async def read(request: Request, kind: str) -> bytes:
     """Read the body.  kind: the required Content-Type.  Raises Refused 415 for another type, and 413 if it is large."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != kind:
-        raise Refused(415, *UNKNOWN_ERROR, f"{request.method} {request.scope['path'][:100]} takes a body with "
+        raise HttpError(415, *UNKNOWN_ERROR, f"{request.method} {request.scope['path'][:100]} takes a body with "
                                            f"Content-Type: {kind}, not {given[:100] or 'without one'}")
     most = MOST[kind]
     if int(request.headers.get("content-length", "0")) > most:  # digits: the HTTP parser has checked that
@@ -45,8 +45,8 @@ async def read(request: Request, kind: str) -> bytes:
     return b"".join(pieces)
 
 
-def _too_large(kind: str) -> Refused:
-    return Refused(413, *NET_PACKET_TOO_LARGE, f"Got a body bigger than {MOST[kind]} bytes, the most of the type "
+def _too_large(kind: str) -> HttpError:
+    return HttpError(413, *NET_PACKET_TOO_LARGE, f"Got a body bigger than {MOST[kind]} bytes, the most of the type "
                                                f"{kind}; send the data in smaller requests, or by `noria load`")
 
 

@@ -29,8 +29,8 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import FEED_ALIVE_S
 from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK
-from noria.feeds.watch import Closed
-from noria.server.feeding import Feed, Feeds, Told, shown, told_of
+from noria.feeds.watch import WatcherClosed
+from noria.server.feeding import FeedMessage, Feeds, ServedFeed, shown, told_of
 from noria.server.http import wire
 from noria.server.http.bodies import ARROW, name_of
 from noria.server.rows import jsonable
@@ -38,12 +38,12 @@ from noria.server.rows import jsonable
 EVENTS = "text/event-stream"
 
 
-class Services(Protocol):
+class FeedServices(Protocol):
     feeds: Feeds
 
 
-def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
-    async def of(request: Request) -> Feed:
+def routes(services: FeedServices) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+    async def of(request: Request) -> ServedFeed:
         return await services.feeds.named(name_of(request))
 
     async def feed(request: Request) -> Response:
@@ -78,14 +78,14 @@ def routes(services: Services) -> list[tuple[str, str, Callable[[Request], Await
 class Encoder(Protocol):
     media_type: str
 
-    def told(self, told: Told) -> bytes: ...
+    def told(self, told: FeedMessage) -> bytes: ...
 
     def gone(self, error: SqlError) -> bytes: ...
 
     def end(self) -> bytes: ...
 
 
-async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response:
+async def _arrow(feed: ServedFeed, batches: AsyncIterator[pa.RecordBatch]) -> Response:
     """Answer with an Arrow stream.  The first batch is read before the status is sent, so its error has a status."""
     encoder = _Batches(feed.file.schema)
     first = await anext(batches, None)
@@ -93,14 +93,14 @@ async def _arrow(feed: Feed, batches: AsyncIterator[pa.RecordBatch]) -> Response
     async def body() -> AsyncIterator[bytes]:
         batch = first
         while batch is not None:
-            yield await asyncio.to_thread(encoder.told, Told("changes", batch))
+            yield await asyncio.to_thread(encoder.told, FeedMessage("changes", batch))
             batch = await anext(batches, None)
         yield encoder.end()
 
     return StreamingResponse(body(), media_type=ARROW)
 
 
-async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
+async def _following(told: AsyncIterator[FeedMessage], encoder: Encoder) -> Response:
     """Answer with messages as they happen.  The first is awaited before the status is sent, which may be 410."""
     first = await anext(told)
 
@@ -114,10 +114,10 @@ async def _following(told: AsyncIterator[Told], encoder: Encoder) -> Response:
                     yield await asyncio.to_thread(encoder.told, waiting.result())
                     waiting = asyncio.ensure_future(anext(told))
                 else:
-                    yield encoder.told(Told("alive"))
+                    yield encoder.told(FeedMessage("alive"))
         except SqlError as e:
             yield encoder.gone(e)
-        except Closed:  # the server stops: clients connect to the next one
+        except WatcherClosed:  # the server stops: clients connect to the next one
             yield encoder.end()
         finally:
             waiting.cancel()
@@ -130,7 +130,7 @@ class _Events:
 
     media_type = EVENTS
 
-    def told(self, told: Told) -> bytes:
+    def told(self, told: FeedMessage) -> bytes:
         if told.kind == "alive":
             return b": alive\n\n"
         return _event(told.kind, told.mark, {"watermark": str(told.mark)} if told.batch is None else _rows(told.batch))
@@ -166,7 +166,7 @@ class _Batches:
         self._schema, self.closed = schema, False
         self._writer = pa.ipc.new_stream(self, schema)
 
-    def told(self, told: Told) -> bytes:
+    def told(self, told: FeedMessage) -> bytes:
         batch = pa.RecordBatch.from_pylist([], self._schema) if told.batch is None else told.batch
         self._writer.write_batch(batch, custom_metadata=told.about)
         return self._taken()

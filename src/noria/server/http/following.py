@@ -9,7 +9,7 @@
     POST /follows/NAME/tell         report the follower's state and progress
     POST /follows/NAME/release      make its tables ordinary ones
 
-Each path checks the request's shape and calls `Follows`.
+Each path checks the request's shape and calls `FollowServices`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLD: dict[str, tuple[type, ...]] = {
 Change = tuple[str, str, pa.Table]
 
 
-class Follows(Protocol):
+class FollowServices(Protocol):
     """The operations behind these paths (`server/source/follows.py`)."""
 
     def all(self) -> list[dict[str, Any]]: ...
@@ -55,7 +55,7 @@ class Follows(Protocol):
 
 class FollowApi:
     """The handlers of these paths."""
-    def __init__(self, follows: Callable[[], Follows]):
+    def __init__(self, follows: Callable[[], FollowServices]):
         self._follows = follows
 
     def routes(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:

@@ -26,7 +26,7 @@ from noria.core.errors.codes import ACCESS_DENIED, SECURE_TRANSPORT_REQUIRED, UN
 from noria.server.logins import Attempt, LoginGuard, TooManyLogins
 
 
-class Refused(SqlError):
+class HttpError(SqlError):
     """An error with an HTTP status of its own."""
 
     def __init__(self, status: int, code: int, state: str, message: str, headers: dict[str, str] | None = None):
@@ -35,35 +35,36 @@ class Refused(SqlError):
 
 
 @dataclass(frozen=True)
-class Policy:
+class RequestPolicy:
     """names: further names of the server, in lower case.  tls_required: requests without TLS are rejected."""
 
     names: frozenset[str] = frozenset()
     tls_required: bool = False
 
     @classmethod
-    def of(cls, names: Iterable[str], tls_required: bool = False) -> Policy:
+    def of(cls, names: Iterable[str], tls_required: bool = False) -> RequestPolicy:
         return cls(frozenset(n.lower().rstrip(".") for n in names), tls_required)
 
 
-def check(request: Request, policy: Policy) -> None:
+def check(request: Request, policy: RequestPolicy) -> None:
     """Check Host, Origin and TLS.  Raises Refused."""
     host = one_header(request, "host")
     if host is not None and not _is_ours(host, request, policy):
-        raise Refused(403, *UNKNOWN_ERROR, f"this server is not known as '{host[:100]}': use its address, or start it "
+        raise HttpError(403, *UNKNOWN_ERROR,
+                        f"this server is not known as '{host[:100]}': use its address, or start it "
                                            "with --http-name NAME")
     origin = one_header(request, "origin")
     if origin is not None and not _is_same(origin, host):
-        raise Refused(403, *UNKNOWN_ERROR, f"a page of the origin '{origin[:100]}' may not use this server")
+        raise HttpError(403, *UNKNOWN_ERROR, f"a page of the origin '{origin[:100]}' may not use this server")
     if policy.tls_required and request.scope["scheme"] != "https":
-        raise Refused(403, *SECURE_TRANSPORT_REQUIRED, "Connections using insecure transport are prohibited: this "
+        raise HttpError(403, *SECURE_TRANSPORT_REQUIRED, "Connections using insecure transport are prohibited: this "
                                                        "server was started with --tls-require; use https://")
 
 
-class Gate:
+class RequestGate:
     """Checks the requests to one server, with their password.  Earlier wrong passwords may delay a request."""
 
-    def __init__(self, policy: Policy, guard: LoginGuard):
+    def __init__(self, policy: RequestPolicy, guard: LoginGuard):
         self._policy, self._guard = policy, guard
         self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()  # connections that sent the right password
 
@@ -98,11 +99,11 @@ class Gate:
         try:
             return self._guard.attempt(address, user)
         except TooManyLogins as e:
-            raise Refused(429, e.code, e.state, e.message, {"Retry-After": str(e.again_s)}) from None
+            raise HttpError(429, e.code, e.state, e.message, {"Retry-After": str(e.again_s)}) from None
 
 
-def _unauthorized(why: str) -> Refused:
-    return Refused(401, *ACCESS_DENIED, why, {"WWW-Authenticate": 'Basic realm="noria"'})
+def _unauthorized(why: str) -> HttpError:
+    return HttpError(401, *ACCESS_DENIED, why, {"WWW-Authenticate": 'Basic realm="noria"'})
 
 
 def one_header(request: Request, name: str) -> str | None:
@@ -110,11 +111,11 @@ def one_header(request: Request, name: str) -> str | None:
     browser is among them."""
     found = request.headers.getlist(name)
     if len(found) > 1:
-        raise Refused(400, *UNKNOWN_ERROR, f"the header {name.title()} is there {len(found)} times")
+        raise HttpError(400, *UNKNOWN_ERROR, f"the header {name.title()} is there {len(found)} times")
     return found[0] if found else None
 
 
-def _is_ours(host: str, request: Request, policy: Policy) -> bool:
+def _is_ours(host: str, request: Request, policy: RequestPolicy) -> bool:
     name = host_name(host)
     if name is None:
         return False
@@ -164,4 +165,4 @@ def _given(request: Request) -> bytes | None:
         return None
 
 
-__all__ = ["Gate", "Policy", "Refused", "host_name", "one_header", "user_of"]
+__all__ = ["HttpError", "RequestGate", "RequestPolicy", "host_name", "one_header", "user_of"]

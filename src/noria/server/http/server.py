@@ -1,7 +1,7 @@
 """Runs uvicorn in the node's own event loop: started with a bound socket, stopped without signals.
 
-`Door` is uvicorn's HTTP protocol with two additions: TLS on the same port (the first byte of a connection decides), and
-deadlines for stalled clients.
+`HttpConnection` is uvicorn's HTTP protocol with two additions: TLS on the same port (the first byte of a connection
+decides), and deadlines for stalled clients.
 
 Keeps true:
 
@@ -37,7 +37,7 @@ STOP_S = 5  # a request that takes longer than this after a stop is cut off
 
 
 @dataclass(frozen=True)
-class Bounds:
+class HttpLimits:
     """The limits of a connection; see `core/limits.py` for the reasons."""
 
     connections: int = limits.HTTP_CONNECTIONS
@@ -48,10 +48,10 @@ class Bounds:
     stall_bytes: int = limits.STALL_BYTES
 
 
-class Door(H11Protocol):
+class HttpConnection(H11Protocol):
     """One connection.  `_timer`: the deadline of the current wait; `_stalled`: runs while the client does not read."""
 
-    def __init__(self, certificates: Certificates | None, bounds: Bounds, **config: Any) -> None:
+    def __init__(self, certificates: Certificates | None, bounds: HttpLimits, **config: Any) -> None:
         super().__init__(**config)
         self._certificates, self._bounds = certificates, bounds
         self._timer: asyncio.TimerHandle | None = None
@@ -183,12 +183,12 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """A server for an application, on a socket that is bound already.  certificates: None without TLS."""
 
-    def __init__(self, app: Starlette, certificates: Certificates | None = None, bounds: Bounds | None = None):
-        bounds = bounds or Bounds()
+    def __init__(self, app: Starlette, certificates: Certificates | None = None, bounds: HttpLimits | None = None):
+        bounds = bounds or HttpLimits()
         # proxy_headers=False: a client must not choose the address and scheme that the server sees.
         self._server = _Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False,
-            http=cast(Any, partial(Door, certificates, bounds)), timeout_graceful_shutdown=STOP_S,
+            http=cast(Any, partial(HttpConnection, certificates, bounds)), timeout_graceful_shutdown=STOP_S,
             timeout_keep_alive=cast(Any, bounds.idle_s), h11_max_incomplete_event_size=limits.HTTP_HEAD_BYTES))
         self._task: asyncio.Task[None] | None = None
         self.address = ("", 0)

@@ -8,7 +8,7 @@
     POST /source/writes/NAME/drop       end the write
     GET  /loads/NAME                  the state of the load of this name: "under way", "done" or "nothing"
 
-Each path checks the request's shape and calls `Source`.
+Each path checks the request's shape and calls `SourceServices`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from noria.server.http import bodies
 from noria.server.http.bodies import ARROW, JSON, PARQUET
-from noria.server.http.following import Follows
+from noria.server.http.following import FollowServices
 
 _WHAT = {"table": "a name", "view": "a name", "query": "a SELECT"}
 PLAN_KEYS = {**_WHAT, "database": "a name", "pieces": "how many tasks; 0: only the columns",
@@ -39,7 +39,7 @@ COMMIT_KEYS = {"table": "a name", "database": "a name", "parts": "a list of the 
 Lines = Callable[[AsyncIterator[dict[str, Any]]], Response]
 
 
-class Source(Protocol):
+class SourceServices(Protocol):
     """The operations behind these paths (`server/source/`)."""
 
     async def plan(self, request: dict[str, Any]) -> dict[str, Any]: ...
@@ -57,17 +57,17 @@ class Source(Protocol):
     async def loaded(self, name: str) -> str: ...
 
     @property
-    def follows(self) -> Follows: ...
+    def follows(self) -> FollowServices: ...
 
 
 class SourceApi:
     """The handlers of these paths.  lines: encodes steps of progress as an answer."""
 
-    def __init__(self, source: Callable[[], Source], lines: Lines):
+    def __init__(self, source: Callable[[], SourceServices], lines: Lines):
         self._source_of, self._lines = source, lines
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> SourceServices:
         return self._source_of()
 
     def routes(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:

@@ -5,7 +5,7 @@ Each layer uses only earlier ones.  They are `codec`, `rows` and `parameters` (b
 """
 
 from noria.server.mysql.auth import Account, account
-from noria.server.mysql.connection import Bounds, MysqlServer, listen
+from noria.server.mysql.connection import MysqlLimits, MysqlServer, listen
 from noria.server.mysql.rows import encode_result
 
-__all__ = ["Account", "Bounds", "MysqlServer", "account", "encode_result", "listen"]
+__all__ = ["Account", "MysqlLimits", "MysqlServer", "account", "encode_result", "listen"]

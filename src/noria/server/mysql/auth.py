@@ -120,7 +120,7 @@ class Directory:
 
 
 @dataclass
-class Exchange:
+class AuthExchange:
     """One client's proof of its password.  Each step receives the client's bytes and returns the payloads to send.
 
     granted: None until the exchange is decided.  States: begun → (switched) → (full exchange requested → (key sent)) →
@@ -138,7 +138,7 @@ class Exchange:
 
     @classmethod
     def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse, secret: bool = False
-              ) -> tuple[Exchange, list[bytes]]:
+              ) -> tuple[AuthExchange, list[bytes]]:
         """Return the exchange, and the payloads that answer the client's first packet."""
         exchange = cls(directory, nonce, response.user, response.plugin or NATIVE, secret)
         found = directory.find(response.user)

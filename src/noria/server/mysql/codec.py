@@ -236,7 +236,7 @@ def lenenc(data: bytes) -> bytes:
     return (SHORT[len(data)] if len(data) < 251 else lenenc_int(len(data))) + data
 
 
-class Reader:
+class PayloadReader:
     """Reads the fields of one payload in order.  Raises ProtocolError if the payload ends too early."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
@@ -347,11 +347,11 @@ def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status
 
 def asks_for_tls(payload: bytes) -> bool:
     """True if the client's first packet requests TLS."""
-    return bool(Capability.SSL & Reader(payload).integer(4))
+    return bool(Capability.SSL & PayloadReader(payload).integer(4))
 
 
 def decode_handshake(payload: bytes) -> HandshakeResponse:
-    reader = Reader(payload)
+    reader = PayloadReader(payload)
     capabilities = Capability(reader.integer(4) & SERVER_CAPABILITIES)
     if not Capability.PROTOCOL_41 & capabilities:
         raise ProtocolError(*NOT_SUPPORTED_AUTH_MODE, "Client does not support authentication protocol requested by "
@@ -375,7 +375,7 @@ def decode_handshake(payload: bytes) -> HandshakeResponse:
 
 def decode_change_user(payload: bytes, capabilities: Capability) -> HandshakeResponse:
     """Decode COM_CHANGE_USER, which has the fields of a handshake response in another order."""
-    reader = Reader(payload, 1)
+    reader = PayloadReader(payload, 1)
     user = text(reader.until_nul())
     token = reader.take(reader.integer(1)) if Capability.SECURE_CONNECTION & capabilities else reader.until_nul()
     database = text(reader.until_nul())
@@ -389,8 +389,8 @@ def decode_change_user(payload: bytes, capabilities: Capability) -> HandshakeRes
     return HandshakeResponse(capabilities, user, token, database, plugin, attributes)
 
 
-def _attributes(reader: Reader) -> dict[str, str]:
-    pairs, found = Reader(reader.lenenc()), {}
+def _attributes(reader: PayloadReader) -> dict[str, str]:
+    pairs, found = PayloadReader(reader.lenenc()), {}
     while pairs.left:
         name = pairs.lenenc().decode(errors="replace")
         found[name] = pairs.lenenc().decode(errors="replace")

@@ -31,7 +31,7 @@ from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
 from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
-from noria.server.mysql.streaming import Turns
+from noria.server.mysql.streaming import StreamTurns
 from noria.server.outcomes import Backend, Stream
 from noria.server.tls import Certificates, TlsTransport
 
@@ -42,7 +42,7 @@ _WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces
 
 
 @dataclass(frozen=True)
-class Bounds:
+class MysqlLimits:
     """The limits of a connection; see `core/limits.py` for the reasons."""
 
     packet_bytes: int = limits.MAX_PACKET_BYTES
@@ -57,7 +57,7 @@ class Bounds:
 class MysqlServer:
     """A listening server and its connections.  certificates: None without TLS."""
 
-    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: Bounds,
+    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: MysqlLimits,
                  certificates: Certificates | None = None, tls_required: bool = False,
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
@@ -67,7 +67,7 @@ class MysqlServer:
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
-        self.turns = Turns()
+        self.turns = StreamTurns()
         self.ids = ids or itertools.count(1)
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
@@ -127,7 +127,8 @@ class MysqlServer:
             self._empty.set()
 
 
-async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account], bounds: Bounds | None = None,
+async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account],
+                 bounds: MysqlLimits | None = None,
                  certificates: Certificates | None = None, tls_required: bool = False,
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> MysqlServer:
     """Serve the backend to MySQL clients of a listening socket.
@@ -136,7 +137,7 @@ async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Acc
 
     ids: the numbers of connections, by default from 1.  guard: may be shared by several servers.
     """
-    server = MysqlServer(backend, users, bounds or Bounds(), certificates, tls_required, ids, guard)
+    server = MysqlServer(backend, users, bounds or MysqlLimits(), certificates, tls_required, ids, guard)
     if any(a.salted is not None for a in users.values()):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
     await server.start(bound)

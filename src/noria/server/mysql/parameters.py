@@ -17,8 +17,8 @@ from math import isfinite
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
-from noria.server.mysql.codec import Reader, malformed, text
-from noria.server.outcomes import Prepared
+from noria.server.mysql.codec import PayloadReader, malformed, text
+from noria.server.outcomes import PreparedHandle
 
 _INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
 _LETTERS = {1: "b", 2: "h", 3: "i", 4: "f", 5: "d", 8: "q", 9: "i", 13: "h"}  # of `struct`
@@ -32,11 +32,11 @@ _UNSIGNED = 0x80
 
 
 @dataclass(slots=True)
-class Statement:
+class PreparedStatement:
     """A prepared statement of a connection, with the types of its last execution.  long_data: the pieces of
     COM_STMT_SEND_LONG_DATA so far, by parameter."""
 
-    prepared: Prepared
+    prepared: PreparedHandle
     count: int
     types: bytes | None = None
     long_data: dict[int, bytearray] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[
     fixed = _fixed(data[bitmap + 1:start])
     if fixed is not None and len(data) == start + fixed.size and not any(data[:bitmap]) and not long_data:
         return list(fixed.unpack_from(data, start))
-    reader = Reader(data, start)
+    reader = PayloadReader(data, start)
     values: list[object] = []
     for i in range(count):
         at = bitmap + 1 + 2 * i
@@ -102,7 +102,7 @@ def _number(value: float) -> float:
     return value
 
 
-def _value(reader: Reader, kind: int, unsigned: bool) -> object:
+def _value(reader: PayloadReader, kind: int, unsigned: bool) -> object:
     if kind in _INTEGERS:
         return reader.integer(_INTEGERS[kind], signed=not unsigned)
     if kind in _STRINGS or kind == _JSON:
@@ -114,9 +114,9 @@ def _value(reader: Reader, kind: int, unsigned: bool) -> object:
     if kind in _DECIMALS:
         return _decimal(text(reader.lenenc()))
     if kind in _DATES:
-        return _date(Reader(reader.lenenc()), kind in (_DATE, _NEWDATE))
+        return _date(PayloadReader(reader.lenenc()), kind in (_DATE, _NEWDATE))
     if kind == _TIME:
-        return _time(Reader(reader.lenenc()))
+        return _time(PayloadReader(reader.lenenc()))
     if kind in _BLOBS:
         return reader.lenenc()
     if kind == _NULL:
@@ -141,7 +141,7 @@ def _decimal(digits: str) -> object:
     return Decimal(digits) if _DIGITS.fullmatch(digits) else digits
 
 
-def _date(reader: Reader, day_only: bool) -> object:
+def _date(reader: PayloadReader, day_only: bool) -> object:
     if reader.left not in (0, 4, 7, 11):
         raise malformed(f"a date of {reader.left} bytes")
     year, month, day = (reader.integer(2), reader.integer(1), reader.integer(1)) if reader.left else (0, 0, 0)
@@ -158,7 +158,7 @@ def _date(reader: Reader, day_only: bool) -> object:
         return f"{shown} {hour:02}:{minute:02}:{second:02}" + (f".{micros:06}" if micros else "")
 
 
-def _time(reader: Reader) -> str:
+def _time(reader: PayloadReader) -> str:
     """Return a TIME as text, such as "-26:03:04.000500"."""
     if reader.left not in (0, 8, 12):
         raise malformed(f"a time of {reader.left} bytes")

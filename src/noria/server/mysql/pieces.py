@@ -12,7 +12,7 @@ from functools import lru_cache
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server.mysql import codec, rows
 from noria.server.mysql.codec import MORE_RESULTS
-from noria.server.outcomes import NEVER, Encoded, Failed, Ok, Outcome, ResultSet, Stopped, Stream
+from noria.server.outcomes import NEVER, Encoded, FailedStatement, Ok, Outcome, ResultSet, Stopped, Stream
 from noria.server.rows import LargeRows
 
 
@@ -45,7 +45,7 @@ def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, st
 
 
 def _packets_of(outcome: Outcome, deprecate_eof: bool, status: int, more: int, seq: int) -> bytes:
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, FailedStatement):
         return codec.frame(codec.error(outcome.error), seq)
     if isinstance(outcome, Encoded):
         packets = outcome.packets if seq == 1 else codec.renumber(outcome.packets, seq)

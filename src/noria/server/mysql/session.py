@@ -35,9 +35,9 @@ from noria.core.types import Field
 from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
-from noria.server.mysql.parameters import Statement
+from noria.server.mysql.parameters import PreparedStatement
 from noria.server.mysql.pieces import Renumbered, is_large, ok_packet, pieces_of
-from noria.server.mysql.streaming import Pieces
+from noria.server.mysql.streaming import EncodedStream
 from noria.server.outcomes import (
     AUTOCOMMIT,
     NEVER,
@@ -45,13 +45,13 @@ from noria.server.outcomes import (
     Backend,
     Client,
     Encoded,
-    Failed,
-    Form,
-    Later,
+    FailedStatement,
     Ok,
     Outcome,
-    Prepared,
+    PendingOutcome,
+    PreparedHandle,
     ResultSet,
+    RowEncoding,
     Session,
     Stream,
     Streamed,
@@ -63,7 +63,7 @@ _MOST_PARAMETERS = 0xFFFF
 _EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
 
 
-class State(Enum):
+class ConversationState(Enum):
     GREETED = "greeted"
     PROVING = "proving"
     READY = "ready"
@@ -97,30 +97,30 @@ class Conversation:
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
                  nonce: bytes, guard: LoginGuard, secrecy: Secrecy = Secrecy.NONE) -> None:
-        self.state, self.secrecy, self._guard = State.GREETED, secrecy, guard
+        self.state, self.secrecy, self._guard = ConversationState.GREETED, secrecy, guard
         self.judged = False  # the client was let in or refused
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
         self._replies = backend.replies
         self._session: Session | None = None
-        self._form = self._binary_form = Form(False, False)
+        self._form = self._binary_form = RowEncoding(False, False)
         self._capabilities = Capability(0)
         self._deprecate_eof = self._multi = False
-        self._exchange: auth.Exchange | None = None
+        self._exchange: auth.AuthExchange | None = None
         self._response: HandshakeResponse | None = None
         self._expected = 1  # the next packet's number while connecting
         self._seq = 1  # the number of the first packet of the reply
-        self._statements: dict[bytes, Statement] = {}  # by the four bytes of the id in a packet
+        self._statements: dict[bytes, PreparedStatement] = {}  # by the four bytes of the id in a packet
         self._ids = itertools.count(1)
         self._long_bytes = 0  # of all statements' long_data
 
     @property
     def ready(self) -> bool:
-        return self.state is State.READY
+        return self.state is ConversationState.READY
 
     @property
     def closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is ConversationState.CLOSED
 
     # --- Packets ---------------------------------------------------------------------------------------------
 
@@ -131,12 +131,12 @@ class Conversation:
     def receive(self, packet: Packet) -> Reply:
         """Return the reply to one payload.  An error becomes its reply."""
         try:
-            if packet.first != (0 if self.state is State.READY else self._expected):
+            if packet.first != (0 if self.state is ConversationState.READY else self._expected):
                 raise codec.out_of_order()
             self._seq = packet.following
             if packet.oversized:
                 raise codec.too_large()
-            if self.state is State.READY:
+            if self.state is ConversationState.READY:
                 return self._dispatch(packet.payload)
             return self._connect(packet.payload)
         except SqlError as failure:
@@ -152,14 +152,14 @@ class Conversation:
 
     def refuse(self, failure: SqlError) -> bytes:
         """Return the error as a reply.  A client that broke the protocol or is not logged in yet is disconnected."""
-        if isinstance(failure, codec.ProtocolError) or self.state is not State.READY:
+        if isinstance(failure, codec.ProtocolError) or self.state is not ConversationState.READY:
             self.judged = self.judged or not isinstance(failure, codec.ProtocolError)
-            self.state = State.CLOSED
+            self.state = ConversationState.CLOSED
         return codec.frame(codec.error(failure), self._seq)
 
     def close(self) -> None:
         """End the conversation and its session, because the client is gone."""
-        self.state = State.CLOSED
+        self.state = ConversationState.CLOSED
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -167,7 +167,7 @@ class Conversation:
     # --- Connecting ------------------------------------------------------------------------------------------
 
     def _connect(self, payload: bytes) -> Reply:
-        if self.state is State.GREETED:
+        if self.state is ConversationState.GREETED:
             if self.secrecy is not Secrecy.TLS and self._goes_secret(payload):
                 return b""
             response = codec.decode_handshake(payload)
@@ -193,11 +193,11 @@ class Conversation:
         return asked
 
     def _begin(self, response: HandshakeResponse) -> Reply:
-        self.state, self._response = State.PROVING, response
+        self.state, self._response = ConversationState.PROVING, response
 
         def begun() -> list[bytes]:
-            self._exchange, payloads = auth.Exchange.begin(self._directory, self._nonce, response,
-                                                           self.secrecy is Secrecy.TLS)
+            self._exchange, payloads = auth.AuthExchange.begin(self._directory, self._nonce, response,
+                                                               self.secrecy is Secrecy.TLS)
             return payloads
 
         return self._in_turn(begun)
@@ -227,9 +227,9 @@ class Conversation:
             response.user, response.database, self.connection_id, self.address,
             Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
         self.user, self._exchange, self._response = response.user, None, None
-        self._form, self._binary_form = (Form(b, self._deprecate_eof) for b in (False, True))
+        self._form, self._binary_form = (RowEncoding(b, self._deprecate_eof) for b in (False, True))
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
-        self.state, self.judged = State.READY, True
+        self.state, self.judged = ConversationState.READY, True
         return sent + self._ok()
 
     # --- Commands --------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Conversation:
         return handler(self, cast(Session, self._session), payload)
 
     def _quit(self, session: Session, payload: bytes) -> bytes:
-        self.state = State.CLOSED
+        self.state = ConversationState.CLOSED
         return b""
 
     def _ping(self, session: Session, payload: bytes) -> bytes:
@@ -263,7 +263,7 @@ class Conversation:
     async def _read_beside(self, session: Session, sql: bytes) -> Answer:
         """Run a long INSERT with bytes, as dumps have them.  Its text is decoded in a thread."""
         answer = session.query(await to_thread(codec.statement, sql), self._multi, self._form)
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingOutcome):
             await wait((answer.future,))
             return answer.then(answer.future)
         return await answer if inspect.isawaitable(answer) else answer
@@ -278,7 +278,7 @@ class Conversation:
         return reply
 
     def _field_list(self, session: Session, payload: bytes) -> Reply:
-        reader = codec.Reader(payload, 1)
+        reader = codec.PayloadReader(payload, 1)
         table, pattern = codec.text(reader.until_nul()), codec.text(reader.rest())
         null_default = b"\xfb"
 
@@ -292,13 +292,13 @@ class Conversation:
         return codec.frame(b"Noria", self._seq)
 
     def _process_kill(self, session: Session, payload: bytes) -> Reply:
-        return self._then(session.kill(codec.Reader(payload, 1).integer(4)), lambda done: self._ok())
+        return self._then(session.kill(codec.PayloadReader(payload, 1).integer(4)), lambda done: self._ok())
 
     def _process_info(self, session: Session, payload: bytes) -> Reply:
         return self._query(session, b"\x03SHOW PROCESSLIST")
 
     def _set_option(self, session: Session, payload: bytes) -> bytes:
-        option = codec.Reader(payload, 1).integer(2)
+        option = codec.PayloadReader(payload, 1).integer(2)
         if option > 1:
             raise SqlError(*codes.UNKNOWN_COM, f"Unknown command: there is no option {option}")
         self._multi = option == 0
@@ -331,14 +331,14 @@ class Conversation:
                            f"(current value: {limits.MYSQL_STATEMENTS}); close some")
         return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session))
 
-    def _prepared(self, session: Session, prepared: Prepared) -> bytes:
+    def _prepared(self, session: Session, prepared: PreparedHandle) -> bytes:
         if prepared.parameters > _MOST_PARAMETERS:
             session.close_statement(prepared.handle)
             raise SqlError(*codes.PS_MANY_PARAM, f"Prepared statement contains too many placeholders "
                                            f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
                                            "rows at a time")
         number = next(self._ids) & 0xFFFFFFFF
-        self._statements[number.to_bytes(4, "little")] = Statement(prepared, prepared.parameters)
+        self._statements[number.to_bytes(4, "little")] = PreparedStatement(prepared, prepared.parameters)
         fields, count = prepared.fields, prepared.parameters
         payloads = [codec.prepared(number, len(fields), count, 0)]
         end = [] if self._deprecate_eof else [self._end()]
@@ -376,7 +376,7 @@ class Conversation:
         statement = self._statements.get(payload[1:5])
         if statement is None:
             return b""
-        reader = codec.Reader(payload, 5)
+        reader = codec.PayloadReader(payload, 5)
         number = reader.integer(2)
         if number >= statement.count:
             statement.failure = SqlError(*codes.WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_send_long_data: "
@@ -389,7 +389,7 @@ class Conversation:
             statement.long_data.setdefault(number, bytearray()).extend(reader.rest())
         return b""
 
-    def _take_long_data(self, statement: Statement) -> tuple[SqlError | None, dict[int, bytearray]]:
+    def _take_long_data(self, statement: PreparedStatement) -> tuple[SqlError | None, dict[int, bytearray]]:
         taken = statement.failure, statement.long_data
         self._long_bytes -= sum(map(len, statement.long_data.values()))
         statement.failure, statement.long_data = None, {}
@@ -415,20 +415,20 @@ class Conversation:
 
     # --- Replies ---------------------------------------------------------------------------------------------
 
-    def _then(self, answer: T | Later[T], encode: Callable[[T], bytes]) -> Reply:
+    def _then(self, answer: T | PendingOutcome[T], encode: Callable[[T], bytes]) -> Reply:
         """Return the reply encoded from the session's answer, now or later."""
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingOutcome):
             return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
         return encode(answer)
 
-    def _when(self, answer: Answer | Awaitable[Answer] | Later[Answer], key: Hashable, binary: bool) -> Reply:
+    def _when(self, answer: Answer | Awaitable[Answer] | PendingOutcome[Answer], key: Hashable, binary: bool) -> Reply:
         """Return the reply to a statement, now or later.  key: an immediate reply may be kept under it."""
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)
             if answer.stands is not None and key is not None and self._seq == 1 and isinstance(reply, bytes):
                 self._replies.put(key, reply, *answer.stands)
             return reply
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingOutcome):
             return Waiting(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
         if inspect.isawaitable(answer):
             return Waiting(answer, lambda done: self._encode(done.result(), binary), self.refuse)
@@ -453,7 +453,7 @@ class Conversation:
             return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
         if any(map(is_large, outcomes)):
             sending = NEVER if self._session is None else self._session.sending()
-            return Pieces(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
+            return EncodedStream(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
         replies = []
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0
@@ -469,7 +469,7 @@ class Conversation:
         if isinstance(outcome, Encoded):
             packets = outcome.packets if self._seq == 1 else codec.renumber(outcome.packets, self._seq)
             return codec.with_more_results(packets, self._deprecate_eof) if more else packets
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedStatement):
             return self.refuse(outcome.error)
         assert isinstance(outcome, Ok), "a stream is a whole answer"
         return self._ok(outcome, more)

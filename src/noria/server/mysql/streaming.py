@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 Ready = Callable[[bytes | None], None]
 
 
-class Turns:
+class StreamTurns:
     """A queue of connections that wait for a piece.  Each turn of the loop serves one."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Turns:
                 asyncio.get_running_loop().call_soon(self._next)
 
 
-class Pieces:
+class EncodedStream:
     """A stream (`outcomes.Stream`) whose pieces are encoded in this process."""
 
     def __init__(self, pieces: Iterator[bytes]):

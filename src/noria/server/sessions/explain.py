@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from noria.control.apply.preview import state_of
-from noria.control.catalog.holding import reading
 from noria.control.catalog.policy import Verdict
+from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.coerce import EPOCH
 from noria.core.limits import FILL_ROWS_S, ONE_SHOT_ROWS
 from noria.dataflow.inspect import render
-from noria.dataflow.messages.packets import Ask, Read
+from noria.dataflow.messages.packets import Inspect, Read
 from noria.dataflow.messages.rehearsal import NodePlan
 from noria.plan.describing import named
 from noria.plan.lookups import Range
@@ -193,7 +193,7 @@ class Explainer:
         if found is not None:
             return [f"ran in {_ms(start)} ms: {_count(len(read.keys), 'key')} present in shared memory, "
                     f"{_count(found.num_rows, 'row')} found"]
-        seen = await self._executor.ask(Ask(0, "analyze", reader.name, read))
+        seen = await self._executor.ask(Inspect(0, "analyze", reader.name, read))
         graph = {d["id"]: d for d in await self._graph()}
         asked = "a range" if read.between else _count(len(read.keys), "key")
         lines = [f"ran in {_ms(start)} ms: {asked} asked of the worker, {_count(seen['rows'], 'row')} found; missing "
@@ -241,7 +241,7 @@ class Explainer:
     async def _status(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Return counters and sizes, then each state that cannot be evicted, with the reason."""
         executor = self._executor
-        worker = await executor.ask(Ask(0, "stats"))
+        worker = await executor.ask(Inspect(0, "stats"))
         numbers = {**executor.stats(), **{f"worker_{k}": v for k, v in worker.items() if isinstance(v, int | float)}}
         rows: list[tuple[Any, ...]] = [(k, str(v)) for k, v in sorted(numbers.items())]
         rows += [(f"essential n{d['id']}", f"{d['bytes']} bytes: {d['does']} is full: {d['why']}")
@@ -283,7 +283,7 @@ class Explainer:
         return names, rows
 
     async def _graph(self) -> Graph:
-        graph: Graph = await self._executor.ask(Ask(0, "graph"))
+        graph: Graph = await self._executor.ask(Inspect(0, "graph"))
         return graph
 
 

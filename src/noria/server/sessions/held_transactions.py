@@ -38,7 +38,7 @@ from noria.core.limits import (
 )
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of
-from noria.server.answering.shapes import of_all
+from noria.server.answering.result_finish import of_all
 from noria.server.outcomes import Client, Ok, Outcome, ResultSet
 from noria.server.rows import arrow_rows
 from noria.server.sessions.requests import check_kept, complete

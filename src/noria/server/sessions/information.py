@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from noria.control.catalog.catalog import Catalog, Relations
+from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.core.types import Column, Field, Kind, SqlType, TableDef
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
@@ -21,32 +21,32 @@ Values = dict[str, Any]  # by the column's name in lower case; the others are NU
 _COLLATION = "utf8mb4_0900_ai_ci"
 
 
-async def answer(command: Information, program: Catalog, user: str) -> ResultSet:
+async def answer(command: Information, program: ProgramCatalog, user: str) -> ResultSet:
     """Answer in a thread, since the query takes some 20 µs for each row.  user: shown as the definer of all views."""
     return await asyncio.to_thread(_answered, command, program.now(), user)
 
 
-def _answered(command: Information, program: Relations, user: str) -> ResultSet:
+def _answered(command: Information, program: NamedRelations, user: str) -> ResultSet:
     query, own = command.query, {"definer": f"{user}@%"}
     rows = run(query.plan, lambda name: [
         tuple((own | row).get(c.name.lower()) for c in RELATIONS[name].columns) for row in _ROWS[name](program)])
     return ResultSet(query.fields, [row[:query.visible] for row in rows])
 
 
-def _named(program: Relations) -> Iterator[tuple[Values, str, str]]:
+def _named(program: NamedRelations) -> Iterator[tuple[Values, str, str]]:
     """Yield each table and view: the columns that identify it, its name and its kind."""
     for name, kind in inspection.relations(program):
         database, bare = program.databases.split(name)
         yield {"table_catalog": "def", "table_schema": database, "table_name": bare}, name, kind
 
 
-def _schemata(program: Relations) -> Iterator[Values]:
+def _schemata(program: NamedRelations) -> Iterator[Values]:
     for database in program.databases:
         yield {"catalog_name": "def", "schema_name": database.name, "default_character_set_name": database.charset,
                "default_collation_name": database.collation}
 
 
-def _tables(program: Relations) -> Iterator[Values]:
+def _tables(program: NamedRelations) -> Iterator[Values]:
     for names, _, kind in _named(program):
         if kind == "VIEW":
             yield {**names, "table_type": kind, "table_comment": "VIEW"}
@@ -55,7 +55,7 @@ def _tables(program: Relations) -> Iterator[Values]:
                    "create_options": "", "table_comment": ""}
 
 
-def _columns(program: Relations) -> Iterator[Values]:
+def _columns(program: NamedRelations) -> Iterator[Values]:
     for names, name, _ in _named(program):
         as_text = program.text_view(name)
         if as_text is not None and not as_text.fields:
@@ -109,7 +109,7 @@ _LENGTHS = {prefix + kind: most - 1 for prefix, most in (("tiny", 2**8), ("mediu
 _DIGITS = {8: 3, 16: 5, 24: 7, 32: 10, 64: 19}
 
 
-def _statistics(program: Relations) -> Iterator[Values]:
+def _statistics(program: NamedRelations) -> Iterator[Values]:
     for table in program.tables():
         for name, unique, columns in inspection.keys_of(table):
             for n, c in enumerate(columns):
@@ -122,20 +122,20 @@ def _statistics(program: Relations) -> Iterator[Values]:
                        "index_comment": "", "is_visible": "YES"}
 
 
-def _constrained(program: Relations, table: TableDef) -> Values:
+def _constrained(program: NamedRelations, table: TableDef) -> Values:
     database, name = program.databases.split(table.name)
     return {"table_catalog": "def", "constraint_catalog": "def", "table_schema": database,
             "constraint_schema": database, "table_name": name}
 
 
-def _constraints(program: Relations) -> Iterator[tuple[Values, TableDef, str, tuple[int, ...]]]:
+def _constraints(program: NamedRelations) -> Iterator[tuple[Values, TableDef, str, tuple[int, ...]]]:
     for table in program.tables():
         for name, unique, columns in inspection.keys_of(table):
             if unique:
                 yield {**_constrained(program, table), "constraint_name": name}, table, name, columns
 
 
-def _table_constraints(program: Relations) -> Iterator[Values]:
+def _table_constraints(program: NamedRelations) -> Iterator[Values]:
     for named, _, name, _ in _constraints(program):
         yield {**named, "constraint_type": "PRIMARY KEY" if name == "PRIMARY" else "UNIQUE", "enforced": "YES"}
     for table in program.tables():
@@ -144,7 +144,7 @@ def _table_constraints(program: Relations) -> Iterator[Values]:
                    "enforced": "YES" if check.enforced else "NO"}
 
 
-def _check_constraints(program: Relations) -> Iterator[Values]:
+def _check_constraints(program: NamedRelations) -> Iterator[Values]:
     for table in program.tables():
         for check in table.checks:
             placed = _constrained(program, table)
@@ -152,13 +152,13 @@ def _check_constraints(program: Relations) -> Iterator[Values]:
                    "constraint_name": check.name, "check_clause": check.text}
 
 
-def _key_column_usage(program: Relations) -> Iterator[Values]:
+def _key_column_usage(program: NamedRelations) -> Iterator[Values]:
     for named, table, _, columns in _constraints(program):
         for n, c in enumerate(columns):
             yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
 
 
-def _views(program: Relations) -> Iterator[Values]:
+def _views(program: NamedRelations) -> Iterator[Values]:
     there = [(v.name, v.text) for v in program.views() if not v.feed]
     for name, text in [*there, *((v.name, v.text) for v in program.text_views())]:
         database, bare = program.databases.split(name)
@@ -167,17 +167,17 @@ def _views(program: Relations) -> Iterator[Values]:
                "character_set_client": "utf8mb4", "collation_connection": _COLLATION}
 
 
-def _engines(program: Relations) -> Iterator[Values]:
+def _engines(program: NamedRelations) -> Iterator[Values]:
     yield {"engine": inspection.ENGINE, "support": "DEFAULT", "comment": "Base tables on RocksDB, views kept fresh",
            "transactions": "NO", "xa": "NO", "savepoints": "NO"}
 
 
-def _none(program: Relations) -> Iterator[Values]:
+def _none(program: NamedRelations) -> Iterator[Values]:
     """Yield no rows: Noria has no foreign keys, triggers, routines or events."""
     return iter(())
 
 
-_ROWS: dict[str, Callable[[Relations], Iterator[Values]]] = {
+_ROWS: dict[str, Callable[[NamedRelations], Iterator[Values]]] = {
     "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
     "table_constraints": _table_constraints, "key_column_usage": _key_column_usage, "referential_constraints": _none,
     "check_constraints": _check_constraints, "views": _views, "engines": _engines,

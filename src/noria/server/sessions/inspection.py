@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.control.catalog.catalog import Catalog, Relations
-from noria.control.catalog.holding import reading
+from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
+from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
 from noria.core.identifiers import quote_identifier
@@ -20,7 +20,7 @@ from noria.plan.view import ViewDef
 from noria.server.outcomes import ResultSet
 from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
-from noria.sql.commands import Item, SelectItems, Show
+from noria.sql.commands import OutputColumn, SelectItems, Show
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
 from noria.sql.statements.text_views import TextView
@@ -30,7 +30,7 @@ from noria.sql.whole.written import now_text, table_text
 ENGINE = "NORIA"
 
 
-class About(Protocol):
+class SessionFacts(Protocol):
     """The parts of a session that answers read."""
 
     database: str
@@ -59,7 +59,7 @@ def texts(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet:
 
 
 # ---------------------------------------------------------------- SELECT without FROM
-def select_items(command: SelectItems, about: About) -> ResultSet:
+def select_items(command: SelectItems, about: SessionFacts) -> ResultSet:
     row = tuple(_item(i, about) for i in command.items)
     fields = [Field(i.field.name, _fitting(i.field, v).type) for i, v in zip(command.items, row, strict=True)]
     return ResultSet(fields, [] if command.limit == 0 else [row])
@@ -74,7 +74,7 @@ def _fitting(field: Field, value: Any) -> Field:
     return field
 
 
-def _item(item: Item, about: About) -> Any:
+def _item(item: OutputColumn, about: SessionFacts) -> Any:
     if item.kind == "value":
         return item.value
     if item.kind == "user_variable":
@@ -87,18 +87,18 @@ def _item(item: Item, about: About) -> Any:
     return function(about)
 
 
-def known_variables(scope: str, about: About) -> Mapping[str, Any]:
+def known_variables(scope: str, about: SessionFacts) -> Mapping[str, Any]:
     return {**(VARIABLES if scope == "global" else about.variables), **about.server_variables}
 
 
-def variable(name: str, scope: str, about: About) -> Any:
+def variable(name: str, scope: str, about: SessionFacts) -> Any:
     known = known_variables(scope, about)
     if name.lower() not in known:
         raise SqlError(*UNKNOWN_SYSTEM_VARIABLE, f"Unknown system variable '{name}'")
     return known[name.lower()]
 
 
-_FUNCTIONS: dict[str, Callable[[About], Any]] = {
+_FUNCTIONS: dict[str, Callable[[SessionFacts], Any]] = {
     "DATABASE": lambda a: a.database or None,
     "SCHEMA": lambda a: a.database or None,
     "VERSION": lambda a: SERVER_VERSION,
@@ -117,7 +117,7 @@ def processlist(rows: Sequence[Sequence[Any]]) -> ResultSet:
 
 
 # ---------------------------------------------------------------- SHOW
-def show(command: Show, program: Catalog, about: About) -> ResultSet:
+def show(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     handler = _SHOW.get(command.what)
     if handler is None:
         raise not_supported(f"SHOW {command.what.upper()}")
@@ -145,35 +145,35 @@ def like(pattern: str) -> Callable[[str], bool]:
     return lambda name: re.fullmatch(regex, name, re.IGNORECASE | re.DOTALL) is not None
 
 
-def relations(program: Relations) -> list[tuple[str, str]]:
+def relations(program: NamedRelations) -> list[tuple[str, str]]:
     """Return the sorted names and kinds of the tables and views.  Feeds are not among them: no SELECT can name them."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
     found += [(name, "VIEW") for name in (*(v.name for v in program.views() if not v.feed), *_as_text(program))]
     return sorted(found)
 
 
-def _within(program: Relations, database: str) -> list[tuple[str, str]]:
+def _within(program: NamedRelations, database: str) -> list[tuple[str, str]]:
     """As `relations`, of one database and with the names in it."""
     named = [(program.databases.split(name), kind) for name, kind in relations(program)]
     return [(name, kind) for (of, name), kind in named if of == database]
 
 
-def _as_text(program: Relations) -> list[str]:
+def _as_text(program: NamedRelations) -> list[str]:
     return [v.name for v in program.text_views()]
 
 
-def _tables(command: Show, program: Catalog, about: About) -> ResultSet:
+def _tables(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     rows = _within(program, command.target)
     name = f"Tables_in_{command.target}" + (f" ({command.like})" if command.like is not None else "")
     return texts([name, "Table_type"], rows) if command.full else texts([name], [r[:1] for r in rows])
 
 
-def _views(command: Show, program: Catalog, about: About) -> ResultSet:
+def _views(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     named = map(program.databases.split, (*(v.name for v in program.views()), *_as_text(program)))
     return texts(["View"], sorted((name,) for of, name in named if of == command.target))
 
 
-def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None, TableDef | None]]:
+def columns_of(name: str, program: NamedRelations) -> list[tuple[Field, Column | None, TableDef | None]]:
     """Return the columns of a table or view; for a table, with their definitions.  Raises SqlError 1146."""
     table = program.table(name)
     if table is not None:
@@ -185,7 +185,7 @@ def columns_of(name: str, program: Relations) -> list[tuple[Field, Column | None
     return [(f, None, None) for f in view.fields]
 
 
-def _columns(command: Show, program: Catalog, about: About) -> ResultSet:
+def _columns(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     rows = []
     for i, (field, column, table) in enumerate(columns_of(command.target, program)):
         default = None if column is None else default_of(column)
@@ -231,12 +231,12 @@ def key_of(at: int, table: TableDef | None) -> str:
     return ""
 
 
-def create_table(table: TableDef, next_number: int, program: Relations) -> ResultSet:
+def create_table(table: TableDef, next_number: int, program: NamedRelations) -> ResultSet:
     name, options = program.databases.bare(table.name), program.databases.table_options(table.name)
     return texts(["Table", "Create Table"], [(name, table_text(table, next_number, quote_identifier(name), options))])
 
 
-def _create_database(command: Show, program: Catalog, about: About) -> ResultSet:
+def _create_database(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     """Answer SHOW CREATE DATABASE.  command.full: with IF NOT EXISTS, as dumps request it."""
     exists = "/*!32312 IF NOT EXISTS*/ " if command.full else ""
     database = program.databases.named(command.target)
@@ -245,7 +245,7 @@ def _create_database(command: Show, program: Catalog, about: About) -> ResultSet
                  [(database.name, f"CREATE DATABASE {exists}{quote_identifier(database.name)}{options}")])
 
 
-def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:
+def _create_view(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     as_text = program.text_view(command.target)
     if as_text is not None:
         name, text = as_text.name, as_text.text
@@ -257,7 +257,7 @@ def _create_view(command: Show, program: Catalog, about: About) -> ResultSet:
                  [(program.databases.bare(name), shown_in(text, about.namespace), "utf8mb4", "utf8mb4_0900_ai_ci")])
 
 
-def _index(command: Show, program: Catalog, about: About) -> ResultSet:
+def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     table = program.table(command.target)
     if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
@@ -282,7 +282,7 @@ def sub_part(table: TableDef, name: str, part: int) -> int | None:
     return index.prefix[part] or None if index is not None and index.prefix else None
 
 
-def _variables(command: Show, program: Catalog, about: About) -> ResultSet:
+def _variables(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     known = known_variables(command.scope, about)
     return texts(["Variable_name", "Value"], sorted((k, _shown(k, v)) for k, v in known.items()))
 
@@ -293,33 +293,33 @@ def _shown(name: str, value: Any) -> str:
     return ("ON" if value else "OFF") if name in switches else str(value)
 
 
-def _warnings(command: Show, program: Catalog, about: About) -> ResultSet:
+def _warnings(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     return texts(["Level", "Code", "Message"], about.warnings)
 
 
-def _errors(command: Show, program: Catalog, about: About) -> ResultSet:
+def _errors(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     return texts(["Level", "Code", "Message"], [w for w in about.warnings if w[0] == "Error"])
 
 
-def _databases(command: Show, program: Catalog, about: About) -> ResultSet:
+def _databases(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     return texts(["Database"], sorted((d.name,) for d in program.databases))
 
 
-def _table_status(command: Show, program: Catalog, about: About) -> ResultSet:
+def _table_status(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     rows = [(n, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
             for n, kind in _within(program, command.target)]
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
-def _empty(*names: str) -> Callable[[Show, Catalog, About], ResultSet]:
+def _empty(*names: str) -> Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]:
     return lambda command, program, about: texts(names, [])
 
 
-def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Catalog, About], ResultSet]:
+def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]:
     return lambda command, program, about: texts(names, rows)
 
 
-_SHOW: dict[str, Callable[[Show, Catalog, About], ResultSet]] = {
+_SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "tables": _tables,
     "views": _views,
     "columns": _columns,
@@ -354,13 +354,13 @@ _SHOW: dict[str, Callable[[Show, Catalog, About], ResultSet]] = {
 }
 
 
-def list_fields(table: str, pattern: str, program: Catalog) -> list[Field]:
+def list_fields(table: str, pattern: str, program: ProgramCatalog) -> list[Field]:
     """Return the columns whose names match the LIKE pattern ("": all), for COM_FIELD_LIST."""
     matches = like(pattern or "%")
     return [f for f, _, _ in columns_of(table, program) if matches(f.name)]
 
 
-def view_about(view: ViewDef, program: Catalog) -> dict[str, Any]:
+def view_about(view: ViewDef, program: ProgramCatalog) -> dict[str, Any]:
     """Describe a view for /views."""
     kinds = ("feed", view.feed), ("internal", view.internal), ("ad-hoc", view.adhoc), ("view", True)
     return {"name": view.name, "kind": next(kind for kind, is_one in kinds if is_one),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import not_supported, took_too_much
+from noria.core.errors import not_supported, read_limit_error
 from noria.core.expressions.evaluate import certain
 from noria.core.expressions.evaluate import compile as compiled
 from noria.core.limits import INFORMATION_ROWS, NULL_CODE
@@ -29,12 +29,12 @@ Rows = Callable[[str], Sequence[Sequence[Any]]]
 def run(plan: Mir, rows: Rows) -> list[tuple[Any, ...]]:
     """Return the plan's rows, in its order.  rows: returns the rows of a table, by its name, as Python values.  Raises
     SqlError 1235 for an operator that is not implemented here, and 3024 if a join has too many rows."""
-    runner = _Run(rows)
+    runner = _PlanRun(rows)
     return [tuple(decode(c, f.type, runner.symbols) for c, f in zip(row, plan.fields, strict=True))
             for row in runner.run(plan)]
 
 
-class _Run:
+class _PlanRun:
     def __init__(self, rows: Rows):
         self._rows = rows
         self.symbols = PlainSymbols()
@@ -70,7 +70,7 @@ class _Run:
                 by_key.setdefault(key, []).append(n)
         keys = self._keys(left, plan.left.fields, places[0])
         if sum(len(by_key.get(key, ())) for key in keys) > INFORMATION_ROWS:
-            raise took_too_much(INFORMATION_ROWS)
+            raise read_limit_error(INFORMATION_ROWS)
         pairs = [(n, m) for n, key in enumerate(keys) for m in by_key.get(key, ())]
         if plan.residual is not None and pairs:
             both = Batch.from_rows([left[n] + right[m] for n, m in pairs], plan.width)
@@ -139,9 +139,9 @@ class _Run:
         return Batch.from_rows(self.run(plan), plan.width)
 
 
-_STEPS: dict[type[Mir], Callable[[_Run, Any], list[Row]]] = {
-    Filter: _Run.filter, Project: _Run.project, Join: _Run.join, Distinct: _Run.distinct,
-    Aggregate: _Run.aggregate, Sort: _Run.sort,
+_STEPS: dict[type[Mir], Callable[[_PlanRun, Any], list[Row]]] = {
+    Filter: _PlanRun.filter, Project: _PlanRun.project, Join: _PlanRun.join, Distinct: _PlanRun.distinct,
+    Aggregate: _PlanRun.aggregate, Sort: _PlanRun.sort,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import INVALID_CHARACTER_STRING, WRONG_ARGUMENTS
-from noria.server.outcomes import Failed, Later, Outcome
+from noria.server.outcomes import FailedStatement, Outcome, PendingOutcome
 from noria.server.sessions.session import Session
 
 _PARAMETERS = (int, float, Decimal, str, bytes, bytearray, date, time, timedelta, type(None))
@@ -29,14 +29,14 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
         answer: Any = session.execute(prepared.handle, parameters)
     else:
         answer = session.query(text, True)
-    if isinstance(answer, Later):
+    if isinstance(answer, PendingOutcome):
         await asyncio.wait((answer.future,))
         answer = answer.then(answer.future)
     elif asyncio.iscoroutine(answer):
         answer = await answer
     outcomes = list(answer) if isinstance(answer, Sequence) else [answer]
     for outcome in outcomes:
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedStatement):
             raise outcome.error
     return outcomes
 

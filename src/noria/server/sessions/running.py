@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from noria.core.errors import SqlError, interrupted, took_too_long
+from noria.core.errors import SqlError, interrupted, statement_timeout
 from noria.core.errors.codes import NO_SUCH_THREAD
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
-from noria.server.answering.filling import awaited
+from noria.server.answering.first_state_progress import awaited
 from noria.server.outcomes import Stopped
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def hinted_ms(text: str) -> int | None:
     return int(found[1]) if found is not None else None
 
 
-class Running:
+class RunningStatement:
     """The running statement of one session.  give_up: cancels a write unless it is committed; its future has the
     outcome."""
 
@@ -109,7 +109,7 @@ class Running:
 
         def stop(told: str = "") -> None:
             if self._task is task:  # else the statement has ended
-                self.stop(took_too_long(limit_ms, ", ".join(t for t in (told, down()) if t)))
+                self.stop(statement_timeout(limit_ms, ", ".join(t for t in (told, down()) if t)))
 
         if how_far is None or not view:
             stop()
@@ -156,14 +156,14 @@ class Running:
             self.stop(interrupted())
 
 
-class About(Protocol):
+class ProcessEntry(Protocol):
     """A session, as `Processes` shows it to others."""
 
     connection_id: int
     user: str
     address: str
     database: str
-    running: Running
+    running: RunningStatement
 
 
 class Processes:
@@ -171,7 +171,7 @@ class Processes:
     likewise for a session between two requests."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, About] = {}
+        self._sessions: dict[int, ProcessEntry] = {}
         self._numbers = itertools.count(HTTP_NUMBERS)
         self.hang_up: Callable[[int], bool] = lambda number: False
         self.end_held: Callable[[int], bool] = lambda number: False
@@ -180,10 +180,10 @@ class Processes:
         """Return a new number for a session without a connection."""
         return next(self._numbers)
 
-    def add(self, session: About) -> None:
+    def add(self, session: ProcessEntry) -> None:
         self._sessions[session.connection_id] = session
 
-    def remove(self, session: About) -> None:
+    def remove(self, session: ProcessEntry) -> None:
         if self._sessions.get(session.connection_id) is session:
             del self._sessions[session.connection_id]
 

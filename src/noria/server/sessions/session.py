@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from noria.control.catalog.origin import asked
-from noria.control.ddl.change import Change
-from noria.core.errors import SqlError, is_gone, not_supported, unknown_table
+from noria.control.ddl.change import ChangeResult
+from noria.core.errors import SqlError, is_redefined, not_supported, unknown_table
 from noria.core.errors.codes import (
     NOT_SUPPORTED_YET,
     PARSE_ERROR,
@@ -37,8 +37,8 @@ from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
-from noria.server.answering.filling import how_far
-from noria.server.answering.statements import Compiled
+from noria.server.answering.first_state_progress import how_far
+from noria.server.answering.statements import CachedStatement
 from noria.server.answering.zeros import refuse_zero
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
@@ -47,13 +47,13 @@ from noria.server.outcomes import (
     Answer,
     Client,
     Encoded,
-    Failed,
-    Form,
-    Later,
+    FailedStatement,
     Ok,
     Outcome,
-    Prepared,
+    PendingOutcome,
+    PreparedHandle,
     ResultSet,
+    RowEncoding,
     Stopped,
     Streamed,
     Warning_,
@@ -61,8 +61,8 @@ from noria.server.outcomes import (
 from noria.server.sessions import information, inspection
 from noria.server.sessions.counting import counted
 from noria.server.sessions.explain import Explainer
-from noria.server.sessions.running import Processes, Running, hinted_ms
-from noria.server.sessions.transaction import Transaction
+from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
+from noria.server.sessions.transaction import SessionTransaction
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
@@ -87,7 +87,7 @@ class Session:
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
-        self.running = Running(executor.give_up)
+        self.running = RunningStatement(executor.give_up)
         self._tell = self.running.tell
         self._said = ""  # the text of the last statement, for the program's history
         self._begin_anew()
@@ -106,7 +106,7 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = Transaction(self._transactions, self.variables)
+        self._transaction = SessionTransaction(self._transactions, self.variables)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
         self._executor.locks.unlock(self)
@@ -170,16 +170,18 @@ class Session:
         return inspection.list_fields(self._names.internal("", table), pattern, self._executor.program.catalog)
 
     # ------------------------------------------------------------ from a statement to its outcome
-    def query(self, text: str, multi: bool, form: Form | None = None) -> Answer | Awaitable[Answer] | Later[Answer]:
+    def query(self, text: str, multi: bool,
+              form: RowEncoding | None = None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
         known = self._executor.statements.recognise(text, self.namespace)
         if known is None:
             return self._stoppable(self._each(text, multi), text)
         return self._begun(*known, text)
 
-    def prepare(self, text: str) -> Prepared:
+    def prepare(self, text: str) -> PreparedHandle:
         compiled = self._executor.statements.prepare(text, self.namespace)
         prepared = compiled.prepared
-        return Prepared(compiled, prepared.parameters, prepared.fields, compiled.number if compiled.direct else None)
+        return PreparedHandle(compiled, prepared.parameters, prepared.fields,
+                              compiled.number if compiled.direct else None)
 
     def sending(self) -> AbstractContextManager[Stopped]:
         return self.running.sending()
@@ -187,9 +189,9 @@ class Session:
     def close_statement(self, handle: Any) -> None:
         """Do nothing: sessions share statements by text, and the cache drops the oldest ones."""
 
-    def execute(self, handle: Any, values: Sequence[object], form: Form | None = None
-                ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
-        compiled: Compiled = handle
+    def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None = None
+                ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
+        compiled: CachedStatement = handle
         if compiled.version != self._executor.program.version:
             compiled = self._executor.statements.prepare(compiled.text, compiled.namespace)
         return self._begun(compiled, values, compiled.text)
@@ -202,10 +204,10 @@ class Session:
 
         return await self._stoppable(self._followed(again(), again), text)
 
-    def _begun(self, compiled: Compiled, values: Sequence[Any], text: str
-               ) -> Outcome | Awaitable[Outcome] | Later[Outcome]:
-        """Run a compiled statement.  Return rows at once if they are in shared memory, `Later` for a write, else an
-        awaitable that can be stopped."""
+    def _begun(self, compiled: CachedStatement, values: Sequence[Any], text: str
+               ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
+        """Run a compiled statement.  Return rows at once if they are in shared memory, `PendingOutcome` for a write,
+        else an awaitable that can be stopped."""
         first: Awaitable[Outcome]
         self._said = text
         try:
@@ -227,18 +229,18 @@ class Session:
                     return later
                 first = self._run(command)
         except SqlError as e:
-            if not is_gone(e):
+            if not is_redefined(e):
                 raise self._noted(e) from None
             first = self._again(compiled, values)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
 
-    async def _within(self, answer: Awaitable[ResultSet], compiled: Compiled, values: Sequence[Any]) -> Outcome:
+    async def _within(self, answer: Awaitable[ResultSet], compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
         """Answer a SELECT of a transaction that no view has at once."""
         if asyncio.iscoroutine(answer):
             answer.close()  # it has not begun
         return await self._run(compiled.bind(values))
 
-    async def _again(self, compiled: Compiled, values: Sequence[Any]) -> Outcome:
+    async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
         return await self._run(self._executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
 
     async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
@@ -262,7 +264,7 @@ class Session:
             except SqlError as e:
                 if not outcomes:
                     raise
-                outcomes.append(Failed(e))
+                outcomes.append(FailedStatement(e))
                 break
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
@@ -288,7 +290,7 @@ class Session:
                     raise self._noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
                 except SqlError as e:
                     self._noted(e)
-                    if not is_gone(e):
+                    if not is_redefined(e):
                         raise
                 await self._executor.program.settled(attempt)
         finally:
@@ -304,9 +306,9 @@ class Session:
 
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
-        outcome = await self._outcome(self._now(command) if isinstance(command, sql.Timed) else command)
+        outcome = await self._outcome(self._now(command) if isinstance(command, sql.ClockDependent) else command)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
-            self.warnings = () if isinstance(outcome, Encoded | Streamed | Failed) else outcome.warnings
+            self.warnings = () if isinstance(outcome, Encoded | Streamed | FailedStatement) else outcome.warnings
         return outcome
 
     async def _outcome(self, command: sql.Command) -> Outcome:
@@ -328,7 +330,7 @@ class Session:
             return await self._select_items(command)
         if isinstance(command, sql.Do):
             inner = command.command
-            await self._outcome(self._now(inner) if isinstance(inner, sql.Timed) else inner)
+            await self._outcome(self._now(inner) if isinstance(inner, sql.ClockDependent) else inner)
             return Ok()
         if isinstance(command, sql.Information):
             return await self._limited(information.answer(command, self._executor.program.catalog, self.user))
@@ -338,7 +340,7 @@ class Session:
         if isinstance(command, sql.Show):
             return await self._show(command)
         if isinstance(command, sql.Explain):
-            if isinstance(command.command, sql.Timed):
+            if isinstance(command.command, sql.ClockDependent):
                 command = replace(command, command=self._now(command.command))
             return await self._limited(self._explainer.explain(command, self._tell))
         if isinstance(command, sql.Transaction):
@@ -350,7 +352,7 @@ class Session:
             await self._commit()
         return Ok(warnings=warnings)
 
-    def _now(self, command: sql.Timed) -> sql.Command:
+    def _now(self, command: sql.ClockDependent) -> sql.Command:
         """Return the SELECT with the current time in place of its clock functions."""
         return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
 
@@ -387,7 +389,7 @@ class Session:
         unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
         return Ok(change.affected, warnings=(*change.warnings, *unreadable))
 
-    async def _defined(self, command: sql.Command) -> Change:
+    async def _defined(self, command: sql.Command) -> ChangeResult:
         """Change the program when no transaction has changed or locked the tables.  ALTER TABLE only waits for those
         that are open now: it may take long, and later ones that still use the old definition get error 1412."""
         wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
@@ -423,7 +425,8 @@ class Session:
     async def _how_far(self, view: str) -> str:
         return how_far(view, await self._executor.builds())
 
-    async def _seen_select(self, compiled: Compiled, values: Sequence[Any], view: str, worker: int | None) -> ResultSet:
+    async def _seen_select(self, compiled: CachedStatement, values: Sequence[Any], view: str,
+                           worker: int | None) -> ResultSet:
         """Run a SELECT after the view's worker has this session's own writes."""
         await self.see_own(view, worker)
         answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
@@ -499,11 +502,12 @@ class Session:
         if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
             refuse_zero(command, self._executor.program.table(command.table))
 
-    def _write(self, command: Insert | Update | Delete) -> Later[Outcome]:
+    def _write(self, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
         self._check_write(command.table)
         self._refuse_zero(command)
         wait_s = float(self.variables["innodb_lock_wait_timeout"])
-        return Later(self._executor.submit(command, self.offset, wait_s=wait_s), partial(self._written, command))
+        return PendingOutcome(self._executor.submit(command, self.offset, wait_s=wait_s),
+                              partial(self._written, command))
 
     def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
         try:
@@ -535,7 +539,7 @@ class Session:
             self._enter(command.database)
         elif isinstance(command, sql.FlushHosts):
             self._guard.flush_hosts()
-        elif isinstance(command, sql.Nothing):
+        elif isinstance(command, sql.NoOp):
             for name in command.tables:
                 self._known(name)
         else:
@@ -582,7 +586,7 @@ class Session:
 
     def _assigned(self, a: sql.Assignment) -> Sequence[Warning_]:
         value = a.value
-        if isinstance(value, sql.Item):
+        if isinstance(value, sql.OutputColumn):
             value = inspection.select_items(sql.SelectItems((value,)), self).rows[0][0]
         if a.scope == "user":
             self.user_variables[a.name] = value

@@ -23,13 +23,13 @@ from noria.core.errors.codes import (
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Own, Wrote
 from noria.runtime.transactions.transaction_coordinator import OpenTransaction
-from noria.server.answering.statements import Compiled
+from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet, Warning_
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
 
-class Transaction:
+class SessionTransaction:
     """See the module.  variables: the session's.  next_read_only, next_isolation: of SET TRANSACTION, for the next one.
 
     open: after BEGIN.  unchecked: a SELECT may read views and kept replies without asking `reads_apart`.
@@ -199,7 +199,7 @@ class Transaction:
         except SqlError as e:
             raise self._told(e) from None
 
-    def reads_apart(self, compiled: Compiled) -> bool:
+    def reads_apart(self, compiled: CachedStatement) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
         if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
             return not self.unchecked

@@ -23,7 +23,7 @@ from noria.runtime.transactions.transaction_coordinator import (
 )
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import looked_up
-from noria.server.answering.shapes import Shape, no_rows
+from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
 
@@ -77,7 +77,7 @@ class TransactionService:
                     ) -> ResultSet:
         """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
         tables = self.tables(view)
-        shape = Shape.of(view)
+        shape = ResultFinish.of(view)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)
         if not keys and between is None:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())

@@ -18,8 +18,8 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import USER_LOCK_DEADLOCK, USER_LOCK_OVERLONG_NAME, USER_LOCK_WRONG_NAME
 from noria.core.limits import MAX_LOCK_NAME_CHARS
 from noria.dataflow.transactions.locks import LockTable, Owner, Resource
-from noria.server.sessions.inspection import About, select_items
-from noria.sql.commands import Item, SelectItems
+from noria.server.sessions.inspection import SessionFacts, select_items
+from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 
 MOST_S = 2**31 - 1  # a longer or negative timeout has no end
@@ -109,12 +109,12 @@ class UserLocks:
             granted.set_result(None)
 
     # ------------------------------------------------------------ the functions
-    async def evaluated(self, command: SelectItems, about: About, tell: Callable[[str], None]) -> SelectItems:
+    async def evaluated(self, command: SelectItems, about: SessionFacts, tell: Callable[[str], None]) -> SelectItems:
         """Replace the functions about locks by their values, one after the other.  tell: sets the state in SHOW
         PROCESSLIST."""
         if not any(i.kind == "function" and i.name in LOCK_FUNCTIONS for i in command.items):
             return command
-        items: list[Item] = []
+        items: list[OutputColumn] = []
         for item in command.items:
             if item.kind == "function" and item.name in LOCK_FUNCTIONS:
                 value = None
@@ -123,7 +123,7 @@ class UserLocks:
                     tell("User lock")
                     value = await self._called(item.name, about.connection_id, arguments)
                     tell("")
-                item = Item(item.field, value=value)
+                item = OutputColumn(item.field, value=value)
             items.append(item)
         return replace(command, items=tuple(items))
 

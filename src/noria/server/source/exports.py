@@ -18,8 +18,8 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.errors.codes import FILE_EXISTS, NOT_SUPPORTED_YET, UNKNOWN_ERROR
 from noria.server.bulk.jobs import Bulk
-from noria.server.bulk.places import removed
-from noria.server.source.asking import Asking
+from noria.server.bulk.places import remove_directory
+from noria.server.source.source_planner import ServerSourcePlanner
 
 FORMATS = ("parquet", "csv", "json")
 _MARK, _PART = "_SUCCESS", "part-"  # the names of an export's files: one mark, and the parts
@@ -27,7 +27,7 @@ _MARK, _PART = "_SUCCESS", "part-"  # the names of an export's files: one mark, 
 
 class Exports:
     """Runs exports."""
-    def __init__(self, asks: Asking, bulk: Bulk):
+    def __init__(self, asks: ServerSourcePlanner, bulk: Bulk):
         self._asks, self._bulk = asks, bulk
 
     async def run(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -53,7 +53,7 @@ class Exports:
                 await asyncio.to_thread(_put, beside, target, overwrite)
                 yield {"step": "done", "rows": made.rows, "files": made.files, "multiline": made.multiline}
         finally:
-            await asyncio.shield(asyncio.to_thread(removed, Path(beside)))
+            await asyncio.shield(asyncio.to_thread(remove_directory, Path(beside)))
 
 
 def check_target(target: str, overwrite: bool) -> None:

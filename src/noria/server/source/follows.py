@@ -27,11 +27,11 @@ from noria.core.errors import SqlError, table_exists, unknown_table
 from noria.core.errors.codes import READ_ONLY_MODE, TABLE_EXISTS, UNKNOWN_ERROR
 from noria.core.limits import FOLLOW_FORGET, FOLLOW_LOST_S, FOLLOWS
 from noria.core.statements import Delete, Insert
-from noria.dataflow.messages.packets import Ask, Write
+from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
-from noria.server.source.writes import FOLLOW, ONCE, Writes, most_rows
+from noria.server.source.writes import FOLLOW, ONCE, StagedWrites, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
@@ -53,10 +53,10 @@ class _Follow:
     watch: asyncio.TimerHandle | None = None  # checks whether the follower is lost; None: no check is due
 
 
-class Follows:
+class Followers:
     """The followers of this server (see the module).  run: runs a statement of SQL."""
 
-    def __init__(self, executor: Executor, link: Link, writes: Writes, run: Run):
+    def __init__(self, executor: Executor, link: Link, writes: StagedWrites, run: Run):
         self._executor, self._link, self._writes, self._run = executor, link, writes, run
         self._followed = executor.locks.followed
         self._follows: dict[str, _Follow] = {}
@@ -69,7 +69,7 @@ class Follows:
             await self._find(name, follow)
 
     async def _names(self, prefix: str) -> list[str]:
-        found: list[str] = await self._executor.ask(Ask(0, "once", prefix))
+        found: list[str] = await self._executor.ask(Inspect(0, "once", prefix))
         return found
 
     async def _find(self, name: str, follow: _Follow) -> None:
@@ -275,7 +275,7 @@ class Follows:
 
 async def records(executor: Executor) -> list[dict[str, Any]]:
     """Return the latest record of each follower in the store.  From now on, only the followers write their tables."""
-    names: list[str] = await executor.ask(Ask(0, "once", RECORD))
+    names: list[str] = await executor.ask(Inspect(0, "once", RECORD))
     latest = {r["name"]: r for r in sorted(map(_record, names), key=lambda r: int(r["n"]))}
     for name, record in latest.items():
         executor.locks.followed.follow(name, record["source"], record["tables"])

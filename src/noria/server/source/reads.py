@@ -44,17 +44,17 @@ from noria.core.limits import (
 )
 from noria.core.types import Field, TableDef
 from noria.core.values import arrow_type
-from noria.server.bulk.places import removed
+from noria.server.bulk.places import remove_directory
 from noria.server.bulk.snapshots import Snapshots
 from noria.server.source.scanners import Scanners
 from noria.sql.commands import BatchQuery
 from noria.storage.format.catalog import table_to_json
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
-from noria.storage.offline.snapshot import Range, read_tables, split
+from noria.storage.offline.snapshot import KeyRange, read_tables, split
 from noria.storage.tables.shards import shards_of
 
 
-class Asks(Protocol):
+class SourcePlanner(Protocol):
     """The parts of the server that reads call."""
 
     def table(self, name: str) -> TableDef | None: ...
@@ -65,7 +65,7 @@ class Asks(Protocol):
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None: ...
 
 
-class _Read:
+class _OpenRead:
     """One open read.  users: the number of tasks that read now.  tables: those of the snapshot, by id.
 
     place: the directory of a query's exported rows; None for a table.  stack: closes and removes all of it.
@@ -81,14 +81,14 @@ class _Read:
         self.ready: asyncio.Task[None]
 
 
-class Reads:
+class SnapshotReads:
     """The reads of Spark's source (see the module).  life: a random name for this life of the server."""
 
-    def __init__(self, asks: Asks, snapshots: Snapshots, directory: Path):
+    def __init__(self, asks: SourcePlanner, snapshots: Snapshots, directory: Path):
         self._asks, self._snapshots, self._directory = asks, snapshots, directory
         self.life = secrets.token_hex(8)
         self._scanners = Scanners()
-        self._open: OrderedDict[str, _Read] = OrderedDict()  # by last use, the latest at the end
+        self._open: OrderedDict[str, _OpenRead] = OrderedDict()  # by last use, the latest at the end
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class Reads:
                 await asyncio.sleep(BACKUP_LINE_S)
                 yield {"held": True}
 
-    def _wanted(self, read: _Read, request: dict[str, Any]) -> dict[str, Any]:
+    def _wanted(self, read: _OpenRead, request: dict[str, Any]) -> dict[str, Any]:
         """Return the request for `storage/offline/scanning.py`."""
         skip = int(request.get("skip", 0))
         if read.place is not None:
@@ -152,7 +152,7 @@ class Reads:
 
     # ------------------------------------------------------------ the life of a read
     @asynccontextmanager
-    async def _used(self, request: dict[str, Any]) -> AsyncIterator[_Read]:
+    async def _used(self, request: dict[str, Any]) -> AsyncIterator[_OpenRead]:
         name = str(request["read"])
         if request.get("life") != self.life:
             raise SqlError(*TABLE_DEF_CHANGED,
@@ -182,7 +182,7 @@ class Reads:
                 loop = asyncio.get_running_loop()
                 read.timer = loop.call_later(SOURCE_IDLE_S, lambda: loop.create_task(self._end(name)))
 
-    async def _begun(self, name: str, request: dict[str, Any]) -> _Read:
+    async def _begun(self, name: str, request: dict[str, Any]) -> _OpenRead:
         if len(self._open) >= SOURCE_READS:
             idle = next((n for n, r in self._open.items() if not r.users), None)
             if idle is None:
@@ -191,11 +191,11 @@ class Reads:
                                f"one "
                                "of them is done")
             asyncio.get_running_loop().create_task(self._end(idle))
-        read = self._open[name] = _Read()
+        read = self._open[name] = _OpenRead()
         read.ready = asyncio.create_task(self._prepare(read, request))
         return read
 
-    async def _prepare(self, read: _Read, request: dict[str, Any]) -> None:
+    async def _prepare(self, read: _OpenRead, request: dict[str, Any]) -> None:
         try:
             read.checkpoint = await read.stack.enter_async_context(self._snapshots.use())
             if "table" in request:
@@ -204,7 +204,7 @@ class Reads:
                 return
             kind = "view" if "view" in request else "query"
             place = self._directory / f"read-{secrets.token_hex(8)}"
-            read.stack.callback(removed, place)
+            read.stack.callback(remove_directory, place)
             query = self._asks.query(kind, str(request[kind]), str(request.get("database", "")))
             await self._asks.export(query, read.checkpoint, place, int(request["files"]))
             read.place = place
@@ -244,9 +244,9 @@ def _pieces(checkpoint: str, table: TableDef, pieces: int, bounds: dict[str, lis
             for w, some in ranges if some.first is None or some.end is None or some.first < some.end]
 
 
-def _within(some: Range, least: bytes | None, end: bytes | None) -> Range:
-    return Range(least if some.first is None or (least is not None and least > some.first) else some.first,
-                 end if some.end is None or (end is not None and end < some.end) else some.end)
+def _within(some: KeyRange, least: bytes | None, end: bytes | None) -> KeyRange:
+    return KeyRange(least if some.first is None or (least is not None and least > some.first) else some.first,
+                    end if some.end is None or (end is not None and end < some.end) else some.end)
 
 
 def _after(key: bytes) -> bytes:

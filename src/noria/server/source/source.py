@@ -7,22 +7,22 @@ from pathlib import Path
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
-from noria.server.source.asking import Asking
 from noria.server.source.exports import Exports
-from noria.server.source.follows import Follows
-from noria.server.source.reads import Reads
-from noria.server.source.writes import Run, Writes
+from noria.server.source.follows import Followers
+from noria.server.source.reads import SnapshotReads
+from noria.server.source.source_planner import ServerSourcePlanner
+from noria.server.source.writes import Run, StagedWrites
 
 
 class SparkSource:
     """Wires the modules of this room.  directory: for snapshots and staged rows; run: runs a statement of SQL."""
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
-        asks = Asking(executor, bulk)
-        self.reads = Reads(asks, bulk.snapshots, directory)
+        asks = ServerSourcePlanner(executor, bulk)
+        self.reads = SnapshotReads(asks, bulk.snapshots, directory)
         self.export = Exports(asks, bulk).run
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
-        self.writes = Writes(executor, bulk, link, directory, run)
-        self.follows = Follows(executor, link, self.writes, run)
+        self.writes = StagedWrites(executor, bulk, link, directory, run)
+        self.follows = Followers(executor, link, self.writes, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
         self.load, self.loaded = self.writes.load, self.writes.loaded
 

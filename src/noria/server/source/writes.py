@@ -36,7 +36,7 @@ from noria.core.identifiers import quote_identifier
 from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Ask, Write
+from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.answering.followed import written_by
@@ -60,7 +60,7 @@ class _Staged:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Writes:
+class StagedWrites:
     """The writes of Spark's source, and loads with a name (see the module).  run: runs a statement of SQL."""
 
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
@@ -267,12 +267,12 @@ class Writes:
     # ------------------------------------------------------------ committed writes
     async def _done(self, scope: str) -> list[str]:
         """Return the names of the scope's committed writes (`once:SCOPE/NUMBER`)."""
-        found: list[str] = await self._executor.ask(Ask(0, "once", f"{ONCE}{scope}/"))
+        found: list[str] = await self._executor.ask(Inspect(0, "once", f"{ONCE}{scope}/"))
         return found
 
     async def _forget(self, done: list[str]) -> None:
         """Forget these names and, if more than ONCE_KEPT names are stored, one more."""
-        every: list[str] = await self._executor.ask(Ask(0, "once", ONCE))
+        every: list[str] = await self._executor.ask(Inspect(0, "once", ONCE))
         much = [n for n in every if n not in done][:1] if len(every) > ONCE_KEPT else []
         if done or much:
             await self._link.change(Write((), forget=(*done, *much)))

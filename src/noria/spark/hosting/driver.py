@@ -50,8 +50,9 @@ STOP_SESSION_S = 5.0  # wait for Spark to stop; then the JVM is killed
 
 # ---------------------------------------------------------------- messages
 @dataclass(frozen=True)
-class Start:
-    """Make the session; answered by `Ready` or `StartFailed`.  log: the output of driver and JVM is appended to it."""
+class StartSession:
+    """Make the session; answered by `SessionReady` or `SessionFailed`.  log: the output of driver and JVM is
+    appended to it."""
 
     settings: SparkSettings
     log: Path | None = None
@@ -59,7 +60,7 @@ class Start:
 
 @dataclass(frozen=True)
 class HostWorkers:
-    """Host the workers.  `WorkerStarted` and `WorkerEnded` report on them until `Stop`."""
+    """Host the workers.  `WorkerStarted` and `WorkerEnded` report on them until `StopSession`."""
 
     config: WorkerConfig
 
@@ -88,12 +89,12 @@ class Ping:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopSession:
     """Stop the session, then exit.  Before this, the links should send their goodbye to the workers."""
 
 
 @dataclass(frozen=True)
-class Ready:
+class SessionReady:
     """The session exists.  seconds: the duration of its start."""
 
     pid: int
@@ -111,14 +112,14 @@ class Pong:
 
 
 @dataclass(frozen=True)
-class StartFailed:
+class SessionFailed:
     """No session could be made, and the driver exits."""
 
     message: str
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """The arguments of one call of `progress` by a job's function."""
 
     id: int
@@ -141,17 +142,18 @@ class JobFailed:
     details: str
 
 
-Command = Start | HostWorkers | RunJob | CancelJob | Ping | Stop
-Message = Ready | Pong | StartFailed | Progress | JobDone | JobFailed | WorkerStarted | WorkerEnded
+Command = StartSession | HostWorkers | RunJob | CancelJob | Ping | StopSession
+Message = SessionReady | Pong | SessionFailed | JobProgress | JobDone | JobFailed | WorkerStarted | WorkerEnded
 
 
-CONTROL = Codec(Start, HostWorkers, CancelJob, Ping, Stop, Ready, Pong, StartFailed, WorkerStarted, WorkerEnded)
+CONTROL = Codec(StartSession, HostWorkers, CancelJob, Ping, StopSession, SessionReady, Pong, SessionFailed,
+                WorkerStarted, WorkerEnded)
 _CONTROL, _JOB = b"c", b"j"  # the first byte of a message: its codec
 
 
 def pack(message: Command | Message) -> bytes:
     """Encode a message behind its length.  Raises TypeError or ValueError if the codec cannot encode a job's values."""
-    if isinstance(message, RunJob | Progress | JobDone | JobFailed):
+    if isinstance(message, RunJob | JobProgress | JobDone | JobFailed):
         body = _JOB + _jobs().encode(message)
     else:
         body = _CONTROL + CONTROL.encode(message)
@@ -171,7 +173,7 @@ def unpack(body: bytes) -> Any:
 def _jobs() -> Codec:
     from noria.spark.hosting.job_codec import ROOTS  # only for the first job: it imports pyspark
 
-    return Codec(RunJob, Progress, JobDone, JobFailed, *ROOTS)
+    return Codec(RunJob, JobProgress, JobDone, JobFailed, *ROOTS)
 
 
 # ---------------------------------------------------------------- the process
@@ -199,7 +201,7 @@ class Driver:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         started = time.monotonic()
         start = self._commands.get()
-        assert isinstance(start, Start), f"the first command is Start, not {start!r}"
+        assert isinstance(start, StartSession), f"the first command is Start, not {start!r}"
         os.umask(0o077)
         _log_to(start.log)
         self._processes_ready = start.settings.processes_ready
@@ -208,15 +210,16 @@ class Driver:
         try:
             self._session = build_session(start.settings, archive.options())
         except Exception as e:
-            self._send(StartFailed(short_reason(e)))
+            self._send(SessionFailed(short_reason(e)))
             return
         context = self._session.sparkContext
         self._jvm = context._gateway.proc
         _give_way(start.settings.nice)
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
         self._thread(self._probe_jvm)
-        self._send(Ready(os.getpid(), self._jvm.pid, context.master, context.version, time.monotonic() - started))
-        while not isinstance(command := self._commands.get(), Stop):
+        self._send(SessionReady(os.getpid(), self._jvm.pid, context.master, context.version,
+                                time.monotonic() - started))
+        while not isinstance(command := self._commands.get(), StopSession):
             self._obey(command)
         self._stop()
 
@@ -308,7 +311,7 @@ class Driver:
 
         def tell(*values: Any) -> None:
             if number not in self._cancelled:
-                self._send(Progress(number, values))
+                self._send(JobProgress(number, values))
             elif threading.get_ident() == own:
                 raise Cancelled
 

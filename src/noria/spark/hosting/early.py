@@ -1,7 +1,7 @@
 """Starts a server's Spark driver early, so that it imports its modules while the server imports its own.
 
-Keeps true: the process only imports until the supervisor calls `taken` and sends `Start`.  If the supervisor never does
-so, the process ends with this one.
+Keeps true: the process only imports until the supervisor calls `take_driver` and sends `StartSession`.  If the
+supervisor never does so, the process ends with this one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Begun:
 
 
 def begin() -> None:
-    """Start the process.  Until it receives `Start`, its error output goes to this process's stderr."""
+    """Start the process.  Until it receives `StartSession`, its error output goes to this process's stderr."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -45,6 +45,6 @@ def begin() -> None:
     _begun.append(Begun(process, ours))
 
 
-def taken() -> Begun | None:
+def take_driver() -> Begun | None:
     """Return the process that `begin` started, once; None if there is none."""
     return _begun.pop() if _begun else None

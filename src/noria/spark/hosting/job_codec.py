@@ -29,4 +29,4 @@ def _types() -> list[Any]:
     return [t for f in FUNCTIONS for name, t in get_type_hints(f).items() if name not in _NOT_SENT]
 
 
-ROOTS = (*_types(), *ERRORS, Mir, ViewDef, after.Found)
+ROOTS = (*_types(), *ERRORS, Mir, ViewDef, after.LookedUpRows)

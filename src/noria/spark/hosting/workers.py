@@ -2,7 +2,7 @@
 
 Spark aborts a whole job if a task of a barrier stage fails.  So each worker is a job with one barrier task, which Spark
 never retries by itself.  The driver submits the job again whenever it ends too early.  A session has slots for all
-workers (`session.py`).  A new task takes its shard over from its predecessor (`runtime/transport/lineage.py`).
+workers (`session.py`).  A new task takes its shard over from its predecessor (`runtime/transport/shard_owner.py`).
 
 In slots beside the workers', Python processes wait with a worker's code loaded.  The next worker to restart uses one of
 them: this takes a tenth of a second instead of several.
@@ -112,7 +112,7 @@ def _host_worker(session: Any, config: WorkerConfig, report: Report, stopping: t
             why = short_reason(e)
         lived_s = time.monotonic() - started
         report(WorkerEnded(config.worker, attempt, lived_s, why))
-        if why == GOODBYE:  # the server is ending, and will soon send `Stop` to the driver
+        if why == GOODBYE:  # the server is ending, and will soon send `StopSession` to the driver
             stopping.wait(GOODBYE_S)
         failures = failures + 1 if lived_s < STEADY_S else 0
         stopping.wait(BACKOFF_S[min(failures, len(BACKOFF_S)) - 1] if failures else 0.0)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Source:
+class ViewRowSource:
     """Reads the rows of one view: its tables, and the files of its state."""
 
     def __init__(self, spark: SparkSession, table: Callable[[str], DataFrame], parquet: Callable[..., DataFrame]):
@@ -58,11 +58,11 @@ class Bases:
         self._made: dict[tuple[str, bool], DataFrame] = {}
         self._making = threading.Lock()
 
-    def source(self, view: ViewDef, files: Sequence[str]) -> Source:
+    def source(self, view: ViewDef, files: Sequence[str]) -> ViewRowSource:
         """Return where to read a view: in the driver if all is small, else by tasks.  files: of the view's state."""
         if set(tables_of(view.plan)) <= self._small and local.are_small(files):
-            return Source(self._local, partial(self._table, small=True), local.parquet)
-        return Source(self._spark, partial(self._table, small=False), _parquet)
+            return ViewRowSource(self._local, partial(self._table, small=True), local.parquet)
+        return ViewRowSource(self._spark, partial(self._table, small=False), _parquet)
 
     def _table(self, name: str, small: bool) -> DataFrame:
         with self._making:

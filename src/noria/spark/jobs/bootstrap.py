@@ -19,7 +19,7 @@ from pyspark.sql import Observation, SparkSession
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, tables_of
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.lowering import lower
 
 WEIGHT = "weight"
@@ -33,7 +33,7 @@ class Replayed:
     rows: int
 
 
-def bootstrap(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+def bootstrap(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
               plan: Mir, out: str) -> Replayed:
     """Write the plan's rows over the checkpoint to Parquet files in the new directory `out`."""
     spark = snapshot.session(spark)

@@ -15,19 +15,19 @@ from pyspark.sql import SparkSession
 
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, tables_of
-from noria.plan.optimizer import told_plan
+from noria.plan.optimizer import error_reporting_plan
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.lowering import lower
 
 
-def export(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
-           visible: int, out: str, files: int) -> None:
+def export(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
+           plan: Mir, visible: int, out: str, files: int) -> None:
     """Write the plan's rows to `files` files in the new directory `out`.  visible: the number of leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
-    rows = lower.dataframe(told_plan(plan), base).select(*[f"c{i}" for i in range(visible)])
+    rows = lower.dataframe(error_reporting_plan(plan), base).select(*[f"c{i}" for i in range(visible)])
     with stages(spark, progress, "query"):
         rows.repartition(files).write.mode("errorifexists").parquet(out)
     made = sorted(f for f in os.listdir(out) if f.endswith(".parquet"))

@@ -25,9 +25,9 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import DUP_FIELDNAME, NOT_SUPPORTED_YET
 from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import Mir, tables_of
-from noria.plan.optimizer import told_plan
+from noria.plan.optimizer import error_reporting_plan
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.lowering import coding, lower
 from noria.spark.source.types import spark_type
 
@@ -46,8 +46,8 @@ class Written:
     multiline: bool = False
 
 
-def write(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef], plan: Mir,
-          visible: int, format: str, out: str) -> Written:
+def write(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
+          plan: Mir, visible: int, format: str, out: str) -> Written:
     """Write the plan's rows to files in the new directory `out`.  Raises SqlError 1060 for two columns of one name, and
     1235 for bytes in CSV or JSON.  visible: the number of leading columns.  format: parquet, csv or json."""
     fields = plan.fields[:visible]
@@ -55,7 +55,7 @@ def write(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
-    rows = lower.dataframe(told_plan(plan), base)
+    rows = lower.dataframe(error_reporting_plan(plan), base)
     with stages(spark, progress, f"writing {format}"):
         return _csv(rows, fields, out) if format == "csv" else _by_spark(rows, fields, format, out)
 

@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 
 from noria.core.types import TableDef
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.load import reports
-from noria.spark.loading.rows.reading import Reading
-from noria.spark.loading.tasks.ranges import Ranges, quantiles
+from noria.spark.loading.rows.reading import TextFormat
+from noria.spark.loading.tasks.ranges import KeyRanges, quantiles
 from noria.spark.loading.tasks.tasks import PARCEL_SCHEMA, ROW_BITS, Batches, Job, Merge, parcelled
-from noria.storage.offline.snapshot import Range, read_entries, read_tables, rows_about, split
+from noria.storage.offline.snapshot import KeyRange, read_entries, read_tables, rows_about, split
 from noria.storage.rocks.disk import sync
 from noria.storage.tables.table import Index
 
@@ -36,15 +36,15 @@ SAMPLED = 2_000  # entries read of each piece of the table to compute the bounds
 
 
 @dataclass(frozen=True)
-class Made:
+class IndexFilesMade:
     """The result.  files: their paths, below `out`.  rows: the total number of entries."""
 
     files: tuple[str, ...]
     rows: int
 
 
-def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, table: TableDef,
-          columns: Sequence[int], out: str) -> Made:
+def index(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, table: TableDef,
+          columns: Sequence[int], out: str) -> IndexFilesMade:
     """Write the files of the index (not UNIQUE) of these columns to the new directory `out`.
 
     Raises ValueError if the checkpoint lacks the table, or has it with an earlier primary key.
@@ -56,9 +56,9 @@ def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
     slots = max(1, min(int(spark.sparkContext.defaultParallelism), os.cpu_count() or 1))
     pieces = split(checkpoint, table, snapshot.PIECES_PER_SLOT * slots, snapshot.LEAST_ROWS)
     os.makedirs(out)
-    job = Job(table, (made,), (), {}, Reading(), out, 0, datetime.min, None)
+    job = Job(table, (made,), (), {}, TextFormat(), out, 0, datetime.min, None)
     parts = max(slots, -(-rows_about(checkpoint, table) // FILE_ROWS))
-    ranges = Ranges((quantiles(sorted(_sampled(checkpoint, table, made, pieces)), parts),))
+    ranges = KeyRanges((quantiles(sorted(_sampled(checkpoint, table, made, pieces)), parts),))
     with stages(spark, progress, f"making an index of {table.name}"):
         numbers = spark.range(0, len(pieces), 1, len(pieces))
         entries = numbers.mapInArrow(_Encode(checkpoint, table, made, tuple(pieces), ranges), PARCEL_SCHEMA)
@@ -66,10 +66,10 @@ def index(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
         files = [f for r in reports(parcels.mapInArrow(Merge(job, ranges, (1,)), PARCEL_SCHEMA)) for f in r.files]
     for f in files:
         sync(f.path)  # so that the worker need not
-    return Made(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
+    return IndexFilesMade(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
 
 
-def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[Range]) -> Iterator[bytes]:
+def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[KeyRange]) -> Iterator[bytes]:
     """Read some index keys of each piece of the table."""
     for piece in pieces:
         with closing(read_entries(checkpoint, table, index, [piece], SAMPLED)) as entries:
@@ -84,8 +84,8 @@ class _Encode:
     checkpoint: str
     table: TableDef
     index: Index
-    pieces: tuple[Range, ...]
-    ranges: Ranges
+    pieces: tuple[KeyRange, ...]
+    ranges: KeyRanges
 
     def __call__(self, numbers: Batches) -> Batches:
         for batch in numbers:

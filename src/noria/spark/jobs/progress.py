@@ -16,14 +16,14 @@ Progress = Callable[[int, int, str], None]
 POLL_S = 0.2  # between two reads of the stages
 
 
-def quiet(done: int, total: int, what: str) -> None:
+def ignore_progress(done: int, total: int, what: str) -> None:
     """Ignore the progress."""
 
 
 @contextmanager
 def stages(spark: SparkSession, progress: Progress, what: str) -> Iterator[None]:
     """Call `progress` with (tasks done, tasks, what) while the block runs, and with (n, n, what) after its success."""
-    if progress is quiet:
+    if progress is ignore_progress:
         yield
         return
     context = spark.sparkContext

@@ -19,26 +19,26 @@ from noria.core.limits import SPARK_RESULT_BYTES, SPARK_RESULT_ROWS
 from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
-from noria.plan.optimizer import told_plan
+from noria.plan.optimizer import error_reporting_plan
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.lowering import coding, lower
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """rows: a column for each visible field, with its name and `values.arrow_type` (decimals have 19 digits)."""
 
     rows: pa.Table
 
 
-def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
-          plan: Mir, visible: int | None = None, max_rows: int = SPARK_RESULT_ROWS) -> Answer:
+def query(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
+          plan: Mir, visible: int | None = None, max_rows: int = SPARK_RESULT_ROWS) -> QueryAnswer:
     """Return the plan's rows over the checkpoint.  Raises SqlError.  visible: return only so many leading columns."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
     base = snapshot.tables(spark, checkpoint, [t for t in tables if t.name in needed])
-    relation = lower.coded(told_plan(plan), base)
+    relation = lower.coded(error_reporting_plan(plan), base)
     with stages(spark, progress, "query"):
         arrow = _collected(lower.flagged(relation))
     if arrow.num_rows > max_rows:
@@ -53,7 +53,7 @@ def query(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, t
         if f.type.kind is Kind.DECIMAL:
             wanted = pa.decimal128(coding.RESULT_DIGITS, f.type.scale)
         columns.append(arrow[f"c{i}"].cast(wanted))
-    return Answer(pa.Table.from_arrays(columns, names=[f.name for f in shown]))
+    return QueryAnswer(pa.Table.from_arrays(columns, names=[f.name for f in shown]))
 
 
 def _collected(rows: DataFrame) -> pa.Table:
@@ -74,7 +74,7 @@ def _too_large(than: str) -> SqlError:
                                      "parts")
 
 
-def explain(spark: SparkSession, progress: Progress = quiet, *, plan: Mir) -> str:
+def explain(spark: SparkSession, progress: Progress = ignore_progress, *, plan: Mir) -> str:
     """Return the plan and Spark's physical plan of it, as text.  The tables are empty here."""
     spark = snapshot.session(spark)
     empty = {n: spark.createDataFrame([], coding.shown_schema(t.fields)) for n, t in tables_of(plan).items()}

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from noria.core.types import TableDef
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.load import reports
-from noria.spark.loading.rows.reading import Reading
-from noria.spark.loading.tasks.ranges import Ranges, quantiles
+from noria.spark.loading.rows.reading import TextFormat
+from noria.spark.loading.tasks.ranges import KeyRanges, quantiles
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
@@ -36,13 +36,13 @@ from noria.spark.loading.tasks.tasks import (
     FileOf,
     Job,
     Merge,
-    Report,
-    in_order,
+    TaskReport,
     parcelled,
+    sorted_entries,
 )
-from noria.storage.format.entries_hash import Sums
+from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.repartitioning import NUMBER_BITS, deal
-from noria.storage.offline.snapshot import Range, split
+from noria.storage.offline.snapshot import KeyRange, split
 from noria.storage.rocks.disk import sync
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import shards_of
@@ -58,17 +58,18 @@ SORTED_ROWS = 50_000
 
 
 @dataclass(frozen=True)
-class Dealt:
+class ReshardedFiles:
     """The result.  files: by worker and family.  row_number: an upper bound of the assigned ones, 0 for a table with a
     primary key.  sums: of the rows that were read."""
 
     files: dict[tuple[int, str], list[SstFile]]
     row_number: int
-    sums: Sums
+    sums: MultisetHash
 
 
-def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, checkpoint: str, table: TableDef,
-            indexes: Sequence[Index], workers: int, out: str, about: Sequence[tuple[int, int]]) -> Dealt:
+def reshard(spark: Callable[[], SparkSession], progress: Progress = ignore_progress, *, checkpoint: str,
+            table: TableDef, indexes: Sequence[Index], workers: int, out: str,
+            about: Sequence[tuple[int, int]]) -> ReshardedFiles:
     """Write the files, and sync them.  Raises StoreError if two rows have the same primary or UNIQUE key.
 
     `spark`: makes a session; only called for large tables.  `checkpoint`: of all old workers.  `out`: a new directory.
@@ -77,7 +78,7 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
     shards = shards_of(checkpoint)
     rows, nbytes = map(sum, zip(*about, strict=True))
     os.makedirs(out)
-    job = Job(table, tuple(indexes), (), {}, Reading(), out, 0, datetime.min, None, workers=workers)
+    job = Job(table, tuple(indexes), (), {}, TextFormat(), out, 0, datetime.min, None, workers=workers)
     if rows <= LITTLE_ROWS and nbytes <= LITTLE_BYTES:
         return _little(job, shards)
     session = spark()
@@ -88,7 +89,7 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
     bounds = _bounds(job, largest, ranges, max(1, -(-rows // (workers * PART_ROWS))))
     with stages(session, progress, f"table {table.name}"):
         numbers = session.range(0, len(ranges), 1, len(ranges))
-        dealt = numbers.mapInArrow(_Deal(job, tuple(shards), tuple(ranges), bounds), PARCEL_SCHEMA)
+        dealt = numbers.mapInArrow(_ReshardTask(job, tuple(shards), tuple(ranges), bounds), PARCEL_SCHEMA)
         if indexes:
             parcels = dealt.repartitionById(workers * bounds.total, F.col("part"))
             dealt = parcels.mapInArrow(Merge(job, bounds, tuple(range(1, len(job.families)))), PARCEL_SCHEMA)
@@ -100,8 +101,8 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = quiet, *, ch
         for f in r.files:
             sync(f.path)
             files.setdefault((f.worker, f.family), []).append(describe(f.path))
-    read = reduce(Sums.plus, (r.sums for r in found if isinstance(r, _Read)), Sums())
-    return Dealt(files, _last_number(table, len(ranges) * len(shards)), read)
+    read = reduce(MultisetHash.plus, (r.sums for r in found if isinstance(r, _ReadReport)), MultisetHash())
+    return ReshardedFiles(files, _last_number(table, len(ranges) * len(shards)), read)
 
 
 def _last_number(table: TableDef, pieces: int) -> int:
@@ -114,24 +115,24 @@ def _not_apart(table: TableDef, what: str) -> StoreError:
                       "server with the old number of workers; mend them there first")
 
 
-def _bounds(job: Job, shard: str, ranges: Sequence[Range], parts: int) -> Ranges:
+def _bounds(job: Job, shard: str, ranges: Sequence[KeyRange], parts: int) -> KeyRanges:
     """Compute the bounds of each index's parts from a sample of each range."""
     seen: list[list[bytes]] = [[] for _ in job.indexes]
     for some in ranges if parts > 1 and job.indexes else ():
-        with closing(deal(shard, job.table, job.indexes, some, 0, 1, Sums(), SAMPLED)) as dealt:
+        with closing(deal(shard, job.table, job.indexes, some, 0, 1, MultisetHash(), SAMPLED)) as dealt:
             for _, made in islice(dealt, 1):
                 for keys, entries in zip(seen, made[1:], strict=True):
                     keys += entries.column("key").to_pylist()
-    return Ranges(tuple(quantiles(sorted(keys), parts) for keys in seen))
+    return KeyRanges(tuple(quantiles(sorted(keys), parts) for keys in seen))
 
 
-def _little(job: Job, shards: Sequence[str]) -> Dealt:
+def _little(job: Job, shards: Sequence[str]) -> ReshardedFiles:
     """Divide a small table in this process."""
-    sums, files = Sums(), dict[tuple[int, str], list[SstFile]]()
+    sums, files = MultisetHash(), dict[tuple[int, str], list[SstFile]]()
     held: dict[tuple[int, int], list[pa.RecordBatch]] = {}
     at = 0
     for number, shard in enumerate(shards):
-        for worker, made in deal(shard, job.table, job.indexes, Range(), number, job.workers, sums):
+        for worker, made in deal(shard, job.table, job.indexes, KeyRange(), number, job.workers, sums):
             for place, entries in enumerate(made):
                 held.setdefault((worker, place), []).append(_placed(entries, at))
             at += made[0].num_rows
@@ -140,7 +141,7 @@ def _little(job: Job, shards: Sequence[str]) -> Dealt:
         if file is not None:
             sync(file.path)
             files[worker, job.family(place)] = [file]
-    return Dealt(files, _last_number(job.table, len(shards)), sums)
+    return ReshardedFiles(files, _last_number(job.table, len(shards)), sums)
 
 
 def _written(job: Job, path: str, some: list[pa.RecordBatch]) -> SstFile | None:
@@ -148,7 +149,7 @@ def _written(job: Job, path: str, some: list[pa.RecordBatch]) -> SstFile | None:
     rows = pa.Table.from_batches(some)
     keys = rows.column("key").combine_chunks()
     if not pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
-        rows = in_order(some)
+        rows = sorted_entries(some)
     return write_file(path, rows.select(ENTRY.names).to_batches(SORTED_ROWS), partial(_refuse, job))
 
 
@@ -161,30 +162,30 @@ def _placed(entries: pa.RecordBatch, at: int) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class _Read(Report):
+class _ReadReport(TaskReport):
     """A task's report, with the sums of the rows that it read."""
 
-    sums: Sums = field(default_factory=Sums)
+    sums: MultisetHash = field(default_factory=MultisetHash)
 
 
 @dataclass(frozen=True)
-class _Deal:
+class _ReshardTask:
     """A task that writes files of the rows in its ranges.  It sends the entries of indexes as parcels to their worker
     and part."""
 
     job: Job
     shards: tuple[str, ...]
-    ranges: tuple[Range, ...]
-    bounds: Ranges
+    ranges: tuple[KeyRange, ...]
+    bounds: KeyRanges
 
     def __call__(self, numbers: Batches) -> Batches:
-        sums, files = Sums(), list[FileOf]()
+        sums, files = MultisetHash(), list[FileOf]()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._range(number, sums, files)
-        yield _Read(files=tuple(files), sums=sums).parcel()
+        yield _ReadReport(files=tuple(files), sums=sums).parcel()
 
-    def _range(self, number: int, sums: Sums, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
+    def _range(self, number: int, sums: MultisetHash, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
         held: dict[int, list[pa.RecordBatch]] = {}
         at = number << ROW_BITS
         for piece, shard in enumerate(self.shards, number * len(self.shards)):

@@ -22,15 +22,15 @@ from noria.spark.hosting.session import SparkSettings, build_session
 from noria.spark.jobs.progress import Progress, stages
 from noria.spark.jobs.reshard import reshard
 from noria.storage.format.catalog import family_of
-from noria.storage.format.entries_hash import Sums
+from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline import resharding
-from noria.storage.offline.check import Check, Report
-from noria.storage.offline.resharding import NewStores, Plan
+from noria.storage.offline.check import StoreCheck, StoreCheckReport
+from noria.storage.offline.resharding import NewStores, ReshardingPlan
 from noria.storage.offline.snapshot import sizes_about
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import BEFORE, shards_of, workers_of
 
-REPORTS = Codec(Report)
+REPORTS = Codec(StoreCheckReport)
 Told = Callable[[str, int, int], object]  # progress: the step, rows done, rows in total
 
 
@@ -64,7 +64,7 @@ class Resharding:
         resharding.switch(self._data_dir, plan)
         return f"{_moved(plan)}; {len(wanted)} tables, {sum(s.count for s in wanted.values()):,} rows"
 
-    def _filled(self) -> dict[str, Sums]:
+    def _filled(self) -> dict[str, MultisetHash]:
         """Fill the new stores with all tables.  Returns for each the sums of its rows in the old stores."""
         stores = NewStores(self._data_dir, self._workers)
         try:
@@ -73,13 +73,13 @@ class Resharding:
         finally:
             stores.close()
 
-    def _checked(self) -> Iterator[Report]:
+    def _checked(self) -> Iterator[StoreCheckReport]:
         """Read each new store completely and yield its report.  Spark's tasks do it if a session was started."""
         bases = resharding.new_bases(self._data_dir, self._workers)
         if self._session is None:
             for worker, base in enumerate(bases):
-                yield Check(base, lambda what, done, total: self._told(f"comparing {what}", done, total), False,
-                            worker, len(bases)).run()
+                yield StoreCheck(base, lambda what, done, total: self._told(f"comparing {what}", done, total), False,
+                                 worker, len(bases)).run()
             return
         with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
             numbers = self._session.range(0, len(bases), 1, len(bases))
@@ -140,7 +140,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def packed(report: Report) -> bytes:
+def packed(report: StoreCheckReport) -> bytes:
     """Encode a report.  This is a function of the module so that Spark pickles its name, not the codec."""
     return REPORTS.encode(report)
 
@@ -150,14 +150,14 @@ def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     def check(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for n in batch.column(0).to_pylist():
-                report = packed(Check(bases[n], lambda *step: None, False, n, len(bases)).run())
+                report = packed(StoreCheck(bases[n], lambda *step: None, False, n, len(bases)).run())
                 yield pa.record_batch([pa.array([n], pa.int32()), pa.array([report], pa.binary())],
                                       names=["worker", "report"])
 
     return check
 
 
-def _moved(plan: Plan) -> str:
+def _moved(plan: ReshardingPlan) -> str:
     before = "each row at the worker that it belongs to" if plan.before == plan.after else f"it had {plan.before}"
     return f"has {_counted(plan.after)}, {before}"
 

@@ -35,11 +35,11 @@ from noria.core.statements import Delete, Move, Update
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.core.values import to_arrow
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.jobs.snapshot import Piece, pieces_of
 from noria.spark.loading.load import Files, of_family, sorted_files
 from noria.spark.loading.rows.files import Split
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.running import collected, numbers
 from noria.spark.loading.tasks.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
 from noria.storage.format.catalog import family_of
@@ -50,7 +50,7 @@ from noria.storage.statements.find import true_of
 from noria.storage.tables.rules import refuse_broken, rules_of
 from noria.storage.tables.shards import shards_of
 from noria.storage.tables.sst import ROW_NUMBER, bag_rows
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Index, StoredTable
 
 MOVED_BYTES = 32 * 2**20  # at most, of the changed rows that `matching` returns
 SAMPLED = 2_000  # rows of each piece whose keys are read to compute the bounds of ranges
@@ -79,7 +79,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class TableRewrite:
     """A rewrite.  table: the present table.  other: the table that replaces it, with `indexes` (columns, UNIQUE)."""
 
     statement: Update | Delete
@@ -89,7 +89,7 @@ class Rewriting:
     workers: int
 
 
-def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, statement: Update | Delete,
+def matching(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, statement: Update | Delete,
              table: TableDef, most: int) -> Matching:
     """Count the rows that match, and return the changes if they are at most `most` rows.
 
@@ -110,7 +110,8 @@ def matching(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str
     return Matching(rows, changed, {w: Move(table.name, tuple(gone[w]), tuple(came[w])) for w in sorted(gone)})
 
 
-def rewrite(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, wanted: Rewriting, out: str
+def rewrite(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, wanted: TableRewrite,
+            out: str
             ) -> Rewritten:
     """Write files of all rows, as the statement leaves them, to the new directory `out`.  Raises SqlError."""
     os.makedirs(out)
@@ -120,8 +121,8 @@ def rewrite(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str,
         families = tuple(Index.of(wanted.other, columns, unique) for columns, unique in wanted.indexes)
         splits = tuple(Split(n, shard, "base", 0, 0, (), 0, nbytes // len(pieces), wanted.table.name, False)
                        for n, (shard, _) in enumerate(pieces))
-        job = _Job(wanted.other, families, splits, {}, Reading(), out, secrets.randbits(22), datetime.min, 0,
-                   workers=wanted.workers, wanted=wanted, pieces=tuple(pieces))
+        job = _RewriteLoad(wanted.other, families, splits, {}, TextFormat(), out, secrets.randbits(22), datetime.min, 0,
+                           workers=wanted.workers, wanted=wanted, pieces=tuple(pieces))
         with stages(spark, progress, f"rewriting {wanted.table.name}"), _refusals(wanted.table):
             found = sorted_files(spark, job, nbytes)
         if twice := next((r.duplicate for r in found if r.duplicate), ""):
@@ -206,7 +207,7 @@ def _codes(table: TableDef, piece: Piece, rows: int, keyed: bool) -> Iterator[tu
         for some in reading.slices(family, rows, "items" if keyed else "values", first, end):
             symbols = PlainSymbols()
             keys, values = ([k for k, _ in some], [v for _, v in some]) if keyed else ([], some)
-            yield keys, Table(table, symbols).codes(values), symbols
+            yield keys, StoredTable(table, symbols).codes(values), symbols
     finally:
         db.close()
 
@@ -257,14 +258,14 @@ class _Match:
         """Encode these rows as the statement leaves them; none for a DELETE."""
         if isinstance(self.statement, Delete):
             return []
-        return Table(self.table, some.symbols).rows(some.rows[:, others])
+        return StoredTable(self.table, some.symbols).rows(some.rows[:, others])
 
 
 @dataclass(frozen=True)
-class _Job(Job):
+class _RewriteLoad(Job):
     """A bulk load whose rows are the table's own, rewritten."""
 
-    wanted: Rewriting = field(kw_only=True)
+    wanted: TableRewrite = field(kw_only=True)
     pieces: tuple[Piece, ...] = ()
     most: int = 0  # rows to read of each piece; 0: all
 

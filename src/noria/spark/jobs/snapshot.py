@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from noria.core.types import TableDef
 from noria.spark.lowering import coding
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
-from noria.storage.offline.snapshot import Range, read_checkpoint, read_tables, split
+from noria.storage.offline.snapshot import KeyRange, read_checkpoint, read_tables, split
 from noria.storage.tables.shards import owners, shards_of
 
 BROADCAST_BYTES = 10 * 2**20  # Spark broadcasts a side of a join that is found to be smaller
@@ -27,8 +27,8 @@ PIECES_PER_SLOT = 2  # the sizes of ranges are estimates, so more ranges than sl
 LEAST_ROWS = 20_000  # of a range: fewer rows are read faster than a task starts
 
 
-Piece = tuple[str, Range]  # of a table: a checkpoint, and a range of keys
-Look = Callable[[int, str, Range], Iterator[pa.RecordBatch]]  # reads a piece of the table with this number
+Piece = tuple[str, KeyRange]  # of a table: a checkpoint, and a range of keys
+Look = Callable[[int, str, KeyRange], Iterator[pa.RecordBatch]]  # reads a piece of the table with this number
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
@@ -160,7 +160,7 @@ def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -
 
 def _entries(some: Sequence[TableDef]) -> Look:
     """Return a function that yields a piece's entries, without NULLs, of the UNIQUE indexes over several workers."""
-    def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
+    def look(at: int, shard: str, piece: KeyRange) -> Iterator[pa.RecordBatch]:
         for n, index in enumerate(some[at].spread_unique):
             types = [some[at].columns[c].type for c in index.columns]
             for rows in read_checkpoint(shard, some[at], [piece], index.columns):
@@ -174,7 +174,7 @@ def _entries(some: Sequence[TableDef]) -> Look:
 
 def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
     """Return a function that counts the misplaced rows of a piece."""
-    def look(at: int, shard: str, piece: Range) -> Iterator[pa.RecordBatch]:
+    def look(at: int, shard: str, piece: KeyRange) -> Iterator[pa.RecordBatch]:
         definition, worker = some[at], shards.index(shard)
         read = list(dict.fromkeys([*(definition.sharded_by or ()), *definition.primary_key])) or [0]
         for rows in read_checkpoint(shard, definition, [piece], read):

@@ -23,9 +23,9 @@ from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.bases import Bases, Source
+from noria.spark.jobs.bases import Bases, ViewRowSource
 from noria.spark.jobs.bootstrap import WEIGHT
-from noria.spark.jobs.progress import Progress, quiet
+from noria.spark.jobs.progress import Progress, ignore_progress
 from noria.spark.jobs.snapshot import Misplaced, Repeated
 from noria.spark.lowering import coding, lower
 from noria.spark.lowering.expressions import equality_key
@@ -55,7 +55,7 @@ class Maintained:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A row that differs, with its multiplicity on each side."""
 
     row: tuple[Any, ...]
@@ -77,7 +77,7 @@ class ViewReport:
     keys: int | None = None
     of: int | None = None
     differing: int = 0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
     seconds: float = 0.0
     error: str = ""
 
@@ -115,7 +115,7 @@ class VerifyReport:
         return "\n".join([*map(str, self.views), *placed, verdict])
 
 
-def verify(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+def verify(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[Maintained], shown: int = 5) -> VerifyReport:
     """Compare each view with its recomputation, several at a time.  If one cannot be checked, the others still are.
 
@@ -190,7 +190,7 @@ def _numbers(parts: Sequence[DataFrame]) -> dict[str, int]:
     return {r["what"]: int(r["n"]) for r in reduce(DataFrame.unionAll, parts).collect()}
 
 
-def sample(spark: SparkSession, progress: Progress = quiet, *, checkpoint: str, tables: Sequence[TableDef],
+def sample(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[ViewDef], most: int) -> dict[str, list[tuple[Any, ...]]]:
     """Return up to `most` keys of each view from its recomputation.  The caller reads them to make them present."""
     base = Bases(spark, checkpoint, tables, views)
@@ -210,7 +210,7 @@ def _some_keys(view: ViewDef, base: Bases, most: int) -> list[tuple[Any, ...]]:
     return [tuple(r[f"c{j}"] for j in range(len(view.key))) for r in shown if not any(r[f"e{j}"] for j in failing)]
 
 
-def _state(source: Source, m: Maintained) -> DataFrame:
+def _state(source: ViewRowSource, m: Maintained) -> DataFrame:
     """Return the maintained rows in coded columns, with their weight."""
     fields = m.view.plan.fields
     if not m.rows:
@@ -228,7 +228,7 @@ def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
                       ) if twins else rows
 
 
-def _present(source: Source, m: Maintained) -> DataFrame:
+def _present(source: ViewRowSource, m: Maintained) -> DataFrame:
     """Return the distinct present keys in columns q0, q1, …, coded and folded."""
     view = m.view
     types = [f.type for f in view.key_fields]
@@ -283,9 +283,9 @@ def _beyond_rounding(differing: DataFrame, fields: tuple[Field, ...]) -> DataFra
                           "left_semi")
 
 
-def _examples(differing: DataFrame, fields: tuple[Field, ...], shown: int) -> tuple[Difference, ...]:
+def _examples(differing: DataFrame, fields: tuple[Field, ...], shown: int) -> tuple[RowDifference, ...]:
     every = Relation(differing, fields, frozenset(range(len(fields))))
     few = lower.flagged(every, F.col("expected"), F.col("maintained")).orderBy(
         *(f"c{i}" for i in range(len(fields)))).limit(shown).collect()
-    return tuple(Difference(tuple("<error>" if r[f"e{i}"] else r[f"c{i}"] for i in range(len(fields))),
-                            r["expected"], r["maintained"]) for r in few)
+    return tuple(RowDifference(tuple("<error>" if r[f"e{i}"] else r[f"c{i}"] for i in range(len(fields))),
+                               r["expected"], r["maintained"]) for r in few)

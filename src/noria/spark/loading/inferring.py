@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.rows import files as reading_files
-from noria.spark.loading.rows.files import BadFile, Source, Split
-from noria.spark.loading.rows.guessing import Facts, facts, json_facts, json_type_of, type_of
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import BadFile, InputFile, Split
+from noria.spark.loading.rows.guessing import FieldStatistics, facts, json_facts, json_type_of, type_of
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.running import collected, numbers
 from noria.spark.loading.tasks.sources import gathered
 from noria.spark.loading.tasks.tasks import Batches, LoadRefused, each
@@ -39,11 +39,11 @@ class Inferred:
     """The result of `infer`.  statement: the CREATE TABLE.  sources: the plain files that were read."""
 
     statement: str
-    sources: tuple[Source, ...]
+    sources: tuple[InputFile, ...]
 
 
-def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files: Sequence[str], reading: Reading,
-          keys: Sequence[str], place: str) -> Inferred:
+def infer(spark: SparkSession, progress: Progress = ignore_progress, *, table: str, files: Sequence[str],
+          reading: TextFormat, keys: Sequence[str], place: str) -> Inferred:
     """Infer the CREATE TABLE of `table` with the primary key `keys`.  Raises BadFile or LoadRefused.
 
     place: a directory for the plain files."""
@@ -65,7 +65,7 @@ def infer(spark: SparkSession, progress: Progress = quiet, *, table: str, files:
     return Inferred(text.replace("CREATE TABLE IF NOT EXISTS", "CREATE TABLE", 1), sources)
 
 
-def _schema(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
+def _schema(spark: SparkSession, sources: Sequence[InputFile], reading: TextFormat, keys: set[str]) -> T.StructType:
     """Return the schema of the files.  Raises LoadRefused if they have several formats: no schema is right for all."""
     forms = {s.format for s in sources}
     if len(forms) > 1:
@@ -77,30 +77,30 @@ def _schema(spark: SparkSession, sources: Sequence[Source], reading: Reading, ke
 
 
 # ------------------------------------------------------------------ CSV
-def _of_csv(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
+def _of_csv(spark: SparkSession, sources: Sequence[InputFile], reading: TextFormat, keys: set[str]) -> T.StructType:
     if not reading.header and not reading.columns:
         raise LoadRefused(f"{sources[0].shown}: no line names the columns (--no-header): name them with --columns")
     splits = reading_files.plan(sources, reading)
     _check_names(splits)
-    rows = collected(numbers(spark, len(splits)).mapInArrow(_Look(tuple(splits), reading), LOOKED))
+    rows = collected(numbers(spark, len(splits)).mapInArrow(_InspectCsv(tuple(splits), reading), LOOKED))
     names, found = _joined(rows)
     return T.StructType([T.StructField(n, _kept(type_of(found[low]), found[low], low in keys))
                          for low, n in names.items()])
 
 
-def looked(found: Mapping[str, Facts]) -> pa.RecordBatch:
+def looked(found: Mapping[str, FieldStatistics]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(list(found), pa.string()),
                             pa.array([json.dumps(f) for f in found.values()], pa.string())], names=["name", "facts"])
 
 
-def _joined(rows: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Facts]]:
+def _joined(rows: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], dict[str, FieldStatistics]]:
     """Join the tasks' rows.  Returns names in the order of the files, and facts, both by the name's lower case."""
     names: dict[str, str] = {}
-    found: dict[str, Facts] = {}
+    found: dict[str, FieldStatistics] = {}
     for row in rows:
         low = row["name"].strip().lower()
         names.setdefault(low, row["name"].strip())
-        found[low] = found.get(low, Facts()).joined(Facts(*json.loads(row["facts"])))
+        found[low] = found.get(low, FieldStatistics()).joined(FieldStatistics(*json.loads(row["facts"])))
     return names, found
 
 
@@ -115,30 +115,30 @@ def _check_names(splits: Sequence[Split]) -> None:
                               "fields with --columns")
 
 
-def _kept(kind: T.DataType, seen: Facts, is_key: bool) -> T.DataType:
+def _kept(kind: T.DataType, seen: FieldStatistics, is_key: bool) -> T.DataType:
     """Return the column's type: for a text of the key that is too long by default, a VARCHAR of the longest text."""
     long = is_key and isinstance(kind, T.StringType) and seen.longest > KEY_CHARACTERS
     return T.VarcharType(seen.longest) if long else kind
 
 
 @dataclass(frozen=True)
-class _Look:
+class _InspectCsv:
     """A task that maps numbers of splits to the facts about their columns."""
 
     splits: tuple[Split, ...]
-    reading: Reading
+    reading: TextFormat
 
     def __call__(self, batches: Batches) -> Batches:
         for number in each(batches):
             split = self.splits[number]
-            found = dict.fromkeys(split.names, Facts())
+            found = dict.fromkeys(split.names, FieldStatistics())
             for chunk in reading_files.read(split, self.reading, {}):
                 found = {n: found[n].joined(facts(texts, self.reading)) for n, texts in chunk.columns.items()}
             yield looked(found)
 
 
 # ------------------------------------------------------------------ Parquet
-def _of_parquet(sources: Sequence[Source]) -> T.StructType:
+def _of_parquet(sources: Sequence[InputFile]) -> T.StructType:
     schemas = [_parquet_schema(s) for s in sources]
     try:
         whole = pa.unify_schemas(schemas, promote_options="permissive")
@@ -147,7 +147,7 @@ def _of_parquet(sources: Sequence[Source]) -> T.StructType:
     return T.StructType([T.StructField(f.name, _of_arrow(f)) for f in whole])
 
 
-def _parquet_schema(source: Source) -> pa.Schema:
+def _parquet_schema(source: InputFile) -> pa.Schema:
     try:
         return pq.read_schema(source.path)
     except (pa.ArrowException, OSError) as e:
@@ -171,30 +171,30 @@ def _of_arrow(field: pa.Field) -> T.DataType:
 
 
 # ------------------------------------------------------------------ JSON
-def _of_json(spark: SparkSession, sources: Sequence[Source], reading: Reading, keys: set[str]) -> T.StructType:
+def _of_json(spark: SparkSession, sources: Sequence[InputFile], reading: TextFormat, keys: set[str]) -> T.StructType:
     """Return the schema of JSON files, with columns in the order of their names."""
     splits = reading_files.plan(sources, reading)
-    rows = collected(numbers(spark, len(splits)).mapInArrow(_LookAtJson(tuple(splits), reading), LOOKED))
+    rows = collected(numbers(spark, len(splits)).mapInArrow(_InspectJson(tuple(splits), reading), LOOKED))
     names, found = _joined(rows)
     return T.StructType([T.StructField(names[low], _kept(json_type_of(found[low]), found[low], low in keys))
                          for low in sorted(names, key=lambda low: names[low])])
 
 
 @dataclass(frozen=True)
-class _LookAtJson:
-    """As `_Look`, for JSON.  Raises LoadRefused for a column of arrays or objects."""
+class _InspectJson:
+    """As `_InspectCsv`, for JSON.  Raises LoadRefused for a column of arrays or objects."""
 
     splits: tuple[Split, ...]
-    reading: Reading
+    reading: TextFormat
 
     def __call__(self, batches: Batches) -> Batches:
         for number in each(batches):
-            found: dict[str, Facts] = {}
+            found: dict[str, FieldStatistics] = {}
             for objects in reading_files.objects(self.splits[number], self.reading):
                 for name in dict.fromkeys(n for o in objects for n in o):
                     values = [o[name] for o in objects if name in o]
                     if any(isinstance(v, dict | list) for v in values):
                         raise LoadRefused(f"the column '{name}' has arrays or objects, which no column that --create "
                                           f"makes can hold: {NAMED}, of the type JSON or TEXT")
-                    found[name] = found.get(name, Facts()).joined(json_facts(values, self.reading))
+                    found[name] = found.get(name, FieldStatistics()).joined(json_facts(values, self.reading))
             yield looked(found)

@@ -24,14 +24,14 @@ from datetime import UTC, datetime
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-from noria.core.errors import SqlError, used_up
+from noria.core.errors import SqlError, auto_increment_exhausted
 from noria.core.errors.codes import DUP_ENTRY
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.rows import checking, files
-from noria.spark.loading.rows.files import Source
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import InputFile
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks import rejects
 from noria.spark.loading.tasks.ranges import place
 from noria.spark.loading.tasks.running import collected, numbers
@@ -43,7 +43,7 @@ from noria.spark.loading.tasks.tasks import (
     Job,
     LoadRefused,
     Merge,
-    Report,
+    TaskReport,
     WriteBag,
     asks,
 )
@@ -65,12 +65,12 @@ class LoadSpec:
     files: tuple[str, ...]
     out: str
     reject_file: str
-    reading: Reading = field(default_factory=Reading)
+    reading: TextFormat = field(default_factory=TextFormat)
     indexes: tuple[tuple[tuple[int, ...], bool], ...] = ()
     max_rejects: int | None = None
     auto_increment: int = 0
     workers: int = 1
-    sources: tuple[Source, ...] = ()
+    sources: tuple[InputFile, ...] = ()
 
 
 Files = tuple[tuple[str, tuple[str, ...]], ...]  # by column family
@@ -94,7 +94,7 @@ class LoadReport:
     shards: tuple[tuple[Files, int], ...] = ()
 
 
-def load(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> LoadReport:
+def load(spark: SparkSession, progress: Progress = ignore_progress, *, spec: LoadSpec) -> LoadReport:
     """Build the SST files of `spec`.  Raises BadFile, LoadRefused or SqlError, and then removes `spec.out`."""
     started = time.monotonic()
     os.makedirs(spec.out, exist_ok=True)
@@ -122,7 +122,7 @@ def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:
                datetime.now(UTC).replace(tzinfo=None, microsecond=0), spec.max_rejects, workers=spec.workers)
 
 
-def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -> LoadReport:
+def _finish(spec: LoadSpec, job: Job, found: Sequence[TaskReport], started: float) -> LoadReport:
     """Combine the tasks' reports, and their rejects into one file.  Raises SqlError 1062 for a repeated UNIQUE key."""
     for r in found:
         if r.duplicate:
@@ -137,7 +137,7 @@ def _finish(spec: LoadSpec, job: Job, found: Sequence[Report], started: float) -
         shards if spec.workers > 1 else ())
 
 
-def rejects_of(spec: LoadSpec, job: Job, found: Sequence[Report]) -> tuple[int, tuple[str, ...]]:
+def rejects_of(spec: LoadSpec, job: Job, found: Sequence[TaskReport]) -> tuple[int, tuple[str, ...]]:
     """Write the reject file, and return the number of rejected rows and the first reasons.  Raises LoadRefused."""
     rejected = sum(r.rejected for r in found)
     examples = tuple(e for r in found for e in r.examples)[:5]
@@ -177,11 +177,11 @@ def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
         most += r["asks"]
     column = job.table.columns[job.table.auto_increment or 0]
     if most > integer_bounds(column)[1]:
-        raise used_up(column.name)
+        raise auto_increment_exhausted(column.name)
     return job.with_numbers(firsts)
 
 
-def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
+def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[TaskReport]:
     """Run the tasks that read, sort and write, and return their reports.  Indexes are written after the rows, because
     a row that repeats a primary key must have no index entry."""
     wanted = 1 if nbytes < SMALL_BYTES else min(MAX_RANGES, max(_slots(spark), -(-nbytes // TARGET_BYTES)))
@@ -197,7 +197,7 @@ def sorted_files(spark: SparkSession, job: Job, nbytes: int) -> list[Report]:
 
 
 def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, left_out: Sequence[int] | None = None
-          ) -> list[Report]:
+          ) -> list[TaskReport]:
     """Exchange the entries of some families by part; one task sorts and writes each part."""
     ranges = place(job, families, -(-wanted // job.workers))
     encode = Encode(job, ranges, families, left_out is None, tuple(left_out or ()))
@@ -205,9 +205,9 @@ def _sort(splits: DataFrame, job: Job, families: tuple[int, ...], wanted: int, l
     return reports(parts.mapInArrow(Merge(job, ranges, families), PARCEL_SCHEMA))
 
 
-def reports(rows: DataFrame) -> list[Report]:
+def reports(rows: DataFrame) -> list[TaskReport]:
     """Collect and decode the tasks' reports."""
-    return [Report.from_bytes(bytes(r["data"])) for r in collected(rows)]
+    return [TaskReport.from_bytes(bytes(r["data"])) for r in collected(rows)]
 
 
 def _slots(spark: SparkSession) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from noria.core.limits import SOURCE_STATEMENT_ROWS
 from noria.core.types import TableDef
 from noria.core.values import arrow_type
-from noria.spark.jobs.progress import Progress, quiet, stages
+from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.load import LoadSpec, job_of, rejects_of, reports
 from noria.spark.loading.tasks.running import numbers
 from noria.spark.loading.tasks.tasks import (
@@ -43,7 +43,7 @@ class RowsReport:
     examples: tuple[str, ...]
 
 
-def rows(spark: SparkSession, progress: Progress = quiet, *, spec: LoadSpec) -> RowsReport:
+def rows(spark: SparkSession, progress: Progress = ignore_progress, *, spec: LoadSpec) -> RowsReport:
     """Read and check the files of `spec`.  Raises BadFile or LoadRefused, and then removes `spec.out`."""
     os.makedirs(spec.out, exist_ok=True)
     try:

@@ -30,7 +30,7 @@ NO_SYMBOLS: Any = None  # for values whose codes need no symbol table
 
 
 @dataclass(frozen=True)
-class Value:
+class LoweredValue:
     """A lowered expression as a coded column.  `fails`: the column can hold an error.  `truth`: the same value as a
     Spark boolean (NULL for unknown), for boolean expressions that cannot fail."""
 
@@ -40,12 +40,12 @@ class Value:
     truth: Column | None = None
 
 
-def lower(e: Expr, inputs: Sequence[Value]) -> Value:
+def lower(e: Expr, inputs: Sequence[LoweredValue]) -> LoweredValue:
     """Lower the expression; its `Col` i is input i."""
     if isinstance(e, Col):
         return inputs[e.index]
     if isinstance(e, Const):
-        return Value(_literal(e.value, e.type), e.type)
+        return LoweredValue(_literal(e.value, e.type), e.type)
     assert isinstance(e, Call), e
     if len(e.args) > SPARK_ARGUMENTS and columns_of(e):
         return _whole_by_kernel(e, inputs)
@@ -55,7 +55,7 @@ def lower(e: Expr, inputs: Sequence[Value]) -> Value:
     return lowered if lowered is not None else _by_kernel(e, args)
 
 
-def condition(v: Value) -> Column:
+def condition(v: LoweredValue) -> Column:
     """Return the condition of a filter: it keeps rows whose value is true, neither NULL nor an error."""
     return v.truth if v.truth is not None else v.column == F.lit(1)
 
@@ -85,26 +85,26 @@ def _literal(value: Any, t: SqlType) -> Column:
     return F.lit(values.encode(value, t, NO_SYMBOLS)).cast("bigint")
 
 
-def _guarded(result: Column, t: SqlType, args: Sequence[Value], own: bool = False) -> Value:
+def _guarded(result: Column, t: SqlType, args: Sequence[LoweredValue], own: bool = False) -> LoweredValue:
     """Make the result an error if an argument is one.  `own`: the result itself can be an error, too."""
     failing = [is_error(a.column, a.type) for a in args if a.fails]
     if failing:
         result = F.when(reduce(Column.__or__, failing), error_literal(t)).otherwise(result)
-    return Value(result, t, bool(failing) or own)
+    return LoweredValue(result, t, bool(failing) or own)
 
 
-def _boolean(truth: Column, args: Sequence[Value], t: SqlType = BOOL) -> Value:
+def _boolean(truth: Column, args: Sequence[LoweredValue], t: SqlType = BOOL) -> LoweredValue:
     """Return a boolean result that is an error if any argument is one."""
     if not any(a.fails for a in args):
-        return Value(truth.cast("bigint"), t, truth=truth)
+        return LoweredValue(truth.cast("bigint"), t, truth=truth)
     return _guarded(truth.cast("bigint"), t, args)
 
 
-def _truth(v: Value) -> Column:
+def _truth(v: LoweredValue) -> Column:
     return v.truth if v.truth is not None else v.column != F.lit(0)
 
 
-def _known(args: Sequence[Value]) -> Column:
+def _known(args: Sequence[LoweredValue]) -> Column:
     return reduce(Column.__and__, [a.column.isNotNull() for a in args])
 
 
@@ -112,14 +112,14 @@ def _power(n: int) -> Column:
     return F.lit(str(10**n)).cast("decimal(19,0)")
 
 
-def _wide(v: Value, scale: int) -> Column:
+def _wide(v: LoweredValue, scale: int) -> Column:
     """Return an exact number as decimal(38,0) units of 10**-scale.  `scale` is at least the number's own."""
     by = scale - v.type.scale
     wide = v.column.cast("decimal(19,0)")
     return (wide * _power(by)).cast(WIDE) if by else wide.cast(WIDE)
 
 
-def _as_double(v: Value) -> Column:
+def _as_double(v: LoweredValue) -> Column:
     """Convert any number to the nearest double."""
     if v.type.kind is Kind.DECIMAL and v.type.scale:
         return coding.to_shown(v.column, v.type).cast("double")
@@ -139,11 +139,11 @@ def _finite(column: Column) -> Column:
 
 
 # ------------------------------------------------------------------ arithmetic
-def _arithmetic(op: str) -> Callable[[Call, list[Value]], Value | None]:
+def _arithmetic(op: str) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
     on_ints = {"add": F.try_add, "sub": F.try_subtract, "mul": F.try_multiply}[op]
     on_any = {"add": Column.__add__, "sub": Column.__sub__, "mul": Column.__mul__}[op]
 
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         a, b = args
         if e.type.kind is Kind.DOUBLE:
             return _guarded(_finite(on_any(_as_double(a), _as_double(b))), e.type, args, own=True)
@@ -166,7 +166,7 @@ def _arithmetic(op: str) -> Callable[[Call, list[Value]], Value | None]:
     return lowered
 
 
-def _div(e: Call, args: list[Value]) -> Value | None:
+def _div(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     a, b = args
     if e.type.kind is Kind.DOUBLE:
         divisor = F.when(_as_double(b) != 0.0, _as_double(b))
@@ -178,7 +178,7 @@ def _div(e: Call, args: list[Value]) -> Value | None:
     return _guarded(narrowed(divided_half_away(numerator, b.column.cast("decimal(19,0)"))), e.type, args, own=True)
 
 
-def _intdiv(e: Call, args: list[Value]) -> Value | None:
+def _intdiv(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     a, b = args
     if a.type.kind is Kind.DOUBLE:
         return None
@@ -188,33 +188,33 @@ def _intdiv(e: Call, args: list[Value]) -> Value | None:
     return _guarded(quotient, e.type, args)
 
 
-def _mod(e: Call, args: list[Value]) -> Value | None:
+def _mod(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     a, b = args
     return _guarded(a.column % F.when(b.column != 0, b.column), e.type, args)
 
 
-def _signed(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+def _signed(f: Callable[[Column], Column]) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         zero = F.lit(0.0) if e.type.kind is Kind.DOUBLE else F.lit(0)
         return _guarded(f(args[0].column) + zero, e.type, args, own=True)  # -(2**63 - 1) is ERROR_CODE
 
     return lowered
 
 
-def _round(e: Call, args: list[Value]) -> Value | None:
+def _round(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     a, digits = args[0], e.args[1].value if isinstance(e.args[1], Const) else 0
     if a.type.kind is Kind.DOUBLE or not 0 <= digits <= 18:
         return None
     down = max(a.type.scale - digits, 0)
     if not down:
-        return Value(a.column, e.type, a.fails)
+        return LoweredValue(a.column, e.type, a.fails)
     return _guarded(_rescaled(a.column, -down).cast("bigint"), e.type, args)
 
 
-def _whole(up: bool) -> Callable[[Call, list[Value]], Value | None]:
+def _whole(up: bool) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
     """Lower `floor` (or `ceil`, if `up`) of exact numbers."""
 
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         a = args[0]
         if a.type.kind is Kind.DOUBLE:
             return None
@@ -227,7 +227,7 @@ def _whole(up: bool) -> Callable[[Call, list[Value]], Value | None]:
     return lowered
 
 
-def _cast(e: Call, args: list[Value]) -> Value | None:
+def _cast(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     """Lower the casts that Spark does exactly.  Return None for others: the kernels cast from text and from doubles."""
     a, source, target = args[0], args[0].type, e.type
     exact = (Kind.INT, Kind.DECIMAL)
@@ -245,20 +245,20 @@ def _cast(e: Call, args: list[Value]) -> Value | None:
             result = result.when(wide.isNotNull(), F.lit(ERROR_CODE))
         return _guarded(result, target, args, own=True)
     if (source.kind, target.kind) == (Kind.DATE, Kind.DATETIME):
-        return Value(a.column, target, a.fails)
+        return LoweredValue(a.column, target, a.fails)
     if source.kind in (Kind.DATE, Kind.DATETIME) and target.kind is Kind.DATE:
         return _guarded(a.column - F.pmod(a.column, F.lit(coding.DAY_US)), target, args)
     if source.is_text and target.is_text and not target.length:
         if source.is_bytes != target.is_bytes or source.is_json != target.is_json:
             return None
-        return Value(a.column, target, a.fails)
+        return LoweredValue(a.column, target, a.fails)
     if source.kind is Kind.INT and target.is_text and not target.length and source.declared != "year":
         return _guarded(a.column.cast("string"), target, args)
     return None
 
 
 # ------------------------------------------------------------------ comparison
-def _sides(a: Value, b: Value) -> tuple[Column, Column] | None:
+def _sides(a: LoweredValue, b: LoweredValue) -> tuple[Column, Column] | None:
     """Return two columns that Spark compares as MySQL compares the values, or None."""
     if a.type.is_text and b.type.is_text:
         if a.type.folds and b.type.folds:
@@ -278,15 +278,16 @@ def _sides(a: Value, b: Value) -> tuple[Column, Column] | None:
     return _wide(a, scale), _wide(b, scale)
 
 
-def _comparison(compare: Callable[[Column, Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+def _comparison(compare: Callable[[Column, Column], Column]) -> Callable[[Call, list[LoweredValue]],
+                                                                         LoweredValue | None]:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         sides = _sides(args[0], args[1])
         return None if sides is None else _boolean(compare(*sides), args, e.type)
 
     return lowered
 
 
-def _in(e: Call, args: list[Value]) -> Value | None:
+def _in(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     """Lower `a IN (b, …)` to an OR of equalities."""
     sides = [_sides(args[0], b) for b in args[1:]]
     if any(s is None for s in sides) or any(a.fails for a in args):
@@ -296,43 +297,43 @@ def _in(e: Call, args: list[Value]) -> Value | None:
 
 # ------------------------------------------------------------------ logic
 def _connective(join: Callable[[Column, Column], Column], decisive: int
-                ) -> Callable[[Call, list[Value]], Value | None]:
+                ) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
     """Lower AND or OR.  A decisive argument (false for AND, true for OR) decides even if others are errors."""
 
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         truth = reduce(join, [_truth(a) for a in args])
         if not any(a.fails for a in args):
-            return Value(truth.cast("bigint"), e.type, truth=truth)
+            return LoweredValue(truth.cast("bigint"), e.type, truth=truth)
         decided = reduce(Column.__or__, [F.coalesce(_truth(a) == F.lit(bool(decisive)), F.lit(False))
                                          & ~is_error(a.column, a.type) for a in args])
         guarded = _guarded(truth.cast("bigint"), e.type, args)
-        return Value(F.when(decided, F.lit(decisive).cast("bigint")).otherwise(guarded.column), e.type, True)
+        return LoweredValue(F.when(decided, F.lit(decisive).cast("bigint")).otherwise(guarded.column), e.type, True)
 
     return lowered
 
 
-def _not(e: Call, args: list[Value]) -> Value | None:
+def _not(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return _boolean(~_truth(args[0]), args, e.type)
 
 
-def _xor(e: Call, args: list[Value]) -> Value | None:
+def _xor(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return _boolean(_truth(args[0]) != _truth(args[1]), args, e.type)
 
 
-def _is_null(e: Call, args: list[Value]) -> Value | None:
+def _is_null(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return _boolean(args[0].column.isNull(), args, e.type)
 
 
-def _is_true(e: Call, args: list[Value]) -> Value | None:
+def _is_true(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return _boolean(F.coalesce(_truth(args[0]), F.lit(False)), args, e.type)
 
 
 # ------------------------------------------------------------------ choice
-def _coalesce(e: Call, args: list[Value]) -> Value | None:
-    return Value(F.coalesce(*(a.column for a in args)), e.type, any(a.fails for a in args))
+def _coalesce(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
+    return LoweredValue(F.coalesce(*(a.column for a in args)), e.type, any(a.fails for a in args))
 
 
-def _case(e: Call, args: list[Value]) -> Value | None:
+def _case(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     """Lower case(condition, value, …, else): the value of the first true condition.  `if` is its shortest form."""
     pairs, rest = list(zip(args[:-1:2], args[1::2], strict=False)), args[-1]
     if any(c.fails for c, _ in pairs):
@@ -340,27 +341,27 @@ def _case(e: Call, args: list[Value]) -> Value | None:
     result = rest.column
     for c, v in reversed(pairs):
         result = F.when(condition(c) if c.truth is not None else _truth(c), v.column).otherwise(result)
-    return Value(result, e.type, rest.fails or any(v.fails for _, v in pairs))
+    return LoweredValue(result, e.type, rest.fails or any(v.fails for _, v in pairs))
 
 
-def _may(e: Call, args: list[Value]) -> Value | None:
+def _may(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     true = F.coalesce(args[0].column != F.lit(0), F.lit(False))  # an error counts as true: its code is not 0
-    return Value(true.cast("bigint"), e.type, truth=true)
+    return LoweredValue(true.cast("bigint"), e.type, truth=true)
 
 
-def _told(e: Call, args: list[Value]) -> Value | None:
+def _told(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     first, *rest = args
     failing = reduce(Column.__or__, [is_error(a.column, a.type) for a in rest])
-    return Value(F.when(failing, error_literal(e.type)).otherwise(first.column), e.type, True)
+    return LoweredValue(F.when(failing, error_literal(e.type)).otherwise(first.column), e.type, True)
 
 
-def _retype(e: Call, args: list[Value]) -> Value | None:
-    return Value(args[0].column, e.type, args[0].fails)
+def _retype(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
+    return LoweredValue(args[0].column, e.type, args[0].fails)
 
 
 # ------------------------------------------------------------------ text functions
-def _text_function(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]], Value | None]:
-    def lowered(e: Call, args: list[Value]) -> Value | None:
+def _text_function(f: Callable[[Column], Column]) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
+    def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
         if not all(a.type.is_text and not a.type.is_bytes for a in args):
             return None
         return _guarded(f(args[0].column), e.type, args)
@@ -368,33 +369,33 @@ def _text_function(f: Callable[[Column], Column]) -> Callable[[Call, list[Value]
     return lowered
 
 
-def _concat(e: Call, args: list[Value]) -> Value | None:
+def _concat(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     if not all(a.type.is_text for a in args):
         return None
     return _guarded(F.concat(*(a.column for a in args)), e.type, args)
 
 
 # ------------------------------------------------------------------ the fallback
-def _by_kernel(e: Call, args: list[Value]) -> Value:
+def _by_kernel(e: Call, args: list[LoweredValue]) -> LoweredValue:
     """Evaluate the call by `evaluate.py` in an Arrow UDF."""
     leaf = Call(e.type, e.nullable, e.op, tuple(
         a if isinstance(a, Const) else Col(a.type, a.nullable, i) for i, a in enumerate(e.args)))
     types = tuple(a.type for a in e.args)
     run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
-    return Value(run(*(v.column for v in args)), e.type, True)
+    return LoweredValue(run(*(v.column for v in args)), e.type, True)
 
 
-def _whole_by_kernel(e: Call, inputs: Sequence[Value]) -> Value:
+def _whole_by_kernel(e: Call, inputs: Sequence[LoweredValue]) -> LoweredValue:
     """Evaluate the call and its arguments in one UDF: Spark would nest one operator for each of its many arguments."""
     used = sorted(columns_of(e))
     places = {c: i for i, c in enumerate(used)}
     leaf = substitute(e, lambda c: Col(c.type, c.nullable, places[c.index]))
     types = tuple(inputs[c].type for c in used)
     run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
-    return Value(run(*(inputs[c].column for c in used)), e.type, True)
+    return LoweredValue(run(*(inputs[c].column for c in used)), e.type, True)
 
 
-NATIVE: dict[str, Callable[[Call, list[Value]], Value | None]] = {
+NATIVE: dict[str, Callable[[Call, list[LoweredValue]], LoweredValue | None]] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _div,
     "intdiv": _intdiv, "mod": _mod, "neg": _signed(Column.__neg__), "abs": _signed(F.abs),
     "round": _round, "floor": _whole(False), "ceil": _whole(True), "cast": _cast,

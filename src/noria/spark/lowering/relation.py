@@ -24,8 +24,8 @@ class Relation:
     def column(self, i: int) -> Column:
         return F.col(f"c{i}")
 
-    def values(self) -> list[expressions.Value]:
-        return [expressions.Value(self.column(i), f.type, i in self.failing) for i, f in enumerate(self.fields)]
+    def values(self) -> list[expressions.LoweredValue]:
+        return [expressions.LoweredValue(self.column(i), f.type, i in self.failing) for i, f in enumerate(self.fields)]
 
 
 Tables = Mapping[str, DataFrame]

@@ -21,7 +21,7 @@ class OptionError(UserError, ValueError):
     """An option is invalid or missing."""
 
 
-class Failed(UserError, RuntimeError):
+class RequestFailed(UserError, RuntimeError):
     """The server refused a read or a write, or the connection broke."""
 
 

@@ -24,16 +24,16 @@ from pyspark.sql.types import StructType
 
 from noria import __version__
 from noria.spark.source.conditions import Comparison, bounds, kept, parsed, typed
-from noria.spark.source.errors import Failed, OptionError, in_one_line
+from noria.spark.source.errors import OptionError, RequestFailed, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
-from noria.spark.source.wire import Refused, Server
+from noria.spark.source.wire import RequestRefused, Server
 
 PIECES = 32  # tasks of one read, by default; fewer if a task would read few rows
 TRIES = 4  # in a row, of a task whose connection breaks
 EXECUTION = "spark.sql.execution.id"  # a task's local property
 
 
-class Piece(InputPartition):  # type: ignore[misc]
+class ReadPartition(InputPartition):  # type: ignore[misc]
     """A task's part of a read.  request: the task's request, without the execution.  The planner decides `where` and
     `direct`; they are here because Spark copies the reader to the tasks before it plans."""
 
@@ -96,23 +96,23 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
         common = {**self._what, "read": uuid.uuid4().hex, "life": plan["life"], "columns": columns,
                   **({"table_id": plan["table_id"]} if "table" in self._what else {"files": len(plan["pieces"])})}
         direct = self._direct and plan["version"] == __version__ and _is_here(self._server)
-        return [Piece({**common, **piece}, where, direct) for piece in plan["pieces"]]
+        return [ReadPartition({**common, **piece}, where, direct) for piece in plan["pieces"]]
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         execution = context.getLocalProperty(EXECUTION) if context is not None else None
         request = {**partition.value, "read": f"{partition.value['read']}.{execution or 'rdd'}"}
         with in_one_line():
             yield from self._converted(request, partition)
 
-    def _converted(self, request: dict[str, Any], piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _converted(self, request: dict[str, Any], piece: ReadPartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         try:
             for batch in self._rows(request, piece.direct):
                 some = kept(batch, piece.where) if piece.where else batch
                 yield as_spark(some.columns[: len(schema)], schema)
-        except Refused as e:
-            raise Failed(f"noria: {e}") from e
+        except RequestRefused as e:
+            raise RequestFailed(f"noria: {e}") from e
 
     def _rows(self, request: dict[str, Any], direct: bool) -> Iterator[pa.RecordBatch]:
         if direct:
@@ -139,7 +139,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
             except (OSError, EOFError, pa.ArrowInvalid) as e:
                 tries += 1
                 if tries == TRIES:
-                    raise Failed(f"noria: the rows from {self._server.url} broke off {TRIES} times: {e}") from e
+                    raise RequestFailed(f"noria: the rows from {self._server.url} broke off {TRIES} times: {e}") from e
 
 
 def _read_here(place: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -19,9 +19,9 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from noria.spark.source.errors import Failed, OptionError, in_one_line
+from noria.spark.source.errors import OptionError, RequestFailed, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
-from noria.spark.source.wire import Refused, Server
+from noria.spark.source.wire import RequestRefused, Server
 from noria.sql.text.databases import named_in
 
 GONE = 410
@@ -49,7 +49,7 @@ def stream_schema(options: Mapping[str, str]) -> StructType:
     return StructType([T.StructField(f.name, f.dataType, True) for f in columns.fields] + MARKS)
 
 
-class Changes(InputPartition):  # type: ignore[misc]
+class ChangeBatch(InputPartition):  # type: ignore[misc]
     """A batch: the changes in (after, until].  With after "", all rows as of `until`."""
 
     def __init__(self, after: str, until: str):
@@ -83,13 +83,13 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             return []
         if after and not self._strict and self._is_lost(after):
             after = ""
-        return [Changes(after, until)]
+        return [ChangeBatch(after, until)]
 
     def _is_lost(self, after: str) -> bool:
         try:
             for _ in self._changes(after, after):
                 pass
-        except Refused as e:
+        except RequestRefused as e:
             if e.status != GONE:
                 raise
             return True
@@ -101,17 +101,17 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             return self._server.stream("GET", f"{place}/changes?{urlencode({'after': after, 'until': until, **asked})}")
         return self._server.stream("GET", f"{place}/rows?{urlencode({'at': until, **asked})}")
 
-    def read(self, partition: Changes) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ChangeBatch) -> Iterator[pa.RecordBatch]:
         with in_one_line():
             yield from self._converted(partition)
 
-    def _converted(self, partition: Changes) -> Iterator[pa.RecordBatch]:
+    def _converted(self, partition: ChangeBatch) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         try:
             for batch in self._changes(partition.after, partition.until):
                 yield as_spark(batch.select(self._schema.names).columns, schema)
-        except Refused as e:
-            raise Failed(f"noria: {e}" + (_advice(partition) if e.status == GONE else "")) from e
+        except RequestRefused as e:
+            raise RequestFailed(f"noria: {e}" + (_advice(partition) if e.status == GONE else "")) from e
 
     def commit(self, end: dict[str, str]) -> None:
         """Do nothing: how long the server keeps changes does not depend on its readers."""
@@ -120,7 +120,7 @@ class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Do nothing: the reader holds no resources."""
 
 
-def _advice(partition: Changes) -> str:
+def _advice(partition: ChangeBatch) -> str:
     if not partition.after:
         return (". The stream could not begin in time with the content as of that moment: begin it anew with another "
                 "checkpoint "

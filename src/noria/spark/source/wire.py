@@ -1,7 +1,7 @@
 """The source's HTTP client, for its planner and tasks.
 
-Keeps true: if the server refuses a request, `Refused` has its message.  If it does not answer, `Unreachable` says what
-to check.
+Keeps true: if the server refuses a request, `RequestRefused` has its message.  If it does not answer, `Unreachable`
+says what to check.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TIMEOUT_S = 120  # of an ordinary request
 JOB_TIMEOUT_S = 3_600  # of a request that may wait for the server's Spark
 
 
-class Refused(UserError):
+class RequestRefused(UserError):
     """The server refused a request: its message, error code and HTTP status."""
 
     def __init__(self, status: int, code: int, message: str):
         super().__init__(message)
         self.status, self.code = status, code
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[int, int, str]]:
-        return Refused, (self.status, self.code, str(self))
+    def __reduce__(self) -> tuple[type[RequestRefused], tuple[int, int, str]]:
+        return RequestRefused, (self.status, self.code, str(self))
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ def _shown(e: Exception) -> str:
     return f"what came is no HTTP: {str(e)[:60]!r}" if isinstance(e, http.client.HTTPException) else str(e)
 
 
-def _refused(status: int, raw: bytes) -> Refused:
+def _refused(status: int, raw: bytes) -> RequestRefused:
     try:
         error = json.loads(raw)["error"]
-        return Refused(status, int(error.get("code", 0)), str(error["message"]))
+        return RequestRefused(status, int(error.get("code", 0)), str(error["message"]))
     except (ValueError, KeyError, TypeError):
-        return Refused(status, 0, f"the server answered {status}: {raw[:500].decode('utf-8', 'replace')}")
+        return RequestRefused(status, 0, f"the server answered {status}: {raw[:500].decode('utf-8', 'replace')}")

@@ -22,9 +22,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from noria.core.identifiers import quote_identifier
-from noria.spark.source.errors import Failed, OptionError, Unreachable, in_one_line
+from noria.spark.source.errors import OptionError, RequestFailed, Unreachable, in_one_line
 from noria.spark.source.types import as_sent, check_written, sql_type
-from noria.spark.source.wire import Refused, Server
+from noria.spark.source.wire import RequestRefused, Server
 from noria.sql.text.databases import named_in
 
 PART_ROWS, PART_BYTES = 100_000, 8 * 2**20  # of one part, before Parquet compresses it
@@ -73,7 +73,7 @@ class Sink:
             raise OptionError(f"the option \"ifExists\" is '{exists}': give write, error or ignore")
         try:
             self._server.get(f"/tables/{quote(self._table, safe='')}")
-        except Refused as e:
+        except RequestRefused as e:
             if e.status != 404:
                 raise
             keys = [k.strip() for k in options.get("primaryKey", "").split(",") if k.strip()]
@@ -104,8 +104,8 @@ class Sink:
         pq.write_table(pa.Table.from_batches(batches), out, compression="snappy")
         try:
             return str(self._server.send(f"/source/writes/{self._id}/parts", out.getvalue().to_pybytes())["part"])
-        except Refused as e:
-            raise Failed(f"noria: {e}") from e
+        except RequestRefused as e:
+            raise RequestFailed(f"noria: {e}") from e
 
     # ------------------------------------------------------------ the driver
     def done(self, messages: Sequence[Staged | None], batch: int, scope: str) -> dict[str, Any]:
@@ -120,8 +120,8 @@ class Sink:
                 self._server.post("/sql", {"sql": self._create})
             write = next((m.write for m in messages if m is not None and m.parts), self._id)
             return self._committed(write, request)
-        except Refused as e:
-            raise Failed(f"noria: nothing was written to {self._table}: {e}") from e
+        except RequestRefused as e:
+            raise RequestFailed(f"noria: nothing was written to {self._table}: {e}") from e
 
     def _committed(self, write: str, request: dict[str, Any]) -> dict[str, Any]:
         """Commit, and return the server's result.  Without an answer, try again: the server commits once."""

@@ -11,7 +11,7 @@ from noria.core.types import BIGINT
 from noria.sql.expressions.leaves import AggCall, ConcatCall, OverCall
 from noria.sql.expressions.resolving import Operands
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only, snippet
+from noria.sql.text.syntax import check_parts, snippet
 
 _RANKINGS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 _PICKS: dict[type[exp.Expr], str] = {exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.Lag: "lag",
@@ -25,7 +25,7 @@ def over_call(r: Operands, node: exp.Expr) -> Expr:
     if r.clause not in _CLAUSES or not r.aggregates:
         raise SqlError(*WINDOW_INVALID_WINDOW_FUNC_USE,
                        f"You cannot use the window function '{snippet(node.this)}' in this context")
-    only(node, _WINDOW, "OVER")
+    check_parts(node, _WINDOW, "OVER")
     by, order, spec = _definition(node)
     partition = tuple(dict.fromkeys(e for e in map(r, by) if not isinstance(e, Const)))
     ordered = [(r(o.this), bool(o.args.get("desc"))) for o in order]
@@ -70,7 +70,7 @@ def _function(r: Operands, node: exp.Expr, partition: tuple[Expr, ...], order: t
     if type(this) in _RANKINGS:
         return OverCall(BIGINT, False, _RANKINGS[type(this)], None, partition, order)
     if type(this) in _PICKS:
-        only(this, frozenset({"this", "offset"}), _PICKS[type(this)].upper())
+        check_parts(this, frozenset({"this", "offset"}), _PICKS[type(this)].upper())
         argument, by = r(this.this), this.args.get("offset")
         if by is not None and not (isinstance(by, exp.Literal) and by.this.isdigit()):
             raise parse_error(f"near '{snippet(this)}': a number of rows")

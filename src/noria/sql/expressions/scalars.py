@@ -40,7 +40,7 @@ from noria.sql.expressions.leaves import AggCall, ConcatCall
 from noria.sql.expressions.over import over_call
 from noria.sql.expressions.types import cast_type, collation
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import is_subquery, only, snippet
+from noria.sql.text.syntax import check_parts, is_subquery, snippet
 
 Kinds = dict[type[exp.Expr], str]
 _BINARY: Kinds = {
@@ -88,7 +88,7 @@ class Resolver:
         raise _unknown(node)
 
     def _operator(self, op: str, node: exp.Expr, *names: str) -> Expr:
-        only(node, _OPERANDS, "an expression")
+        check_parts(node, _OPERANDS, "an expression")
         return call(op, *(self(node.args[n]) for n in names if node.args.get(n) is not None))
 
 
@@ -200,13 +200,13 @@ def _is(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _between(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "low", "high"}), "BETWEEN")
+    check_parts(node, frozenset({"this", "low", "high"}), "BETWEEN")
     x, low, high = r(node.this), r(node.args["low"]), r(node.args["high"])
     return call("and", call("ge", x, low), call("le", x, high))
 
 
 def _in(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "expressions", "query"}), "IN")
+    check_parts(node, frozenset({"this", "expressions", "query"}), "IN")
     if node.args.get("query") is not None:
         raise refuse("IN (SELECT …)", node, "join with the subquery in FROM")
     if isinstance(node.this, exp.Tuple):
@@ -229,7 +229,7 @@ def _equal(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _like(r: Resolver, node: exp.Expr, escape: Expr | None = None) -> Expr:
-    only(node, _OPERANDS, "LIKE")
+    check_parts(node, _OPERANDS, "LIKE")
     like = call("like", r(node.this), r(node.expression), *([escape] if escape is not None else []))
     return call("not", like) if node.args.get("negate") else like
 
@@ -260,7 +260,7 @@ def _case(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _cast(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "to", "_type"}), "CAST")
+    check_parts(node, frozenset({"this", "to", "_type"}), "CAST")
     this, type = r(node.this), cast_type(node.args["to"])
     if type == TEXT and this.type.is_text and not this.type.is_bytes:
         return retyped(this, TEXT_BIN) if this.type.is_json else this
@@ -273,7 +273,7 @@ def _collate(r: Resolver, node: exp.Expr) -> Expr:
 
 def _trim(r: Resolver, node: exp.Expr) -> Expr:
     """TRIM([LEADING | TRAILING | BOTH] [x FROM] text)"""
-    only(node, frozenset({"this", "position", "expression"}), "TRIM")
+    check_parts(node, frozenset({"this", "position", "expression"}), "TRIM")
     side, what = str(node.args.get("position") or "both").lower(), node.args.get("expression")
     if what is None:
         return call({"leading": "ltrim", "trailing": "rtrim"}.get(side, "trim"), r(node.this))
@@ -286,7 +286,7 @@ def _concat(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _substring(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "start", "length"}), "SUBSTRING")
+    check_parts(node, frozenset({"this", "start", "length"}), "SUBSTRING")
     return call("substring", *(r(node.args[n]) for n in ("this", "start", "length") if node.args.get(n) is not None))
 
 
@@ -329,12 +329,12 @@ def _json_text(r: Resolver, node: exp.Expr) -> Expr:
 
 
 def _json_object(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"expressions"}), "JSON_OBJECT")
+    check_parts(node, frozenset({"expressions"}), "JSON_OBJECT")
     return call("json_object", *(r(e) for kv in node.expressions for e in (kv.this, kv.expression)))
 
 
 def _json_value(r: Resolver, node: exp.Expr) -> Expr:
-    only(node, frozenset({"this", "path"}), "JSON_VALUE")
+    check_parts(node, frozenset({"this", "path"}), "JSON_VALUE")
     return call("json_value", r(node.this), r(node.args["path"]))
 
 
@@ -370,7 +370,7 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
 # ------------------------------------------------------------------ aggregates
 def _count(r: Resolver, node: exp.Expr) -> Expr:
     _allowed(r, node)
-    only(node, frozenset({"this", "expressions", "big_int"}), "COUNT")
+    check_parts(node, frozenset({"this", "expressions", "big_int"}), "COUNT")
     if node.expressions:
         raise parse_error(f"near '{node.sql(dialect='mysql')}': COUNT takes one argument")
     this = node.this
@@ -387,7 +387,7 @@ def _count(r: Resolver, node: exp.Expr) -> Expr:
 
 def _aggregate(r: Resolver, node: exp.Expr, function: str) -> Expr:
     _allowed(r, node)
-    only(node, frozenset({"this"}), function.upper())
+    check_parts(node, frozenset({"this"}), function.upper())
     this, distinct = node.this, False
     if isinstance(this, exp.Distinct):
         distinct = function not in ("min", "max")
@@ -424,7 +424,7 @@ def _inner(r: Resolver) -> Resolver:
 def _group_concat(r: Resolver, node: exp.Expr) -> Expr:
     """GROUP_CONCAT([DISTINCT] x, … [ORDER BY …] [SEPARATOR s])"""
     _allowed(r, node)
-    only(node, frozenset({"this", "separator"}), "GROUP_CONCAT")
+    check_parts(node, frozenset({"this", "separator"}), "GROUP_CONCAT")
     this, by = node.this, []
     if isinstance(this, exp.Order):
         this, by = this.this, this.expressions

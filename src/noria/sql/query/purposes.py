@@ -12,23 +12,23 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import STACK_OVERRUN_NEED_MORE
 from noria.core.expressions.expr import col
 from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
-from noria.plan.after import Found, over, parameters_of
+from noria.plan.after import LookedUpRows, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
 from noria.plan.mir import Mir, Project, TopK
 from noria.plan.optimizer import kept_top, optimize
-from noria.plan.view import Asks, ViewDef
+from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.ends import count_of, limits_of, parameter_of
-from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.select import plan_query
 from noria.sql.query.set_operations import keyed_union, set_order, set_plan
 from noria.sql.text.refusals import NotMaintained, not_maintained, refuse
 from noria.sql.text.shape import shape_of
-from noria.sql.text.syntax import Statement, only, snippet
+from noria.sql.text.syntax import Statement, check_parts, snippet
 
 
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
@@ -44,7 +44,7 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
         raise refuse(what, tree, "" if statement.feed else "views that read it have parameters of their own")
     context = Context(catalog, block_of, "view")
     plain = is_plain(lookups) and len(lookups) == statement.parameters and query.after is None
-    asks = None if plain else Asks(lookups, limit, offset, _names(statement, query))
+    asks = None if plain else ParameterUses(lookups, limit, offset, _names(statement, query))
     view = ViewDef(name, query.plan, tuple(k.column for k in keys), query.visible, query.order,
                    None if limit else count_of(context, query.limit),
                    0 if offset else count_of(context, query.offset) or 0,
@@ -66,14 +66,14 @@ def _of_a_feed(view: ViewDef, tree: exp.Expr) -> ViewDef:
     return replace(view, plan=plan, key=(), order=(), limit=None, feed=True, asks=None)
 
 
-def _parameters(lookups: tuple[Lookup, ...], limit: Parameter | None, offset: Parameter | None, query: Query
+def _parameters(lookups: tuple[Lookup, ...], limit: Parameter | None, offset: Parameter | None, query: PlannedQuery
                 ) -> set[int]:
     """The ordinals of the parameters that the query uses: in lookups, LIMIT, OFFSET or conditions after the lookup."""
     ends = [end for end in (limit, offset) if end is not None]
     return {i for a in (*lookups, *ends) for i in a.parameters} | parameters_of(query.after)
 
 
-def _names(statement: Statement, query: Query) -> tuple[str, ...]:
+def _names(statement: Statement, query: PlannedQuery) -> tuple[str, ...]:
     """The parameters' names: the compared column, LIMIT, OFFSET, or `parameter n` for any other."""
     names = [f"parameter {i + 1}" for i in range(statement.parameters)]
     for key in query.keys:
@@ -157,14 +157,14 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
     return BatchQuery(plan, query.visible, reason)
 
 
-def _plan(context: Context, tree: exp.Expr) -> Query:
+def _plan(context: Context, tree: exp.Expr) -> PlannedQuery:
     query = block_of(context, tree, top=True)
     plan = optimize(query.plan)
     if plan.steps > MAX_PLAN_DEPTH and _depth(plan) > MAX_PLAN_DEPTH:
         raise SqlError(*STACK_OVERRUN_NEED_MORE,
                        f"Thread stack overrun: the plan is {_depth(plan)} steps deep, and at most "
                        f"{MAX_PLAN_DEPTH} are run; build on fewer views over each other")
-    return replace(query, plan=plan, after=query.after and over(query.after, Found(plan.fields)))
+    return replace(query, plan=plan, after=query.after and with_leaf(query.after, LookedUpRows(plan.fields)))
 
 
 def _depth(plan: Mir) -> int:
@@ -181,7 +181,7 @@ def _depth(plan: Mir) -> int:
     return found[id(plan)]
 
 
-def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
+def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> PlannedQuery:
     """Plan a SELECT or a set operation; also the `Planner` of queries within queries.
 
     Raises error 1436 beyond MAX_PLAN_STEPS: a plan doubles with each level of queries that name others twice.
@@ -194,17 +194,17 @@ def block_of(context: Context, tree: exp.Expr, top: bool = False, outer: Scope |
     return query
 
 
-def _block_of(context: Context, tree: exp.Expr, top: bool, outer: Scope | None) -> Query:
+def _block_of(context: Context, tree: exp.Expr, top: bool, outer: Scope | None) -> PlannedQuery:
     if isinstance(tree, exp.Subquery):
-        only(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
+        check_parts(tree, frozenset({"this", "alias"}), "a SELECT in brackets")
         return block_of(context, tree.this, top, outer)
     if isinstance(tree, exp.SetOperation):
         keyed = keyed_union(context, tree) if top and not context.batch else None
         plan, keys, after = keyed or (set_plan(context.inner(), tree), (), None)
         shown = after or plan
         limit, offset = (tree.args.get(n) for n in ("limit", "offset"))
-        return Query(plan, shown.width, keys, set_order(tree, shown), limit and limit.expression,
-                     offset and offset.expression, None, after)
+        return PlannedQuery(plan, shown.width, keys, set_order(tree, shown), limit and limit.expression,
+                            offset and offset.expression, None, after)
     if not isinstance(tree, exp.Select):
         raise parse_error(f"near '{snippet(tree)}'")
     return plan_query(context, tree, top, outer)

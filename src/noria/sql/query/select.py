@@ -23,15 +23,15 @@ from noria.sql.query.conditions.parameters import (
 from noria.sql.query.conditions.subqueries import CORRELATED, add_domain, null_safe
 from noria.sql.query.conditions.where import conditions_after, resolve_where, resolver_of, terms_of
 from noria.sql.query.relations import from_clause as sources
-from noria.sql.query.relations.block import Block, Item
+from noria.sql.query.relations.block import Block, SelectItem
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import Builder
-from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.joins import JoinBuilder
+from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.assembly import assemble
 from noria.sql.query.results.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
-from noria.sql.text.syntax import only, snippet
+from noria.sql.text.syntax import check_parts, snippet
 
 _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
                       "distinct", "with_", "operation_modifiers", "kind", "windows"})
@@ -41,7 +41,7 @@ _HARMLESS = {"SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT
 NUMBERS = 1 << 20  # the most columns of a query: the numbers of an inner query's columns begin after them
 
 
-def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> Query:
+def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Scope | None = None) -> PlannedQuery:
     """Plan one SELECT.  `top`: its parameters may become keys, in an ad-hoc context its literals too.  `outer`: the
     names of the outer query, for a subquery in an expression."""
     _check_clauses(tree)
@@ -55,7 +55,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     _resolve_having(block, top)
     _resolve_order(block)
     _check_outer(block)
-    builder = Builder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
+    builder = JoinBuilder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
     query = assemble(block, builder.build())
     return query if outer is None else replace(query, given=tuple(block.given), single=_single(block))
 
@@ -83,14 +83,14 @@ def _single(block: Block) -> bool:
 def _check_clauses(tree: exp.Select) -> None:
     if not tree.expressions:
         raise parse_error("SELECT without anything to select")
-    only(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
+    check_parts(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
             raise refuse(modifier.name.upper(), tree)
     for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
                         ("having", ("this",)), ("order", ("expressions",))):
         if tree.args.get(name) is not None:
-            only(tree.args[name], frozenset(known), name.upper())
+            check_parts(tree.args[name], frozenset(known), name.upper())
     if tree.args.get("locks"):
         raise refuse("FOR UPDATE and FOR SHARE in a subquery, a view or a UNION", tree,
                      "write them in a SELECT of their own")
@@ -101,14 +101,14 @@ def _resolve_items(block: Block) -> None:
     resolve = resolver_of(block, "field list", aggregates=True)
     for node in block.tree.expressions:
         if isinstance(node, exp.Star):
-            only(node, frozenset(), "SELECT *")
-            block.items += [Item(n, c) for n, c in block.scope.star()]
+            check_parts(node, frozenset(), "SELECT *")
+            block.items += [SelectItem(n, c) for n, c in block.scope.star()]
         elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-            block.items += [Item(n, c) for n, c in block.scope.star(node.table)]
+            block.items += [SelectItem(n, c) for n, c in block.scope.star(node.table)]
         else:
             if isinstance(node, exp.Alias) and len(node.alias) > MAX_ALIAS_CHARS:
                 raise name_too_long(node.alias)
-            block.items.append(Item(column_name(node), resolve(node)))
+            block.items.append(SelectItem(column_name(node), resolve(node)))
     if len(block.items) > MAX_COLUMNS:
         raise too_many_columns(MAX_COLUMNS)
 
@@ -136,7 +136,7 @@ def _resolve_groups(block: Block) -> None:
     clause = block.tree.args.get("group")
     if clause is None:
         return
-    only(clause, frozenset({"expressions"}), "GROUP BY")
+    check_parts(clause, frozenset({"expressions"}), "GROUP BY")
     resolve = resolver_of(block, "group statement")
     for node in clause.expressions:
         e = _position(block, node, "group statement")
@@ -194,7 +194,7 @@ def _resolve_order(block: Block) -> None:
 
     resolve = resolver_of(block, "order clause", aggregates=True, column=column)
     for node in order.expressions:
-        only(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
+        check_parts(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
         e = _position(block, node.this, "order clause")
         e = resolve(node.this) if e is None else e
         if not isinstance(e, Const):

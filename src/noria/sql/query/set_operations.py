@@ -23,14 +23,14 @@ from noria.core.errors.codes import BAD_FIELD, WRONG_NUMBER_OF_COLUMNS_IN_SELECT
 from noria.core.expressions.expr import Col, Const, Expr, Param
 from noria.core.expressions.functions import call, canonical, cast, common_type, literal
 from noria.core.types import BIGINT, Field, SqlType
-from noria.plan.after import Found
+from noria.plan.after import LookedUpRows
 from noria.plan.lookups import AnyOf, Key, Parameter, one
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.from_clause import relation_plan, with_queries
-from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only, snippet
+from noria.sql.text.syntax import check_parts, snippet
 
 Order = tuple[tuple[int, bool], ...]
 _PARTS = frozenset({"this", "expression", "distinct", "with_", "order", "limit", "offset"})
@@ -40,7 +40,7 @@ def set_plan(context: Context, tree: exp.SetOperation) -> Mir:
     """Plan the rows of a set operation, without its ORDER BY and LIMIT."""
     context = with_queries(context, tree)
     name = type(tree).__name__.upper()
-    only(tree, _PARTS, name)
+    check_parts(tree, _PARTS, name)
     left, right = _typed(relation_plan(context, tree.this), relation_plan(context, tree.expression))
     distinct = bool(tree.args.get("distinct"))
     if isinstance(tree, exp.Union):
@@ -60,7 +60,7 @@ def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Ke
     found = _arms(tree.this, not distinct), _arms(tree.expression, not distinct)
     if not isinstance(tree, exp.Union) or found[0] is None or found[1] is None:
         return None
-    only(tree, _PARTS, "UNION")
+    check_parts(tree, _PARTS, "UNION")
     context = with_queries(context, tree)
     queries = [context.query(a, top=True) for a in found[0] + found[1]]
     if not all(map(_plain, queries)) or len({_kinds(q) for q in queries}) > 1 or not queries[0].keys:
@@ -70,7 +70,8 @@ def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Ke
     width = len(types)
     keys = tuple(Key(AnyOf(tuple(dict.fromkeys(one(q.keys[n].lookup) for q in queries))), width + n)
                  for n in range(len(queries[0].keys)))
-    rows: Mir = Filter(Found(plan.fields), canonical(call("or", *(_own(plan, q, i) for i, q in enumerate(queries)))))
+    rows: Mir = Filter(LookedUpRows(plan.fields),
+                       canonical(call("or", *(_own(plan, q, i) for i, q in enumerate(queries)))))
     rows = Project(rows, _copies(plan)[:width], tuple(f.name for f in plan.fields[:width]))
     return plan, keys, Aggregate(rows, tuple(range(width)), (), ()) if distinct else rows
 
@@ -88,18 +89,18 @@ def _arms(tree: exp.Expr, all_rows: bool) -> list[exp.Expr] | None:
     return None if left is None or right is None else left + right
 
 
-def _plain(query: Query) -> bool:
+def _plain(query: PlannedQuery) -> bool:
     ends = query.limit is None and query.offset is None
     return ends and query.after is None and query.empty_row is None and all(k.lookup.single for k in query.keys)
 
 
-def _kinds(query: Query) -> tuple[tuple[Any, ...], ...]:
+def _kinds(query: PlannedQuery) -> tuple[tuple[Any, ...], ...]:
     """The kinds of the key columns, which must be the same in every arm: one column holds the keys of all."""
     types = [query.plan.fields[k.column].type for k in query.keys]
     return tuple((t.kind, t.folds, t.scale) for t in types)
 
 
-def _own(plan: Mir, query: Query, arm: int) -> Expr:
+def _own(plan: Mir, query: PlannedQuery, arm: int) -> Expr:
     """The condition that a row is the arm's and has the arm's own keys."""
     columns = _copies(plan)
     first = plan.width - 1 - len(query.keys)
@@ -110,7 +111,7 @@ def _own(plan: Mir, query: Query, arm: int) -> Expr:
     return call("and", *terms)
 
 
-def _marked(query: Query, types: list[SqlType], arm: int) -> Mir:
+def _marked(query: PlannedQuery, types: list[SqlType], arm: int) -> Mir:
     """The arm's columns, then its keys, then its number."""
     copies, fields = _copies(query.plan), query.plan.fields
     shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
@@ -164,7 +165,7 @@ def set_order(tree: exp.SetOperation, plan: Mir) -> Order:
     order: dict[int, bool] = {}
     names = [f.name.lower() for f in plan.fields]
     for node in (tree.args["order"].expressions if tree.args.get("order") else []):
-        only(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
+        check_parts(node, frozenset({"this", "desc", "nulls_first"}), "ORDER BY")
         by = node.this
         if isinstance(by, exp.Literal) and by.this.isdigit() and 1 <= int(by.this) <= len(names):
             at = int(by.this) - 1

@@ -58,7 +58,7 @@ from noria.sql.statements.generated import refuse_other_status, regenerated
 from noria.sql.statements.keys import key_column, key_positions, with_indexes, with_prefixes, without_column
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only
+from noria.sql.text.syntax import check_parts
 
 COPY = "create a new table, copy the rows, and drop the old one"
 SET = "add the column, set its values with an UPDATE, then make it a key"
@@ -66,7 +66,7 @@ SET = "add the column, set its values with an UPDATE, then make it a key"
 
 def alter(tree: exp.Alter, catalog: Catalog) -> Command:
     """Translate ALTER TABLE.  Raises SqlError for an unknown table, column or key, and for an unsupported part."""
-    only(tree, frozenset({"this", "kind", "actions", "options", "exists"}), "ALTER TABLE")
+    check_parts(tree, frozenset({"this", "kind", "actions", "options", "exists"}), "ALTER TABLE")
     if tree.args.get("kind") != "TABLE" or tree.args.get("exists"):
         raise refuse("this ALTER", tree)
     was = _table(tree.this, catalog)
@@ -141,11 +141,11 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
-    only(tree, frozenset({"this", "kind", "unique", "exists", "replace"}), "CREATE INDEX")
+    check_parts(tree, frozenset({"this", "kind", "unique", "exists", "replace"}), "CREATE INDEX")
     index, unique = tree.this, bool(tree.args.get("unique"))
     if tree.args.get("exists") or tree.args.get("replace"):
         raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
-    only(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
+    check_parts(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
     columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
     return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
@@ -424,7 +424,7 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
 
 # ------------------------------------------------------------------ defaults, the counter, names
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
-    only(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
+    check_parts(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
     at = _position(table, part.name)
     bare = without_default(table.columns[at])
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])

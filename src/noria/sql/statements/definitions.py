@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import KeptAsText, SqlError, name_too_long, parse_error, too_many_columns
+from noria.core.errors import PlaceholderViewError, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.errors.codes import (
     DUP_FIELDNAME,
     INVALID_DEFAULT,
@@ -48,7 +48,7 @@ from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeat
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import Statement, only, rendered, snippet
+from noria.sql.text.syntax import Statement, check_parts, rendered, snippet
 
 _CREATE = frozenset({"this", "kind", "exists", "properties", "replace", "expression"})
 _TABLE_OPTIONS = (exp.EngineProperty, exp.CharacterSetProperty, exp.CollateProperty, exp.SchemaCommentProperty,
@@ -69,7 +69,7 @@ _DROP = frozenset({"this", "tables", "kind", "exists", "temporary", "cascade", "
 
 
 def drop(statement: Statement, tree: exp.Drop) -> Command:
-    only(tree, _DROP, "DROP")
+    check_parts(tree, _DROP, "DROP")
     if tree.kind not in ("TABLE", "VIEW") or tree.args.get("temporary"):
         raise refuse(f"DROP {tree.kind}", tree)
     named = tree.args.get("tables") or [tree.this]
@@ -82,7 +82,7 @@ def drop(statement: Statement, tree: exp.Drop) -> Command:
 
 
 def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Command:
-    only(tree, _CREATE | {"algorithm"}, "CREATE VIEW")
+    check_parts(tree, _CREATE | {"algorithm"}, "CREATE VIEW")
     options = tree.args["properties"].expressions if tree.args.get("properties") else []
     if any(not isinstance(option, exp.MaterializedProperty) for option in options) or len(options) > 1:
         raise refuse("options of CREATE VIEW", tree)
@@ -100,7 +100,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         body = replace(statement, body=rendered(query))
     try:
         view = view_of(body, name, query, catalog)
-    except KeptAsText:
+    except PlaceholderViewError:
         if statement.feed:
             raise
         return as_text
@@ -160,7 +160,7 @@ class _Draft:
 
 
 def _create_table(statement: Statement, tree: exp.Create, names: Names) -> Command:
-    only(tree, _CREATE, "CREATE TABLE")
+    check_parts(tree, _CREATE, "CREATE TABLE")
     if tree.expression is not None or not isinstance(tree.this, exp.Schema):
         raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
     name = check_name(tree.this.this.name)

@@ -19,10 +19,10 @@ from noria.sql.commands import (
     Assignment,
     Command,
     FlushHosts,
-    Item,
     Kill,
     LockTables,
-    Nothing,
+    NoOp,
+    OutputColumn,
     RenameTables,
     SetVariable,
     Show,
@@ -51,7 +51,7 @@ _SAME = {"create schema": "create database", "fields": "columns", "schemas": "da
          "keys": "index", "charset": "character set", "storage engines": "engines"}
 
 
-class _Reader:
+class _TokenReader:
     """The tokens of one statement, read from left to right."""
 
     def __init__(self, tokens: list[Token], text: str, names: Names):
@@ -122,7 +122,7 @@ class _Reader:
 
 def command(tokens: list[Token], text: str, names: Names) -> Command | None:
     """Read the command; None for a statement of another kind.  Raises SqlError for an unsupported one."""
-    r = _Reader(tokens, text, names)
+    r = _TokenReader(tokens, text, names)
     handler = _WORDS.get(r.word)
     if handler is None:
         return None
@@ -131,7 +131,7 @@ def command(tokens: list[Token], text: str, names: Names) -> Command | None:
 
 
 # ------------------------------------------------------------------ SET
-def _set(r: _Reader) -> Command:
+def _set(r: _TokenReader) -> Command:
     if r.take("NAMES") or r.take("CHARACTER", "SET") or r.take("CHARSET"):
         name = r.next().text
         collation = (Assignment("session", "collation_connection", r.next().text),) if r.take("COLLATE") else ()
@@ -150,14 +150,14 @@ def _set(r: _Reader) -> Command:
     return SetVariable(tuple(out))
 
 
-def _assignment(r: _Reader) -> Assignment:
+def _assignment(r: _TokenReader) -> Assignment:
     scope, name = _variable(r)
     if not (r.take("=") or r.take(":=") or r.take(":", "=")):
         raise parse_error(f"SET name = value, near '{r.near()}'")
     return Assignment(scope, name, _value(r))
 
 
-def _variable(r: _Reader) -> tuple[str, str]:
+def _variable(r: _TokenReader) -> tuple[str, str]:
     """Read SESSION x, @@session.x, @@x, @x or x.  Returns the scope and the name."""
     if r.word in ("SESSION", "LOCAL", "GLOBAL", "PERSIST"):
         return _SCOPES[r.next().text.upper()], r.name().lower()
@@ -177,12 +177,12 @@ def _variable(r: _Reader) -> tuple[str, str]:
     return scope, name
 
 
-def _value(r: _Reader) -> Any:
+def _value(r: _TokenReader) -> Any:
     """Read a literal, a bare word, a variable or a negative number.  Other values stay text; nothing is evaluated."""
     t = r.peek()
     if t is not None and t.text in ("@", "@@"):
         scope, name = _variable(r)
-        return Item(Field(name, TEXT), "user_variable" if scope == "user" else "variable", name, scope)
+        return OutputColumn(Field(name, TEXT), "user_variable" if scope == "user" else "variable", name, scope)
     t = r.next()
     negative = t.text == "-"
     if negative:
@@ -212,7 +212,7 @@ _OF_TABLE = ("columns", "index")
 _UNLIKELY = ("errors", "warnings", "engines", "index", "plugins", "privileges", "processlist", "profiles", "grants")
 
 
-def _show(r: _Reader) -> Command:
+def _show(r: _TokenReader) -> Command:
     said: set[str] = set()
     scope = ""
     while r.word in ("FULL", "EXTENDED", "GLOBAL", "SESSION", "LOCAL"):
@@ -234,7 +234,7 @@ def _show(r: _Reader) -> Command:
     return _conditions(r, show)
 
 
-def _check_said(r: _Reader, said: set[str], what: str) -> None:
+def _check_said(r: _TokenReader, said: set[str], what: str) -> None:
     """Raise a syntax error if FULL, EXTENDED or a scope precedes a SHOW that does not have it."""
     fits = {"FULL": ("tables", "columns", "processlist"), "EXTENDED": ("tables", *_OF_TABLE)}  # EXTENDED adds nothing
     for word in said:
@@ -242,7 +242,7 @@ def _check_said(r: _Reader, said: set[str], what: str) -> None:
             raise parse_error(f"SHOW {word} {what.upper()}")
 
 
-def _target(r: _Reader, what: str) -> str:
+def _target(r: _TokenReader, what: str) -> str:
     """Read the table, view or database to which the SHOW refers; "" if it has none."""
     if what == "create database":
         return r.names.checked(r.name())
@@ -258,7 +258,7 @@ def _target(r: _Reader, what: str) -> str:
     return ""
 
 
-def _show_count(r: _Reader) -> Command:
+def _show_count(r: _TokenReader) -> Command:
     """Read SHOW COUNT(*) WARNINGS or ERRORS."""
     if not r.take("(", "*", ")") or r.word not in ("WARNINGS", "ERRORS"):
         raise parse_error(f"near '{r.near()}'")
@@ -267,7 +267,7 @@ def _show_count(r: _Reader) -> Command:
     return show
 
 
-def _conditions(r: _Reader, show: Show) -> Command:
+def _conditions(r: _TokenReader, show: Show) -> Command:
     """Read LIKE 'pattern', WHERE with any condition over the answer's columns, or the LIMIT of warnings and errors."""
     named = not show.what.startswith("create ") and show.what not in _UNLIKELY
     if named and r.take("LIKE"):
@@ -282,7 +282,7 @@ def _conditions(r: _Reader, show: Show) -> Command:
     return show
 
 
-def _describe(r: _Reader) -> Command | None:
+def _describe(r: _TokenReader) -> Command | None:
     """Read DESCRIBE table [column].  None for EXPLAIN and DESCRIBE of a query, which `parse.py` reads."""
     if r.word in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "REPLACE", "FORMAT", "ANALYZE", "EXTENDED", "(",
                   "PARTITIONS", "TABLE", "VIEW"):
@@ -294,19 +294,19 @@ def _describe(r: _Reader) -> Command | None:
 
 
 # ------------------------------------------------------------------ transactions, locks
-def _use(r: _Reader) -> Command:
+def _use(r: _TokenReader) -> Command:
     name = r.name()
     r.end()
     return Use(r.names.checked(name))
 
 
-def _begin(r: _Reader) -> Command:
+def _begin(r: _TokenReader) -> Command:
     r.take("WORK")
     r.end()
     return Transaction("begin")
 
 
-def _start(r: _Reader) -> Command:
+def _start(r: _TokenReader) -> Command:
     """Read START TRANSACTION [READ ONLY | READ WRITE | WITH CONSISTENT SNAPSHOT],  …"""
     if not r.take("TRANSACTION"):
         raise parse_error(f"near '{r.near()}'")
@@ -326,8 +326,8 @@ def _start(r: _Reader) -> Command:
     return Transaction("begin", read_only=read_only, snapshot=snapshot)
 
 
-def _ended(what: Literal["commit", "rollback"]) -> Callable[[_Reader], Command]:
-    def handler(r: _Reader) -> Command:
+def _ended(what: Literal["commit", "rollback"]) -> Callable[[_TokenReader], Command]:
+    def handler(r: _TokenReader) -> Command:
         r.take("WORK")
         if what == "rollback" and r.take("TO"):
             r.take("SAVEPOINT")
@@ -346,7 +346,7 @@ def _ended(what: Literal["commit", "rollback"]) -> Callable[[_Reader], Command]:
     return handler
 
 
-def _kill(r: _Reader) -> Command:
+def _kill(r: _TokenReader) -> Command:
     query = r.take("QUERY")
     if not query:
         r.take("CONNECTION")
@@ -357,19 +357,19 @@ def _kill(r: _Reader) -> Command:
     return Kill(int(number), not query)
 
 
-def _named(r: _Reader, what: Literal["savepoint", "rollback to", "release"]) -> Command:
+def _named(r: _TokenReader, what: Literal["savepoint", "rollback to", "release"]) -> Command:
     name = r.name()
     r.end()
     return Transaction(what, name.lower())
 
 
-def _release(r: _Reader) -> Command:
+def _release(r: _TokenReader) -> Command:
     if not r.take("SAVEPOINT"):
         raise parse_error(f"near '{r.near()}'")
     return _named(r, "release")
 
 
-def _lock(r: _Reader) -> Command:
+def _lock(r: _TokenReader) -> Command:
     """Read LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, ….  LOW_PRIORITY changes nothing, because a lock
     is granted at once or refused.  An alias locks its table."""
     if not (r.take("TABLES") or r.take("TABLE")):
@@ -390,7 +390,7 @@ def _lock(r: _Reader) -> Command:
     return LockTables(tuple(locks))
 
 
-def _unlock(r: _Reader) -> Command:
+def _unlock(r: _TokenReader) -> Command:
     if not (r.take("TABLES") or r.take("TABLE")):
         raise not_supported(f"UNLOCK {r.near()[:40]}", "there is UNLOCK TABLES")
     r.end()
@@ -402,15 +402,15 @@ _FLUSHED = ("PRIVILEGES", "TABLES", "TABLE", "LOGS", "HOSTS", "BINARY LOGS", "EN
             "GENERAL LOGS", "SLOW LOGS")  # no effect: acknowledged writes are on disk, and no cache is visible
 
 
-def _flush(r: _Reader) -> Command:
+def _flush(r: _TokenReader) -> Command:
     r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
     what = r.near_all().upper()
     if what not in _FLUSHED:
         raise not_supported(f"FLUSH {r.near()[:40]}", f"there are FLUSH {', '.join(_FLUSHED[:4])}")
-    return FlushHosts() if what == "HOSTS" else Nothing("flush")
+    return FlushHosts() if what == "HOSTS" else NoOp("flush")
 
 
-def _upkeep(r: _Reader) -> Command:
+def _upkeep(r: _TokenReader) -> Command:
     """Read ANALYZE and OPTIMIZE TABLE, which do nothing: there are no statistics, and RocksDB compacts by itself."""
     word = r.tokens[0].text
     r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
@@ -420,10 +420,10 @@ def _upkeep(r: _Reader) -> Command:
     while r.take(","):
         tables.append(r.dotted())
     r.end()
-    return Nothing(word.lower(), tuple(tables))
+    return NoOp(word.lower(), tuple(tables))
 
 
-def _alter(r: _Reader) -> Command | None:
+def _alter(r: _TokenReader) -> Command | None:
     """Read ALTER DATABASE, and ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do
     nothing.  None for every other ALTER TABLE."""
     if r.word in databases.WORDS:
@@ -435,18 +435,18 @@ def _alter(r: _Reader) -> Command | None:
         r.take("DISABLE") or r.take("ENABLE")
         r.take("KEYS")
         r.end()
-        return Nothing("alter", (name,))  # each write updates the indexes
+        return NoOp("alter", (name,))  # each write updates the indexes
     raise not_supported(f"ALTER {r.near()[:40]}")
 
 
-def _refused(instead: str) -> Callable[[_Reader], Command]:
-    def handler(r: _Reader) -> Command:
+def _refused(instead: str) -> Callable[[_TokenReader], Command]:
+    def handler(r: _TokenReader) -> Command:
         raise not_supported(f"{r.tokens[0].text.upper()} {r.near()[:40]}".strip(), instead)
 
     return handler
 
 
-def _rename(r: _Reader) -> Command:
+def _rename(r: _TokenReader) -> Command:
     """Read RENAME TABLE a TO b, c TO d."""
     if not (r.take("TABLE") or r.take("TABLES")):
         raise not_supported(f"RENAME {r.near()}", "only tables have new names")
@@ -460,7 +460,7 @@ def _rename(r: _Reader) -> Command:
     return RenameTables(tuple(names))
 
 
-_WORDS: dict[str, Callable[[_Reader], Command | None]] = {
+_WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "SET": _set, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe, "EXPLAIN": _describe, "USE": _use,
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,

@@ -20,7 +20,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, unknown_column
 from noria.core.errors.codes import VIEW_WRONG_LIST
 from noria.core.types import Field
-from noria.sql.commands import Item, SelectItems
+from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.query.purposes import block_of
 from noria.sql.query.relations.context import Context
 from noria.sql.statements.without_from import select_items
@@ -36,7 +36,7 @@ class TextView:
     text: str
 
     @cached_property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[OutputColumn, ...]:
         """The columns with their values; empty for a view that reads another."""
         statement = parse_tokens(tokenize(self.text), self.text)
         query, names = body_of(statement.tree)
@@ -47,7 +47,7 @@ class TextView:
         return tuple(i.field for i in self.items)
 
 
-class _Nothing:
+class _EmptyCatalog:
     """An empty `Catalog`, for constants."""
 
     def table(self, name: str) -> None: ...
@@ -65,10 +65,10 @@ def has_no_from(query: exp.Expr) -> bool:
     return isinstance(query, exp.Select) and query.args.get("from_") is None
 
 
-def items_of(query: exp.Expr, names: list[str]) -> tuple[Item, ...]:
+def items_of(query: exp.Expr, names: list[str]) -> tuple[OutputColumn, ...]:
     """The columns of a SELECT without FROM, under `names` or their own names.  Refuses all but constants."""
     assert isinstance(query, exp.Select)
-    found = select_items(Context(_Nothing(), block_of, "batch", ()), query)
+    found = select_items(Context(_EmptyCatalog(), block_of, "batch", ()), query)
     if found.limit is not None or any(i.kind != "value" for i in found.items):
         raise refuse("a view without FROM of anything but constants", query)
     if names and len(names) != len(found.items):
@@ -87,7 +87,7 @@ def read(text: str, statement: Statement) -> SelectItems | None:
     if not isinstance(source, exp.Table) or not _asked(source) <= {"this", "db", "alias", "hints"}:
         return None
     known = {i.field.name.lower(): i for i in items}
-    out: list[Item] = []
+    out: list[OutputColumn] = []
     for node in tree.expressions:
         column = node.unalias()
         if isinstance(column, exp.Star):
@@ -106,5 +106,5 @@ def _asked(node: exp.Expr) -> set[str]:
     return {name for name, value in node.args.items() if value not in (None, False, [])}
 
 
-def _called(item: Item, name: str) -> Item:
-    return Item(Field(name, item.field.type, item.field.nullable), value=item.value)
+def _called(item: OutputColumn, name: str) -> OutputColumn:
+    return OutputColumn(Field(name, item.field.type, item.field.nullable), value=item.value)

@@ -9,13 +9,13 @@ from noria.core.errors.codes import NO_TABLES_USED, WRONG_PARAMCOUNT_TO_NATIVE_F
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr
 from noria.core.types import BIGINT, TEXT, Field
-from noria.sql.commands import Item, SelectItems
+from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.ends import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only
+from noria.sql.text.syntax import check_parts
 
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
               "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT, "ROW_COUNT": BIGINT,
@@ -30,7 +30,7 @@ _CLASSES: dict[type[exp.Expr], str] = {
 
 def select_items(context: Context, tree: exp.Select) -> SelectItems:
     """Translate a SELECT without FROM to its items.  Refuses WHERE and OFFSET."""
-    only(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
+    check_parts(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
     where, limit = tree.args.get("where"), tree.args.get("limit")
     if where is not None or tree.args.get("offset") is not None:
         raise refuse(f"{'OFFSET' if where is None else 'WHERE'} in a SELECT without FROM", tree, "leave it out")
@@ -38,24 +38,25 @@ def select_items(context: Context, tree: exp.Select) -> SelectItems:
     return SelectItems(items, count_of(context, limit.expression if limit is not None else None))
 
 
-def _item(context: Context, node: exp.Expr) -> Item:
+def _item(context: Context, node: exp.Expr) -> OutputColumn:
     name, inner = column_name(node), node.unalias()
     if isinstance(inner, exp.SessionParameter):
-        return Item(Field(name, TEXT), "variable", inner.name.lower(), str(inner.args.get("kind") or "").lower())
+        return OutputColumn(Field(name, TEXT), "variable", inner.name.lower(),
+                            str(inner.args.get("kind") or "").lower())
     if isinstance(inner, exp.Parameter):
-        return Item(Field(name, TEXT), "user_variable", inner.name.lower())
+        return OutputColumn(Field(name, TEXT), "user_variable", inner.name.lower())
     function = _CLASSES.get(type(inner)) or (inner.name.upper() if isinstance(inner, exp.Anonymous) else "")
     if function in _FUNCTIONS:
-        return Item(Field(name, _FUNCTIONS[function]), "function", function)
+        return OutputColumn(Field(name, _FUNCTIONS[function]), "function", function)
     if function in LOCK_FUNCTIONS:
-        return Item(Field(name, BIGINT), "function", function, arguments=_arguments(context, function, inner))
+        return OutputColumn(Field(name, BIGINT), "function", function, arguments=_arguments(context, function, inner))
     if isinstance(inner, exp.Star):
         raise SqlError(*NO_TABLES_USED, "No tables used")
     e = Resolver(_no_column, context.parameter, "field list")(inner)
-    return Item(Field(name, e.type, e.nullable), value=constant(e))
+    return OutputColumn(Field(name, e.type, e.nullable), value=constant(e))
 
 
-def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[Item, ...]:
+def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[OutputColumn, ...]:
     """The arguments of a function about locks: constants, variables and functions such as DATABASE()."""
     if len(node.expressions) != LOCK_FUNCTIONS[function]:
         raise SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT,

@@ -46,7 +46,7 @@ from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.generated import without_generated
 from noria.sql.text import syntax as trees
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only, snippet
+from noria.sql.text.syntax import check_parts, snippet
 
 Binder = Callable[[Sequence[Any]], ClientWrite]
 _INSERT = frozenset({"this", "expression", "conflict", "ignore"})
@@ -60,7 +60,7 @@ class _Param(int):
 def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
     if not isinstance(node, exp.Table) or node.args.get("joins"):
         raise refuse("writing several tables in one statement", node, "write one table at a time")
-    only(node, frozenset({"this", "alias", "db"}), "the table of a write")
+    check_parts(node, frozenset({"this", "alias", "db"}), "the table of a write")
     table = catalog.table(node.name)
     if table is None:
         raise no_table(node.name, catalog.view(node.name) is not None)
@@ -77,7 +77,7 @@ def _position(table: TableDef, name: str, clause: str = "field list") -> int:
 # ------------------------------------------------------------------ INSERT
 def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Binder:
     """Translate INSERT [IGNORE], INSERT … ON DUPLICATE KEY UPDATE and REPLACE.  Refuses INSERT … SELECT."""
-    only(node, _INSERT, "INSERT")
+    check_parts(node, _INSERT, "INSERT")
     target = node.this
     schema = target if isinstance(target, exp.Schema) else None
     table = table_of(catalog, schema.this if schema is not None else target)
@@ -277,7 +277,7 @@ def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
 
 # ------------------------------------------------------------------ UPDATE and DELETE
 def update(node: exp.Update, catalog: Catalog) -> Binder:
-    only(node, frozenset({"this", "expressions", "where", "order", "limit"}), "UPDATE")
+    check_parts(node, frozenset({"this", "expressions", "where", "order", "limit"}), "UPDATE")
     table = table_of(catalog, node.this)
     _refuse_order(node, "UPDATE")
     column = _columns_of(table, node.this.alias_or_name)
@@ -293,7 +293,7 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
 def delete(node: exp.Delete, catalog: Catalog) -> Binder:
     if node.args.get("tables") or node.args.get("using"):
         raise refuse("DELETE from several tables", node, "write DELETE FROM table WHERE …")
-    only(node, frozenset({"this", "where", "order", "limit"}), "DELETE")
+    check_parts(node, frozenset({"this", "where", "order", "limit"}), "DELETE")
     table = table_of(catalog, node.this)
     _refuse_order(node, "DELETE")
     column = _columns_of(table, node.this.alias_or_name)
@@ -310,7 +310,7 @@ def _timed(where: Expr | None) -> bool:
 
 
 def truncate(node: exp.TruncateTable, catalog: Catalog) -> Truncate:
-    only(node, frozenset({"expressions"}), "TRUNCATE")
+    check_parts(node, frozenset({"expressions"}), "TRUNCATE")
     if len(node.expressions) != 1:
         raise refuse("TRUNCATE of several tables", node)
     return Truncate(table_of(catalog, node.expressions[0]).name)

@@ -487,7 +487,7 @@ def place(node: exp.Expr) -> str:
     return ""
 
 
-def only(node: exp.Expr, known: frozenset[str], what: str) -> None:
+def check_parts(node: exp.Expr, known: frozenset[str], what: str) -> None:
     """Raise for a part of the node that is not in `known`, so that nothing written is ever ignored."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, [], ""):

@@ -17,13 +17,13 @@ from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.sql.text.syntax import parse_tokens, tokenize
 from noria.sql.whole.alteration import Names, alteration, key_of, lost
-from noria.sql.whole.meaning import Tables, planned, same_view
+from noria.sql.whole.meaning import StaticCatalog, planned, same_view
 from noria.sql.whole.outline import Outline
 from noria.sql.whole.restated import restated
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProgramDifference:
     """The changes, as names in their written form, in the order of the programs.
 
     `altered`: for each table the parts of an ALTER TABLE.  `early`: the views that can be made or replaced before the
@@ -49,7 +49,7 @@ class Difference:
                     or self.views_dropped)
 
 
-def difference(have: Outline, want: Outline, drop: bool) -> Difference:
+def difference(have: Outline, want: Outline, drop: bool) -> ProgramDifference:
     """The changes from `have` to `want`.  `drop`: drop tables, columns and views that `want` does not have."""
     refused = list(_clashes(have, want))
     altered: dict[str, Names] = {}
@@ -69,7 +69,7 @@ def difference(have: Outline, want: Outline, drop: bool) -> Difference:
     def views(among: Callable[[str], bool]) -> Names:
         return tuple(v.definition.name for n, v in want.views.items() if among(n))
 
-    return Difference(
+    return ProgramDifference(
         tuple(t.name for n, t in want.tables.items() if n not in have.tables), tuple(altered.items()),
         tuple(t.name for n, t in have.tables.items() if n in want.tables and t.name not in altered),
         gone_tables if drop else (), views(lambda n: n not in have.views), views(lambda n: n in changed),
@@ -116,7 +116,7 @@ def unchanged(name: str, have: Outline, want: Outline) -> bool:
 def _untouched(name: str, have: Outline, want: Outline) -> bool:
     """Whether neither text uses a changed column, and both mean the same over the new tables."""
     there = {n: lost(t, want.tables[n]) for n, t in have.tables.items() if n in want.tables}
-    catalog = Tables(_over(want, _hide, there), {n: v.definition for n, v in want.views.items()})
+    catalog = StaticCatalog(_over(want, _hide, there), {n: v.definition for n, v in want.views.items()})
     was, now = have.views[name].text, want.views[name].text
     try:
         return any(there.values()) and not _has_star(was) and same_view(planned(was, catalog), planned(now, catalog))
@@ -128,7 +128,7 @@ def _at_last(name: str, program: Outline) -> ViewDef | None:
     """The view over the program's final tables; None if its text cannot be restated for them."""
     view, views = program.views[name], {n: v.definition for n, v in program.views.items()}
     text = restated(view.text, view.stage, program.tables, views)
-    return None if text is None else planned(text, Tables(program.tables, views))
+    return None if text is None else planned(text, StaticCatalog(program.tables, views))
 
 
 def _early(have: Outline, want: Outline, changed: set[str]) -> set[str]:
@@ -163,12 +163,13 @@ def _as_before(name: str, want: Outline, before: Mapping[str, TableDef], views: 
     new = {n: _new(t, before[n]) for n, t in want.tables.items() if n in before}
     cut, hidden = _over(want, _cut, new), _over(want, _hide, new)
     if cut == want.tables:
-        return planned(wanted.text, Tables(cut, views))
+        return planned(wanted.text, StaticCatalog(cut, views))
     theirs = {n: want.views[n].definition for n in wanted.used}
     try:
-        if _has_star(wanted.text) or not same_view(wanted.definition, planned(wanted.text, Tables(hidden, theirs))):
+        if _has_star(wanted.text) or not same_view(wanted.definition,
+                                                   planned(wanted.text, StaticCatalog(hidden, theirs))):
             return None
-        return planned(wanted.text, Tables(cut, views))
+        return planned(wanted.text, StaticCatalog(cut, views))
     except SqlError:  # it names a new column
         return None
 
@@ -207,10 +208,10 @@ def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[st
     new = {n: {name.lower() for at, name in t.shape if (at, name) not in t.as_of(as_of).shape} for n, t in then.items()}
     hidden = {n: _hide(t, new[n]) for n, t in then.items()}
     try:
-        found = planned(text, Tables(then, views))
+        found = planned(text, StaticCatalog(then, views))
         if all(tables[n].shape == tables[n].as_of(as_of).shape for n in map(str.lower, tables_of(found.plan))):
             return found
-        return None if _has_star(text) or not same_view(found, planned(text, Tables(hidden, views))) else found
+        return None if _has_star(text) or not same_view(found, planned(text, StaticCatalog(hidden, views))) else found
     except SqlError:  # a name has become ambiguous, or does not exist
         return None
 

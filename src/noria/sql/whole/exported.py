@@ -18,13 +18,13 @@ from noria.plan.view import ViewDef
 from noria.sql.text.databases import HOME, Database, Databases
 from noria.sql.whole.alteration import alteration, lost
 from noria.sql.whole.difference import now
-from noria.sql.whole.meaning import Tables, planned
+from noria.sql.whole.meaning import StaticCatalog, planned
 from noria.sql.whole.restated import restated
 from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)
-class Kept:
+class ExportedView:
     """A running view: its CREATE VIEW, and the number of column changes before it was written."""
 
     name: str
@@ -32,7 +32,7 @@ class Kept:
     as_of: int
 
 
-def program_text(tables: Iterable[TableDef], views: Sequence[Kept], counters: Mapping[str, int],
+def program_text(tables: Iterable[TableDef], views: Sequence[ExportedView], counters: Mapping[str, int],
                  databases: Databases | None = None) -> str:
     """Print the program.  `counters`: the next AUTO_INCREMENT number by table name.  Raises SqlError if an older view's
     meaning cannot be printed."""
@@ -53,7 +53,7 @@ def made_text(database: Database) -> str:
     return f"CREATE DATABASE IF NOT EXISTS {quote_identifier(database.name)} {database.options}".rstrip()
 
 
-def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int, databases: Databases) -> str:
+def _staged(tables: Sequence[TableDef], views: Sequence[ExportedView], last: int, databases: Databases) -> str:
     said, stage, made = list[str](), 0, dict[str, TableDef]()
 
     def until(change: int) -> None:
@@ -80,7 +80,7 @@ def _staged(tables: Sequence[TableDef], views: Sequence[Kept], last: int, databa
     return _text(said)
 
 
-def _texts_of_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> list[str] | None:
+def _texts_of_now(tables: Sequence[TableDef], views: Sequence[ExportedView]) -> list[str] | None:
     """The views' texts over the current tables; None if one cannot be restated."""
     texts, known, there = list[str](), dict[str, ViewDef](), {t.name.lower(): t for t in tables}
     for view in views:
@@ -88,11 +88,11 @@ def _texts_of_now(tables: Sequence[TableDef], views: Sequence[Kept]) -> list[str
         if text is None:
             return None
         texts.append(text)
-        known[view.name.lower()] = planned(text, Tables(there, known))
+        known[view.name.lower()] = planned(text, StaticCatalog(there, known))
     return texts
 
 
-def text_of_now(view: Kept, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
+def text_of_now(view: ExportedView, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
     """The CREATE VIEW with the view's meaning over the current tables: its own text if that has it, else the restated
     one.  None if neither has it."""
     if now(view.text, view.as_of, tables, views) is not None:

@@ -14,7 +14,7 @@ from noria.sql.parse import parse
 
 
 @dataclass(frozen=True)
-class Tables:
+class StaticCatalog:
     """A catalog of tables and views by folded names."""
 
     tables: Mapping[str, TableDef]
@@ -27,7 +27,7 @@ class Tables:
         return self.views.get(name.lower())
 
 
-def planned(text: str, catalog: Tables) -> ViewDef:
+def planned(text: str, catalog: StaticCatalog) -> ViewDef:
     (command,) = parse(text, catalog)
     assert isinstance(command, CreateView)
     return command.view

@@ -13,7 +13,7 @@ from noria.core.errors.codes import NET_PACKET_TOO_LARGE, NO_SUCH_TABLE
 from noria.core.limits import PROGRAM_BYTES, PROGRAM_ERRORS
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
-from noria.sql.commands import AlterTable, Command, CreateDatabase, CreateTable, CreateView, Nothing
+from noria.sql.commands import AlterTable, Command, CreateDatabase, CreateTable, CreateView, NoOp
 from noria.sql.parse import parse
 from noria.sql.query.relations.context import Recorder
 from noria.sql.text.comments import SHOWN
@@ -22,7 +22,7 @@ from noria.sql.text.syntax import statements_of, tokenize
 
 
 @dataclass(frozen=True)
-class View:
+class OutlineView:
     """A view of a text.  `used`: the folded names of the views that it reads.  `stage`: the number of column changes
     (ALTER TABLE) before it."""
 
@@ -38,7 +38,7 @@ class Outline:
     changes so far.  `databases`: those that were there, and those of the text."""
 
     tables: dict[str, TableDef] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, OutlineView] = field(default_factory=dict)
     stage: int = 0
     databases: Databases = field(default_factory=Databases)
 
@@ -61,7 +61,7 @@ class Outline:
             self.tables[command.table.name.lower()] = command.table
         elif isinstance(command, CreateView):
             self._free(command.view.name)
-            self.views[command.view.name.lower()] = View(command.view, command.text, used, self.stage)
+            self.views[command.view.name.lower()] = OutlineView(command.view, command.text, used, self.stage)
         elif isinstance(command, AlterTable):
             self.tables[command.was.name.lower()] = self._altered(command)
         elif isinstance(command, CreateDatabase):
@@ -69,7 +69,7 @@ class Outline:
                 self.databases = self.databases.having(command.database)
             elif not command.if_not_exists:
                 raise database_exists(command.database.name)
-        elif not isinstance(command, Nothing):
+        elif not isinstance(command, NoOp):
             raise not_supported("this statement in a program", "a program is made of CREATE TABLE, CREATE VIEW, CREATE "
                                 "INDEX, ALTER TABLE and CREATE DATABASE")
 
@@ -92,16 +92,16 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Statement:
+class OutlineStatement:
     """One statement and its line in the text, from 1."""
 
     line: int
     text: str
 
 
-def statements(text: str) -> Iterator[Statement]:
+def statements(text: str) -> Iterator[OutlineStatement]:
     for tokens in statements_of(tokenize(text)):
-        yield Statement(text.count("\n", 0, tokens[0].start) + 1, text[tokens[0].start : tokens[-1].end + 1])
+        yield OutlineStatement(text.count("\n", 0, tokens[0].start) + 1, text[tokens[0].start : tokens[-1].end + 1])
 
 
 def read(text: str, databases: Databases | None = None) -> Outline:

@@ -19,7 +19,7 @@ from noria.core.types import TableDef
 from noria.plan.view import ViewDef
 from noria.sql.text.databases import STORED
 from noria.sql.text.syntax import parse_tokens, tokenize
-from noria.sql.whole.meaning import Tables, planned, same_rows
+from noria.sql.whole.meaning import StaticCatalog, planned, same_rows
 
 _DIALECT = "mysql, normalization_strategy = case_insensitive"  # as column names are in MySQL
 
@@ -33,16 +33,16 @@ def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mappi
     try:
         body = parse_tokens(tokenize(text), text).body
         head = text[:text.rindex(body)]
-        meant = planned(text, Tables(before, views))
+        meant = planned(text, StaticCatalog(before, views))
         tree = _qualified(body, meant, before, views)
         spelt = head + _spelt(tree)
         _rename(tree, then)
         found = head + _spelt(tree)
         # over the old tables `spelt` equals the text; over tables that differ only in names, `spelt` equals `found`
-        if (same_rows(meant, planned(spelt, Tables(before, views)))
-                and same_rows(planned(spelt, Tables({n: _plain(t, now) for n, (t, now) in then.items()}, views)),
-                              planned(found, Tables({n: _plain(t, t) for n, t in tables.items()}, views)))):
-            planned(found, Tables(tables, views))
+        if (same_rows(meant, planned(spelt, StaticCatalog(before, views)))
+                and same_rows(planned(spelt, StaticCatalog({n: _plain(t, now) for n, (t, now) in then.items()}, views)),
+                              planned(found, StaticCatalog({n: _plain(t, t) for n, t in tables.items()}, views)))):
+            planned(found, StaticCatalog(tables, views))
             return found
     except (SqlError, SqlglotError, ValueError):
         pass

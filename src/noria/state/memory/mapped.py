@@ -133,7 +133,7 @@ class _Map:
             leaving.take(_Left(self.address, self.nbytes, self.own, self.deleted), self.used)
 
 
-class Memory:
+class GrowingMemory:
     """`reserve` bytes of addresses, of which the first `backed` are usable.  Without a path it is private memory."""
 
     def __init__(self, path: str | None, reserve: int, backed: int):

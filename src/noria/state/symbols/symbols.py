@@ -29,7 +29,7 @@ from noria.core.errors.codes import DATA_TOO_LONG
 from noria.core.symbols import fold
 from noria.core.types import Collation
 from noria.state.memory import atomics
-from noria.state.memory.mapped import Memory, map_file, open_map
+from noria.state.memory.mapped import GrowingMemory, map_file, open_map
 from noria.state.symbols import symbol_kernels as kernels
 from noria.state.symbols.symbol_kernels import (
     COUNT,
@@ -78,8 +78,8 @@ class SymbolTable:
         self._starts[MASK] = _FIRST_SLOTS - 1
         self._set_room()
 
-    def _memory(self, name: str, reserve: int, backed: int) -> Memory:
-        return Memory(None if self.path is None else os.path.join(self.path, name), reserve, backed)
+    def _memory(self, name: str, reserve: int, backed: int) -> GrowingMemory:
+        return GrowingMemory(None if self.path is None else os.path.join(self.path, name), reserve, backed)
 
     def _set_room(self) -> None:
         room = min(self._starts_memory.backed // 8 - HEADER - 1, self._folds_memory.backed // 8)
@@ -100,10 +100,10 @@ class SymbolTable:
         if 2 * (int(starts[LIVE]) + 2) > int(starts[MASK]):
             self._use_table(self._fresh_table(2 * (int(starts[MASK]) + 1)))
 
-    def _fresh_table(self, slots: int) -> Memory:
+    def _fresh_table(self, slots: int) -> GrowingMemory:
         return self._memory(f"hash.{int(self._starts[GENERATION]) + 1}", 8 * slots, 8 * slots)
 
-    def _use_table(self, memory: Memory) -> None:
+    def _use_table(self, memory: GrowingMemory) -> None:
         """Fill an empty hash table with all strings, and replace the old one by it."""
         generation, table = int(self._starts[GENERATION]) + 1, memory.words
         kernels.rehash(self._heap, self._starts, self._folds, table)

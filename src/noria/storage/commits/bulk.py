@@ -22,13 +22,13 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.core.errors.codes import DUP_ENTRY, UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
-from noria.storage.format.catalog import Done
+from noria.storage.format.catalog import CommittedWrite
 from noria.storage.rocks.disk import sync
-from noria.storage.rocks.engine import META, Engine
+from noria.storage.rocks.engine import META, RocksEngine
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables import meta
 from noria.storage.tables.sst import SstFile, describe
-from noria.storage.tables.table import Counters, Index, Table
+from noria.storage.tables.table import Counters, Index, StoredTable
 
 _INTENT = b"ingest"
 _DIRECTORY = "ingest"  # under the data directory
@@ -43,7 +43,7 @@ def nothing(batch: WriteBatch) -> None:
     """Add nothing to the commit."""
 
 
-def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str, list[str]]:
+def stage(engine: RocksEngine, table: StoredTable, load: Load, group: str = "") -> dict[str, list[str]]:
     """Check the files and link (or copy) them durably into the data directory; return their names by family.
 
     group: the group whose directory holds them; without one they are to be ingested at once.
@@ -52,18 +52,19 @@ def stage(engine: Engine, table: Table, load: Load, group: str = "") -> dict[str
     return _stage(engine, described, _directory(engine, group))
 
 
-def missing(engine: Engine, load: Load, group: str) -> str | None:
+def missing(engine: RocksEngine, load: Load, group: str) -> str | None:
     """The path of a file that was staged for the group and no longer exists, or None."""
     names = (os.path.join(_directory(engine, group), name) for _, some in load.files for name in some)
     return next((path for path in names if not os.path.exists(path)), None)
 
 
-def unstage(engine: Engine, group: str) -> None:
+def unstage(engine: RocksEngine, group: str) -> None:
     """Delete the files that were staged for the group."""
     shutil.rmtree(_directory(engine, group), ignore_errors=True)
 
 
-def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]], done: Done, group: str, more: More
+def take(engine: RocksEngine, table: StoredTable, load: Load, staged: dict[str, list[str]], done: CommittedWrite,
+         group: str, more: More
          ) -> None:
     """Ingest staged files.  The first commit, which also holds what `more` adds, makes the load durable.
 
@@ -84,7 +85,7 @@ def take(engine: Engine, table: Table, load: Load, staged: dict[str, list[str]],
                          "which finishes it") from e
 
 
-def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
+def check(engine: RocksEngine, table: StoredTable, files: dict[str, list[str]], rows: int,
           others: dict[str, list[str]] | None = None) -> dict[str, list[SstFile]]:
     """Check the files and describe them by family.  Raises SqlError with the reason if they cannot be ingested.
 
@@ -99,7 +100,8 @@ def check(engine: Engine, table: Table, files: dict[str, list[str]], rows: int,
         raise SqlError(*UNKNOWN_ERROR, str(bad)) from bad
 
 
-def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: int) -> dict[str, list[SstFile]]:
+def _checked(engine: RocksEngine, table: StoredTable, files: dict[str, list[str]], rows: int) -> dict[str,
+                                                                                                      list[SstFile]]:
     described = {family: [describe(p) for p in paths] for family, paths in files.items() if paths}
     _check_families(table, described)
     _check_counts(table, described, rows)
@@ -109,7 +111,8 @@ def _checked(engine: Engine, table: Table, files: dict[str, list[str]], rows: in
     return described
 
 
-def finish_interrupted(engine: Engine, tables: dict[str, Table], groups: Collection[str] = ()) -> Done | None:
+def finish_interrupted(engine: RocksEngine, tables: dict[str, StoredTable],
+                       groups: Collection[str] = ()) -> CommittedWrite | None:
     """At a start, finish a load that a crash interrupted after its intent; delete other staged files.
 
     groups: the prepared groups, whose staged files are kept.
@@ -126,14 +129,15 @@ def finish_interrupted(engine: Engine, tables: dict[str, Table], groups: Collect
     return _take(engine, tables[intent["table"]], intent)
 
 
-def _take(engine: Engine, table: Table, intent: dict[str, Any]) -> Done:
+def _take(engine: RocksEngine, table: StoredTable, intent: dict[str, Any]) -> CommittedWrite:
     directory = _directory(engine, intent.get("group", ""))
     for family, paths in intent["files"].items():
         left = [p for p in (os.path.join(directory, n) for n in paths) if os.path.exists(p)]
         if left:
             engine.ingest(family, left)
     counters = Counters(*intent["counters"])
-    done = Done(intent["epoch"], intent["seq"], tuple(WriteResult(affected=n) for n in intent.get("affected", ())))
+    done = CommittedWrite(intent["epoch"], intent["seq"],
+                          tuple(WriteResult(affected=n) for n in intent.get("affected", ())))
     batch = WriteBatch(raw_mode=True)
     meta.put_counters(engine, batch, table.definition, counters)
     meta.put_done(engine, batch, done)
@@ -144,11 +148,11 @@ def _take(engine: Engine, table: Table, intent: dict[str, Any]) -> Done:
     return done
 
 
-def _directory(engine: Engine, group: str) -> str:
+def _directory(engine: RocksEngine, group: str) -> str:
     return os.path.join(engine.path, f"{_DIRECTORY}-{group}" if group else _DIRECTORY)
 
 
-def _stage(engine: Engine, files: dict[str, list[SstFile]], directory: str) -> dict[str, list[str]]:
+def _stage(engine: RocksEngine, files: dict[str, list[SstFile]], directory: str) -> dict[str, list[str]]:
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     staged: dict[str, list[str]] = {}
@@ -168,14 +172,14 @@ def _stage(engine: Engine, files: dict[str, list[SstFile]], directory: str) -> d
 
 
 # ------------------------------------------------------------------ checks: nothing changes before all of them hold
-def _check_families(table: Table, files: dict[str, list[SstFile]]) -> None:
+def _check_families(table: StoredTable, files: dict[str, list[SstFile]]) -> None:
     wanted = {table.family, *(i.family for i in table.indexes)}
     if files and set(files) != wanted:
         raise StoreError(f"a load of table {table.name} must bring files for {sorted(wanted)}, "
                          f"it brings {sorted(files)}: load again")
 
 
-def _check_counts(table: Table, files: dict[str, list[SstFile]], rows: int) -> None:
+def _check_counts(table: StoredTable, files: dict[str, list[SstFile]], rows: int) -> None:
     for family, some in files.items():
         held = sum(f.rows for f in some)
         if held != rows:
@@ -183,7 +187,7 @@ def _check_counts(table: Table, files: dict[str, list[SstFile]], rows: int) -> N
                              "load again")
 
 
-def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFile]) -> None:
+def _check_disjoint(engine: RocksEngine, table: StoredTable, family: str, files: list[SstFile]) -> None:
     """Raise an error if a key occurs twice within the load or is already stored."""
     ordered = sorted(files, key=lambda f: f.first)
     for before, file in pairwise(ordered):
@@ -196,14 +200,15 @@ def _check_disjoint(engine: Engine, table: Table, family: str, files: list[SstFi
             _check_keys(engine, table, family, file)
 
 
-def _check_keys(engine: Engine, table: Table, family: str, file: SstFile) -> None:
+def _check_keys(engine: RocksEngine, table: StoredTable, family: str, file: SstFile) -> None:
     """Look up each key of a file whose range contains stored keys."""
     with _probing(engine, _PROBE, [file]):
         for some in engine.slices(_PROBE, _PROBE_ROWS, "keys"):
             _check_absent(engine, table, family, some)
 
 
-def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile], others: list[SstFile]) -> None:
+def _check_apart(engine: RocksEngine, table: StoredTable, family: str, mine: list[SstFile],
+                 others: list[SstFile]) -> None:
     """Raise an error if a key of the other workers' files is stored here or is in this worker's files."""
     for file in others:
         if engine.any_between(family, file.first, file.last):
@@ -219,7 +224,7 @@ def _check_apart(engine: Engine, table: Table, family: str, mine: list[SstFile],
                         raise _repeated(table, family)
 
 
-def _repeated(table: Table, family: str) -> SqlError:
+def _repeated(table: StoredTable, family: str) -> SqlError:
     index = next(i for i in table.indexes if i.family == family)
     names = ", ".join(table.definition.columns[c].name for c in index.columns)
     return SqlError(*DUP_ENTRY, f"Rows of the files repeat a key of the UNIQUE index on {table.name} ({names}); "
@@ -227,7 +232,7 @@ def _repeated(table: Table, family: str) -> SqlError:
 
 
 @contextmanager
-def _probing(engine: Engine, family: str, files: list[SstFile]) -> Iterator[None]:
+def _probing(engine: RocksEngine, family: str, files: list[SstFile]) -> Iterator[None]:
     """Ingest copies of disjoint files into a temporary family, which is dropped afterwards."""
     copies = [os.path.join(engine.path, f"{family}.{n}.sst") for n in range(len(files))]
     engine.create_family(family)
@@ -240,14 +245,14 @@ def _probing(engine: Engine, family: str, files: list[SstFile]) -> Iterator[None
         engine.drop_family(family)
 
 
-def _check_absent(engine: Engine, table: Table, family: str, keys: list[bytes]) -> None:
+def _check_absent(engine: RocksEngine, table: StoredTable, family: str, keys: list[bytes]) -> None:
     held = engine.get(family, keys)
     taken = next((k for k, v in zip(keys, held, strict=True) if v is not None), None)
     if taken is not None:
         raise _duplicate(engine, table, family, taken)
 
 
-def _duplicate(engine: Engine, table: Table, family: str, key: bytes) -> Exception:
+def _duplicate(engine: RocksEngine, table: StoredTable, family: str, key: bytes) -> Exception:
     index: Index | None = next((i for i in table.indexes if i.family == family), None)
     row_key = key if index is None else engine.get(family, key)
     stored = None if row_key is None else engine.get(table.family, row_key)

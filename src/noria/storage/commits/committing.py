@@ -13,10 +13,10 @@ from rocksdict import WriteBatch
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
 from noria.storage.commits.delta_log import DeltaLog
-from noria.storage.format.catalog import Done
-from noria.storage.rocks.engine import Engine
+from noria.storage.format.catalog import CommittedWrite
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import StoreError, StoreFenced
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 from noria.storage.tables import meta
 
 
@@ -26,17 +26,17 @@ class StoreCommits:
     done: recent results, by slot.  last_epoch, last_seq: those of the last commit.
     """
 
-    def __init__(self, engine: Engine, deltas: DeltaLog, done: dict[int, Done]):
+    def __init__(self, engine: RocksEngine, deltas: DeltaLog, done: dict[int, CommittedWrite]):
         self._engine, self._deltas, self._done = engine, deltas, done
-        self._refused: Done | None = None  # the write that failed because the disk was full
-        last = max(done.values(), key=lambda d: (d.epoch, d.seq), default=Done(0, 0))
+        self._refused: CommittedWrite | None = None  # the write that failed because the disk was full
+        last = max(done.values(), key=lambda d: (d.epoch, d.seq), default=CommittedWrite(0, 0))
         self.last_epoch, self.last_seq = last.epoch, last.seq
 
     def applied(self) -> tuple[int, int]:
         """(epoch, seq) of the last commit."""
         return self.last_epoch, self.last_seq
 
-    def repeated(self, epoch: int, seq: int) -> Done | None:
+    def repeated(self, epoch: int, seq: int) -> CommittedWrite | None:
         """The result of (epoch, seq) if it was committed before, else None.  Raises StoreFenced for an old epoch."""
         if (epoch, seq) > (self.last_epoch, self.last_seq):
             return None
@@ -48,8 +48,8 @@ class StoreCommits:
                                      f"{self.last_epoch}.{self.last_seq} and its results are not kept")
         return done
 
-    def commit(self, fill: Callable[[WriteBatch], object], done: Done, sync: bool, ballast: bool = False,
-               stages: Collection[Stage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
+    def commit(self, fill: Callable[[WriteBatch], object], done: CommittedWrite, sync: bool, ballast: bool = False,
+               stages: Collection[TableStage] = (), deltas: Mapping[str, Batch] | None = None) -> None:
         """Commit what `fill` adds to a batch, as (epoch, seq).  stages, deltas: the rows that it changes."""
         engine, batch = self._engine, self._batch(fill, done)
         self._deltas.record(batch, stages, deltas or {})
@@ -62,18 +62,18 @@ class StoreCommits:
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 
-    def ingested(self, done: Done) -> None:
+    def ingested(self, done: CommittedWrite) -> None:
         """Remember the result of a load, which was committed with its files."""
         self._done[done.seq % meta.RECENT_RESULTS] = done
         self.last_epoch, self.last_seq = done.epoch, done.seq
 
-    def _batch(self, fill: Callable[[WriteBatch], object], done: Done) -> WriteBatch:
+    def _batch(self, fill: Callable[[WriteBatch], object], done: CommittedWrite) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
         fill(batch)
         meta.put_done(self._engine, batch, done)
         return batch
 
-    def _commit_again(self, fill: Callable[[WriteBatch], object], done: Done, ballast: bool) -> None:
+    def _commit_again(self, fill: Callable[[WriteBatch], object], done: CommittedWrite, ballast: bool) -> None:
         """Retry a commit that a full disk refused, if there is room now or the ballast may be used.
 
         The commit is written again only if it is not on disk already.

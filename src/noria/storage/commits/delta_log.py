@@ -20,11 +20,11 @@ from rocksdict import WriteBatch
 from noria.core.batch import Batch, concat
 from noria.core.errors import SqlError
 from noria.core.limits import DELTA_BYTES, DELTA_COMMIT_ROWS
-from noria.storage.rocks.engine import DELTAS, Engine
+from noria.storage.rocks.engine import DELTAS, RocksEngine
 from noria.storage.rocks.errors import StoreError
-from noria.storage.rocks.stand import StorePosition
-from noria.storage.statements.stage import Stage, net
-from noria.storage.tables.table import Table
+from noria.storage.rocks.store_position import StorePosition
+from noria.storage.statements.stage import TableStage, net
+from noria.storage.tables.table import StoredTable
 
 _Rows = list[tuple[int, list[bytes], list[bytes]]]  # for each table, by number: packed rows added, and removed
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,7 +39,7 @@ class DeltaLog:
     nbytes: the size of the records since the last `trim`.
     """
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: RocksEngine):
         self._engine = engine
         self._end: int | None = None  # sequence number after the last record; None: nothing is recorded
         self.nbytes = 0
@@ -62,7 +62,7 @@ class DeltaLog:
             self._engine.drop_family(DELTAS)
 
     # ---------------------------------------------------------------- recording
-    def record(self, batch: WriteBatch, stages: Iterable[Stage], deltas: Mapping[str, Batch]) -> None:
+    def record(self, batch: WriteBatch, stages: Iterable[TableStage], deltas: Mapping[str, Batch]) -> None:
         """Add the record of a commit to its batch, which is otherwise complete.  deltas: the net rows by table.
 
         A commit of very many rows gets no record.  The log then has a gap until states are saved again.
@@ -97,7 +97,7 @@ class DeltaLog:
         self._engine.commit(batch, sync=False)
 
     # ---------------------------------------------------------------- reading
-    def since(self, stand: StorePosition, tables: Iterable[Table]) -> dict[str, Batch] | None:
+    def since(self, stand: StorePosition, tables: Iterable[StoredTable]) -> dict[str, Batch] | None:
         """By table, the net rows of all commits after `stand` until the store was opened; None if they are unknown.
 
         Tables dropped since then are left out.
@@ -148,7 +148,7 @@ class DeltaLog:
         self._engine.commit(batch)
 
 
-def _packed(stage: Stage, delta: Batch) -> tuple[int, list[bytes], list[bytes]]:
+def _packed(stage: TableStage, delta: Batch) -> tuple[int, list[bytes], list[bytes]]:
     number = stage.table.definition.table_id
     if all(not effect.old.shape[1] for effect in stage.effects):  # only added rows: they are packed already
         return number, [row for effect in stage.effects for row in effect.changes[0].values], []
@@ -157,5 +157,5 @@ def _packed(stage: Stage, delta: Batch) -> tuple[int, list[bytes], list[bytes]]:
     return number, stage.table.rows(came), stage.table.rows(gone)
 
 
-def _unpacked(table: Table, came: Sequence[bytes], gone: Sequence[bytes]) -> list[Batch]:
+def _unpacked(table: StoredTable, came: Sequence[bytes], gone: Sequence[bytes]) -> list[Batch]:
     return [Batch.of(table.codes(rows), weight) for rows, weight in ((came, 1), (gone, -1)) if rows]

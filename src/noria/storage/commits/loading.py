@@ -15,8 +15,8 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
 from noria.storage.commits import bulk, prepared
 from noria.storage.commits.committing import StoreCommits
-from noria.storage.format.catalog import Done
-from noria.storage.rocks.engine import Engine
+from noria.storage.format.catalog import CommittedWrite
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import damaged
 from noria.storage.tables.open_tables import OpenTables
 from noria.storage.transactions.history import History
@@ -25,7 +25,7 @@ from noria.storage.transactions.history import History
 class LoadCommits:
     """Commits that ingest files."""
 
-    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+    def __init__(self, engine: RocksEngine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
                  history: History):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
         self._history = history
@@ -49,7 +49,7 @@ class LoadCommits:
         if self._commits.repeated(epoch, seq) is None:
             self._groups.refuse_undecided(self._tables)
             load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
-            self.load_now(load, Done(epoch, seq), (once,), ())
+            self.load_now(load, CommittedWrite(epoch, seq), (once,), ())
 
     def loads(self, group: str) -> tuple[str, ...]:
         """The tables for which files are staged under this name."""
@@ -68,7 +68,7 @@ class LoadCommits:
         files = bulk.stage(self._engine, self._tables.readable(load.table), load, group)
         return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
 
-    def load_now(self, load: Load, done: Done, names: tuple[str, ...], forget: Sequence[str]) -> None:
+    def load_now(self, load: Load, done: CommittedWrite, names: tuple[str, ...], forget: Sequence[str]) -> None:
         """Ingest a load as the coordinator, or a load of one worker.
 
         Its commit is the decision, which is remembered under these names.
@@ -80,7 +80,7 @@ class LoadCommits:
         self._groups.decided -= set(forget)
         self._groups.decided |= {name for name in names if name}
 
-    def load_staged(self, load: Load, done: Done, group: str) -> None:
+    def load_staged(self, load: Load, done: CommittedWrite, group: str) -> None:
         """Ingest what was staged for the group.  Raises StoreDamaged if one of its files is gone."""
         if missing := bulk.missing(self._engine, load, group):
             raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
@@ -90,7 +90,7 @@ class LoadCommits:
         self._take(load, {f: list(names) for f, names in load.files}, done, group, forgotten)
         del self._groups.prepared[group]
 
-    def _take(self, load: Load, staged: dict[str, list[str]], done: Done, group: str = "",
+    def _take(self, load: Load, staged: dict[str, list[str]], done: CommittedWrite, group: str = "",
               more: bulk.More = bulk.nothing) -> None:
         into = self._tables.readable(load.table)
         bulk.take(self._engine, into, load, staged, done, group, more)

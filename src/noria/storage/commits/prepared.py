@@ -22,7 +22,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Statement, WriteResult
 from noria.storage.format import older_groups
-from noria.storage.rocks.engine import META, Engine
+from noria.storage.rocks.engine import META, RocksEngine
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables import meta
 from noria.storage.tables.open_tables import OpenTables
@@ -55,7 +55,7 @@ class PreparedGroups:
     earlier: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, engine: Engine) -> PreparedGroups:
+    def read(cls, engine: RocksEngine) -> PreparedGroups:
         prepared = {_name(key, _PREPARED): _read(value) for key, value in engine.items_with_prefix(META, _PREPARED)}
         decided = {_name(key, _DECIDED) for key, _ in engine.items_with_prefix(META, _DECIDED)}
         return cls(prepared, decided, frozenset(prepared))
@@ -77,7 +77,7 @@ class PreparedGroups:
         if self.earlier and not self.earlier.isdisjoint(self.prepared):
             self.refuse_undecided(tables, {name})
 
-    def put_dropped(self, engine: Engine, batch: WriteBatch, tables: Collection[str]) -> list[str]:
+    def put_dropped(self, engine: RocksEngine, batch: WriteBatch, tables: Collection[str]) -> list[str]:
         """Forget the groups that concern only these dropped tables; return their names."""
         gone = [n for n, g in self.prepared.items() if all(s.table in tables for s in g.statements)]
         for name in gone:
@@ -96,7 +96,7 @@ def undecided(group: str) -> SqlError:
                     "here")
 
 
-def put_prepared(engine: Engine, batch: WriteBatch, name: str, group: Group) -> None:
+def put_prepared(engine: RocksEngine, batch: WriteBatch, name: str, group: Group) -> None:
     data = GROUPS.encode(group)
     meta.put(engine, batch, _PREPARED + name.encode(), _CRC.pack(zlib.crc32(data)) + data)
 
@@ -124,7 +124,7 @@ def _read_older(value: bytes) -> Group:
     return _group(GROUPS.decode(GROUPS.encode(Group(*older_groups.read(_checked(value))))))
 
 
-def renew(engine: Engine, batch: WriteBatch) -> None:
+def renew(engine: RocksEngine, batch: WriteBatch) -> None:
     """Encode groups of an older format anew.  Raises StoreError for one that this version cannot read."""
     for key, value in engine.items_with_prefix(META, _PREPARED):
         try:
@@ -148,7 +148,7 @@ def damage_in(items: Mapping[bytes, bytes], older: bool) -> list[str]:
     return found
 
 
-def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget: Sequence[str]) -> None:
+def put_decided(engine: RocksEngine, batch: WriteBatch, names: Sequence[str], forget: Sequence[str]) -> None:
     """Record decided groups by name.  forget: older groups for which no worker will ask any more."""
     for old in forget:
         batch.delete(_DECIDED + old.encode(), engine.handle(META))
@@ -156,12 +156,12 @@ def put_decided(engine: Engine, batch: WriteBatch, names: Sequence[str], forget:
         meta.put(engine, batch, _DECIDED + name.encode(), b"")
 
 
-def done_once(engine: Engine) -> list[bytes]:
+def done_once(engine: RocksEngine) -> list[bytes]:
     """The keys of the statements done once (`Write.once`), which have names of their own."""
     return [key for key, _ in engine.items_with_prefix(META, _DECIDED) if b":" in key[len(_DECIDED) :]]
 
 
-def forget_prepared(engine: Engine, batch: WriteBatch, name: str) -> None:
+def forget_prepared(engine: RocksEngine, batch: WriteBatch, name: str) -> None:
     batch.delete(_PREPARED + name.encode(), engine.handle(META))
 
 

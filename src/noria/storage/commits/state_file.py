@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from noria import __version__
 from noria.core.batch import Batch
-from noria.storage.rocks.stand import StorePosition
+from noria.storage.rocks.store_position import StorePosition
 
 Array = npt.NDArray[Any]
 FILE, NEXT, TAKEN = "states", "states.next", "states.taken"  # complete; being written; in use by a start
@@ -95,7 +95,7 @@ def _bytes(array: Array) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-class SavedStates:
+class SavedStateFile:
     """Reads the file that an earlier process saved.  Raises SavedUnusable if it is damaged or of another version."""
 
     def __init__(self, directory: Path):
@@ -164,10 +164,10 @@ class SavedUnusable(Exception):
     """Saved states are damaged or of another version."""
 
 
-def saved_states(directory: Path, note: Callable[[str], object]) -> SavedStates | None:
+def saved_states(directory: Path, note: Callable[[str], object]) -> SavedStateFile | None:
     """The states that the last process saved; None if there are none or they cannot be used."""
     try:
-        return SavedStates(directory)
+        return SavedStateFile(directory)
     except FileNotFoundError:
         return None
     except (SavedUnusable, OSError, ValueError) as e:

@@ -15,13 +15,13 @@ from noria.core.batch import Batch
 from noria.core.errors import SqlError, unknown_table
 from noria.core.statements import Clear, Delete, Insert, Load, Staged, Statement, WriteResult, tables_written
 from noria.core.symbols import Symbols
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.commits import prepared
 from noria.storage.commits.committing import StoreCommits
 from noria.storage.commits.loading import LoadCommits, result_of
-from noria.storage.format.catalog import Done
-from noria.storage.rocks.engine import Engine
-from noria.storage.statements.stage import Stage
+from noria.storage.format.catalog import CommittedWrite
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.statements.stage import TableStage
 from noria.storage.statements.writer import bare, joins, run, run_inserts
 from noria.storage.tables import meta
 from noria.storage.tables.open_tables import OpenTables
@@ -38,13 +38,13 @@ def only_errors(results: Sequence[WriteResult]) -> list[WriteResult]:
 class StatementCommits:
     """Runs statements and commits them.  shard: the rows that may be added (None: any)."""
 
-    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+    def __init__(self, engine: RocksEngine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
                  loads: LoadCommits, transactions: StagedTransactions, symbols: Symbols, shard: Shard | None):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
         self._loads, self._transactions, self._symbols, self._shard = loads, transactions, symbols, shard
 
     def write(
-        self, statements: Sequence[Statement], epoch: int, seq: int, work: Work | None = None, group: str = "",
+        self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None, group: str = "",
         forget: Sequence[str] = (), once: str = ""
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
@@ -52,9 +52,9 @@ class StatementCommits:
         if self._groups.prepared:
             self._groups.refuse_undecided(self._tables, {t for s in statements for t in tables_written(s)})
         if statements and isinstance(load := statements[0], Load):
-            self._loads.load_now(load, Done(epoch, seq, (result_of(load),)), (group, once), forget)
+            self._loads.load_now(load, CommittedWrite(epoch, seq, (result_of(load),)), (group, once), forget)
             return [result_of(load)], {}
-        stages: dict[str, Stage] = {}
+        stages: dict[str, TableStage] = {}
         results = self.run_all(statements, stages, work)
         if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
             stages = {}  # all or nothing
@@ -64,7 +64,8 @@ class StatementCommits:
         def fill(batch: WriteBatch) -> None:
             prepared.put_decided(self._engine, batch, (group, once), forget)
 
-        committed = self.commit_stages(stages, Done(epoch, seq, tuple(results)), fill, bool(group or forget or once),
+        committed = self.commit_stages(stages, CommittedWrite(epoch, seq, tuple(results)), fill,
+                                       bool(group or forget or once),
                                        all(isinstance(s, Delete | Clear) for s in statements))
         if isinstance(committed, SqlError):
             return [r if r.error else WriteResult(error=bare(committed)) for r in results], {}
@@ -72,8 +73,8 @@ class StatementCommits:
         self._groups.decided |= {name for name in (group, once) if name}
         return results, committed
 
-    def commit_stages(self, stages: dict[str, Stage], done: Done, more: Callable[[WriteBatch], object], sync: bool,
-                      ballast: bool) -> dict[str, Batch] | SqlError:
+    def commit_stages(self, stages: dict[str, TableStage], done: CommittedWrite, more: Callable[[WriteBatch], object],
+                      sync: bool, ballast: bool) -> dict[str, Batch] | SqlError:
         """Commit the stages; return the net delta of each table, or the error.  more: adds entries to the batch."""
         def fill(batch: WriteBatch) -> None:
             for stage in stages.values():
@@ -98,7 +99,7 @@ class StatementCommits:
                         told.written(partial(stage.changed, deltas[name]))
         return deltas
 
-    def run_all(self, statements: Sequence[Statement], stages: dict[str, Stage], work: Work | None,
+    def run_all(self, statements: Sequence[Statement], stages: dict[str, TableStage], work: RequestLimits | None,
                 guards: Guards | None = None) -> list[WriteResult]:
         """Run statements in order.  guards: makes the guard of each table; None: that of statements by themselves.
 
@@ -144,10 +145,11 @@ class StatementCommits:
             flush(table)
         return results
 
-    def _stage(self, name: str, stages: dict[str, Stage], work: Work | None, guards: Guards | None = None) -> Stage:
+    def _stage(self, name: str, stages: dict[str, TableStage], work: RequestLimits | None,
+               guards: Guards | None = None) -> TableStage:
         stage = stages.get(name)
         if stage is None:
             table = self._tables.by_name[name]
-            stage = stages[name] = Stage(self._engine, table, table.counters, work, self._shard,
-                                         guard=(guards or self._transactions.guard)(table))
+            stage = stages[name] = TableStage(self._engine, table, table.counters, work, self._shard,
+                                              guard=(guards or self._transactions.guard)(table))
         return stage

@@ -13,20 +13,20 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.statements import Insert, Load, Part, Staged, Statement, WorkedOut, WriteResult
+from noria.core.statements import Insert, Load, Part, Staged, Statement, StatementEffect, WriteResult
 from noria.core.symbols import Symbols
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.commits import bulk, prepared
 from noria.storage.commits.committing import StoreCommits
 from noria.storage.commits.loading import LoadCommits, result_of
 from noria.storage.commits.statement_commits import StatementCommits, only_errors
-from noria.storage.format.catalog import Done
-from noria.storage.rocks.engine import Engine
+from noria.storage.format.catalog import CommittedWrite
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.statements import moving
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 from noria.storage.statements.writer import bare
 from noria.storage.tables.open_tables import OpenTables
-from noria.storage.tables.table import Table
+from noria.storage.tables.table import StoredTable
 from noria.storage.transactions.guard import Guard, no_guard
 from noria.storage.transactions.staging import StagedTransactions
 
@@ -39,7 +39,7 @@ def _does(result: WriteResult) -> WriteResult:
 class Participant:
     """Prepares, decides and evaluates statements that concern several workers."""
 
-    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
+    def __init__(self, engine: RocksEngine, tables: OpenTables, commits: StoreCommits, groups: prepared.PreparedGroups,
                  loads: LoadCommits, statements: StatementCommits, transactions: StagedTransactions,
                  symbols: Symbols):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
@@ -47,7 +47,7 @@ class Participant:
         self._transactions = transactions
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
-                work: Work | None = None) -> list[WriteResult]:
+                work: RequestLimits | None = None) -> list[WriteResult]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results)
         self._groups.refuse_undecided(self._tables)
@@ -64,7 +64,7 @@ class Participant:
         try:
             if failed is None:
                 self._engine.make_ready(nbytes)
-            self._commits.commit(fill, Done(epoch, seq, tuple(results)), failed is None)
+            self._commits.commit(fill, CommittedWrite(epoch, seq, tuple(results)), failed is None)
         except SqlError as full:
             self._transactions.locks.release(group)  # nobody can wait for them yet
             return [WriteResult(error=bare(full)) for _ in statements]
@@ -72,16 +72,16 @@ class Participant:
             self._groups.prepared[group] = tried
         return results
 
-    def _tried(self, statements: Sequence[Statement], group: str, work: Work | None
+    def _tried(self, statements: Sequence[Statement], group: str, work: RequestLimits | None
                ) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
         """Try the statements: their results, the statements to keep, and how many bytes they would write."""
         if isinstance(staged := statements[0], Staged):
             return self._tried_moves(staged)
         if not isinstance(load := statements[0], Load):
-            stages: dict[str, Stage] = {}
+            stages: dict[str, TableStage] = {}
             guards: dict[str, Guard] = {}
 
-            def guard(table: Table) -> Guard:
+            def guard(table: StoredTable) -> Guard:
                 return guards.setdefault(table.name, Guard(self._transactions.locks, group, table))
 
             results = self._statements.run_all(statements, stages, work, guard)
@@ -100,20 +100,20 @@ class Participant:
             moves = self._transactions.moves(staged)
         except SqlError as error:
             return [WriteResult(error=bare(error))], (), 0
-        stages: dict[str, Stage] = {}
+        stages: dict[str, TableStage] = {}
         results = self._statements.run_all(moves, stages, None, no_guard)
         return results, moves, sum(stage.nbytes for stage in stages.values())
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
-        stages: dict[str, Stage] = {}
+        stages: dict[str, TableStage] = {}
         results: list[WriteResult] = []
         tried = self._groups.prepared.get(group)
         load = tried.statements[0] if tried is not None and tried.statements else None
         if isinstance(load, Load) and commit:
             try:
-                self._loads.load_staged(load, Done(epoch, seq, (result_of(load),)), group)
+                self._loads.load_staged(load, CommittedWrite(epoch, seq, (result_of(load),)), group)
             except SqlError as full:
                 return [WriteResult(error=bare(full))], {}
             return [result_of(load)], {}
@@ -125,7 +125,7 @@ class Participant:
                 raise InvariantViolation("ACK-DURABLE", f"group {group} did {results} when it was committed, and "
                                                         f"{list(tried.results)} when it was prepared")
         committed = self._statements.commit_stages(
-            stages, Done(epoch, seq, tuple(results)),
+            stages, CommittedWrite(epoch, seq, tuple(results)),
             lambda batch: prepared.forget_prepared(self._engine, batch, group), tried is not None, ballast=True)
         if isinstance(committed, SqlError):
             return [WriteResult(error=bare(committed)) for _ in results], {}
@@ -134,12 +134,13 @@ class Participant:
             bulk.unstage(self._engine, group)
         return results, committed
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: Work | None = None,
-                 within: Part | None = None) -> WorkedOut:
+    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
+                 within: Part | None = None) -> StatementEffect:
         with self._looking(statement.table, work, within) as stage:
             return moving.work_out(stage, statement, rows, self._symbols, workers)
 
-    def met(self, statement: Insert, work: Work | None = None, within: Part | None = None) -> tuple[bytes, ...]:
+    def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,
+                                                                                                             ...]:
         with self._looking(statement.table, work, within, True) as stage:
             return moving.met(stage, statement, self._symbols)
 
@@ -148,11 +149,11 @@ class Participant:
         with self._looking(table, None, within, True) as stage:
             moving.check_unique(stage, gone, came)
 
-    def _looking(self, table: str, work: Work | None, within: Part | None, reserves: bool = False
-                 ) -> AbstractContextManager[Stage]:
+    def _looking(self, table: str, work: RequestLimits | None, within: Part | None, reserves: bool = False
+                 ) -> AbstractContextManager[TableStage]:
         """A stage for rows of any worker, which is never committed."""
         if within is not None:
             return self._transactions.looking(within, table, work, reserves)
         self._groups.refuse_undecided(self._tables)
         found = self._tables.readable(table)
-        return nullcontext(Stage(self._engine, found, found.counters, work, guard=self._transactions.guard(found)))
+        return nullcontext(TableStage(self._engine, found, found.counters, work, guard=self._transactions.guard(found)))

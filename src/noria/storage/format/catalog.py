@@ -128,7 +128,7 @@ def _value_from_json(data: list[Any]) -> Any:
 
 # ------------------------------------------------------------------ results of writes
 @dataclass(frozen=True)
-class Done:
+class CommittedWrite:
     """A committed write, with the results that a resend of (epoch, seq) gets."""
 
     epoch: int
@@ -140,9 +140,9 @@ class Done:
         return f"[{self.epoch},{self.seq},[{results}]]".encode()
 
     @staticmethod
-    def from_bytes(data: bytes) -> Done:
+    def from_bytes(data: bytes) -> CommittedWrite:
         epoch, seq, results = json.loads(data)
-        return Done(epoch, seq, tuple(_result_from_json(r) for r in results))
+        return CommittedWrite(epoch, seq, tuple(_result_from_json(r) for r in results))
 
 
 def _result_to_json(result: WriteResult) -> str:

@@ -21,7 +21,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 @dataclass
-class Sums:
+class MultisetHash:
     """The sums of a multiset.  count: the number of entries; first and second: modulo 2**64."""
 
     count: int = 0
@@ -34,9 +34,10 @@ class Sums:
         self.first = self.first + int(a) & _WORD
         self.second = self.second + int(b) & _WORD
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: MultisetHash) -> MultisetHash:
         """The sums of both multisets together."""
-        return Sums(self.count + other.count, self.first + other.first & _WORD, self.second + other.second & _WORD)
+        return MultisetHash(self.count + other.count, self.first + other.first & _WORD,
+                            self.second + other.second & _WORD)
 
 
 def _packed(values: Sequence[bytes]) -> tuple[Bytes, Offsets]:

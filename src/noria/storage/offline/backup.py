@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from noria.storage.format.catalog import FORMAT as STORE_FORMAT
-from noria.storage.format.catalog import Done, family_of, table_from_json
+from noria.storage.format.catalog import CommittedWrite, family_of, table_from_json
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.disk import sync
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreError, refuse_newer
-from noria.storage.rocks.mark import Mark
+from noria.storage.rocks.mark import SyncMark
 from noria.storage.tables import meta
 from noria.storage.tables.shards import note_workers, shards_of
 from noria.storage.tables.table import Counters
@@ -35,7 +35,7 @@ from noria.storage.tables.table import Counters
 FORMAT = 1
 NAME, BASE = "backup.json", "base"
 _COPY_BYTES = 4 * 2**20
-_FENCE = struct.Struct("<qq")  # of `runtime/transport/lineage.py`: (front-end epoch, incarnation)
+_FENCE = struct.Struct("<qq")  # of `runtime/transport/shard_owner.py`: (front-end epoch, incarnation)
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
@@ -44,7 +44,7 @@ class BackupError(StoreError):
 
 
 @dataclass(frozen=True)
-class About:
+class BackupManifest:
     """The content of backup.json.
 
     applied: (epoch, seq) of the last write in the backup; fence: the last owner's number; sequence: RocksDB's;
@@ -70,7 +70,7 @@ class About:
 
 
 # ------------------------------------------------------------------ making one
-def make(checkpoint: Path, target: Path, made: str, version: str, progress: Progress) -> About:
+def make(checkpoint: Path, target: Path, made: str, version: str, progress: Progress) -> BackupManifest:
     """Copy a checkpoint to a new backup.  made: the time to record, as text."""
     target = target.absolute()
     if target.exists():
@@ -110,7 +110,7 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
     return about
 
 
-def _of_all(shards: list[About]) -> About:
+def _of_all(shards: list[BackupManifest]) -> BackupManifest:
     """Merge the descriptions of all workers' checkpoints."""
     if len(shards) == 1:
         return shards[0]
@@ -119,7 +119,7 @@ def _of_all(shards: list[About]) -> About:
                    shards=[[s.fence, s.sequence] for s in shards])
 
 
-def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) -> About:
+def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) -> BackupManifest:
     """Describe a copied checkpoint from its own catalog."""
     db = open_read_only(str(base), [META])
     try:
@@ -129,7 +129,7 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
         tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
         rows = {t.name: Counters.from_bytes(family.get(b"counters:" + family_of(t).encode()) or bytes(24)).rows
                 for t in tables}
-        done = [Done.from_bytes(v) for v in reading.values_under(family, b"done:")[0]]
+        done = [CommittedWrite.from_bytes(v) for v in reading.values_under(family, b"done:")[0]]
         last = max(((d.epoch, d.seq) for d in done), default=(0, 0))
         fence = int(family.get(meta.FENCE) or b"0")
         sequence = int(db.latest_sequence_number())
@@ -140,17 +140,17 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
     finally:
         del family
         db.close()
-    return About(FORMAT, version, made, rows, last, fence, sequence, files)
+    return BackupManifest(FORMAT, version, made, rows, last, fence, sequence, files)
 
 
 # ------------------------------------------------------------------ restoring one
-def read(source: Path) -> About:
+def read(source: Path) -> BackupManifest:
     """Read backup.json.  Raises BackupError if there is none, or if a newer version made it."""
     try:
         data = json.loads((source / NAME).read_bytes())
         if (found := int(data["format"])) > FORMAT:
             raise BackupError(f"{source} was made by a newer version (format {found}, this one reads {FORMAT})")
-        about = About(**{**data, "applied": tuple(data["applied"])})
+        about = BackupManifest(**{**data, "applied": tuple(data["applied"])})
     except FileNotFoundError:
         raise BackupError(f"{source} is no whole backup: it has no {NAME}") from None
     except (OSError, ValueError, TypeError, KeyError) as e:
@@ -158,7 +158,7 @@ def read(source: Path) -> About:
     return about
 
 
-def restore(source: Path, data_dir: Path, progress: Progress) -> About:
+def restore(source: Path, data_dir: Path, progress: Progress) -> BackupManifest:
     """Restore a backup to a data directory.  Every file is read twice: all are checked before the first is copied."""
     data_dir = data_dir.absolute()
     if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
@@ -202,12 +202,12 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> About:
     return about
 
 
-def _owned(building: Path, about: About) -> None:
+def _owned(building: Path, about: BackupManifest) -> None:
     """Write the small files around the store: epochs and incarnations continue above those in the backup."""
     _write(building / "epoch", str(about.applied[0]).encode())
     for w, (fence, sequence) in enumerate(about.shards or [[about.fence, about.sequence]]):
         _write(building / f"worker-{w}" / "fence", _FENCE.pack(about.applied[0], fence))
-        Mark(str(building / f"worker-{w}" / BASE), sequence).close()
+        SyncMark(str(building / f"worker-{w}" / BASE), sequence).close()
 
 
 def _worker_of(name: str, count: int) -> int:
@@ -218,7 +218,7 @@ def _worker_of(name: str, count: int) -> int:
     return worker
 
 
-def _checked_names(source: Path, about: About) -> Iterator[str]:
+def _checked_names(source: Path, about: BackupManifest) -> Iterator[str]:
     there = {str(p.relative_to(source / BASE)) for p in (source / BASE).rglob("*") if p.is_file()}
     if missing := sorted(set(about.files) - there):
         raise BackupError(f"{source} is damaged: {source / BASE / missing[0]} is missing; take another backup")

@@ -31,13 +31,13 @@ from noria.core.types import TableDef
 from noria.storage.commits.prepared import damage_in
 from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, table_from_json
 from noria.storage.format.encoding import Part, key_parts_of_arrow, pack_keys, unpack_parts
-from noria.storage.format.entries_hash import Sums
+from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.snapshot import column_array
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.damage import Damage, is_damage
 from noria.storage.rocks.engine import DEFAULT, META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer, one_line, opening_error
-from noria.storage.rocks.mark import Mark
+from noria.storage.rocks.mark import SyncMark
 from noria.storage.tables.shards import owners
 from noria.storage.tables.table import Counters, Index
 
@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], object]  # what is being read, entries done
 
 
 @dataclass
-class Report:
+class StoreCheckReport:
     """The result of a check.
 
     findings: one sentence each, with the table, index or file; tables: name -> rows read; sums: of those rows
@@ -59,18 +59,18 @@ class Report:
     findings: list[str] = field(default_factory=list)
     tables: dict[str, int] = field(default_factory=dict)
     indexes: int = 0
-    sums: dict[str, Sums] = field(default_factory=dict)
+    sums: dict[str, MultisetHash] = field(default_factory=dict)
     misplaced: set[str] = field(default_factory=set)
 
 
-class Check:
+class StoreCheck:
     """Checks one worker's store.  worker, workers: whose store it is, and how many there are.
 
     mend: after an accepted loss, set counters to what the rows say, so that no value is generated twice.
     """
 
     def __init__(self, path: str, progress: Progress, mend: bool = False, worker: int = 0, workers: int = 1):
-        self.path, self.report = path, Report()
+        self.path, self.report = path, StoreCheckReport()
         self._worker, self._workers = worker, workers
         self._mend = mend
         self._counted: dict[bytes, Counters] = {}  # to be written
@@ -78,7 +78,7 @@ class Check:
         self._entries = self._done = 0
         self._mislaid: set[str] = set()  # tables with a row under a wrong key
 
-    def run(self) -> Report:
+    def run(self) -> StoreCheckReport:
         try:
             recovery.check_log(self.path, lambda: table_options())
             self._damage = Damage(self.path)
@@ -114,7 +114,7 @@ class Check:
         for key, counters in self._counted.items():
             batch.put(key, counters.to_bytes(), db.get_column_family_handle(META))
         db.write(batch, synced)
-        Mark(self.path, db.latest_sequence_number()).close()
+        SyncMark(self.path, db.latest_sequence_number()).close()
         db.close()
 
     def _tables(self) -> None:
@@ -181,8 +181,8 @@ class Check:
     # ---------------------------------------------------------------- a table
     def _table(self, table: TableDef, indexes: list[Index], counters: Counters) -> None:
         what, before = f"table {table.name}", len(self.report.findings)
-        wanted = [Sums() for _ in indexes]
-        rows, top, last_row = Sums(), 0, 0
+        wanted = [MultisetHash() for _ in indexes]
+        rows, top, last_row = MultisetHash(), 0, 0
         elsewhere: dict[int, tuple[int, str]] = {}
         for some in self._slices(family_of(table), what):
             keys, values = [k for k, _ in some], [v for _, v in some]
@@ -244,10 +244,10 @@ class Check:
             elsewhere[worker] = count + len(at), example or _shown(table, parts, rows, int(at[0]))
 
     # ---------------------------------------------------------------- an index
-    def _index(self, table: TableDef, index: Index, wanted: Sums, compare: bool) -> None:
+    def _index(self, table: TableDef, index: Index, wanted: MultisetHash, compare: bool) -> None:
         what, before = f"index {index.name or index.family} of table {table.name}", len(self.report.findings)
         self.report.indexes += 1
-        held = Sums()
+        held = MultisetHash()
         for some in self._slices(index.family, what):
             held.add([k for k, _ in some], [v for _, v in some])
         if not compare or len(self.report.findings) > before or held == wanted:
@@ -286,7 +286,7 @@ def _makes(table: TableDef, index: Index, entry: bytes, key: bytes, row: bytes) 
     return entries_of(table, index, parts, [key]) == [entry]
 
 
-def add_rows(sums: Sums, table: TableDef, keys: list[bytes], values: list[bytes]) -> None:
+def add_rows(sums: MultisetHash, table: TableDef, keys: list[bytes], values: list[bytes]) -> None:
     """Add rows to the sums; for a table without a primary key, leave out their row numbers."""
     sums.add(values, keys if table.primary_key else [b""] * len(values))
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from noria.core.types import BIGINT, TableDef
 from noria.storage.format.catalog import family_of
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
-from noria.storage.format.entries_hash import Sums
+from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.check import add_rows, entries_of, owners_of
-from noria.storage.offline.snapshot import Range, open_read_only
+from noria.storage.offline.snapshot import KeyRange, open_read_only
 from noria.storage.rocks import reading
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.sst import ENTRY
@@ -26,8 +26,8 @@ NUMBER_BITS = 32  # of a row number: the row within its piece; the bits above nu
 BATCH_ROWS = 50_000
 
 
-def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], piece: Range, number: int, workers: int,
-         sums: Sums, batch_rows: int = BATCH_ROWS) -> Generator[tuple[int, list[pa.RecordBatch]], None, None]:
+def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], piece: KeyRange, number: int, workers: int,
+         sums: MultisetHash, batch_rows: int = BATCH_ROWS) -> Generator[tuple[int, list[pa.RecordBatch]], None, None]:
     """Yield (worker, batches of ENTRY: the table's entries, then each index's) for the rows in a piece of the table.
 
     number: that of the piece; sums: all rows that are read are added to it.

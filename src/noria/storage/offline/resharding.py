@@ -28,10 +28,10 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import TableDef
 from noria.storage.commits import prepared
 from noria.storage.format.catalog import family_of
-from noria.storage.format.entries_hash import Sums
-from noria.storage.offline.check import Report
+from noria.storage.format.entries_hash import MultisetHash
+from noria.storage.offline.check import StoreCheckReport
 from noria.storage.rocks.disk import sync
-from noria.storage.rocks.engine import META, Engine, Memory
+from noria.storage.rocks.engine import META, RocksEngine, RocksMemory
 from noria.storage.rocks.errors import StoreError
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
@@ -45,7 +45,7 @@ ROOM = 2.2  # disk needed, as a multiple of the old stores: the new stores, and 
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReshardingPlan:
     """A conversion.  at: for each old store, the (epoch, seq) of its last change when its checkpoint was made."""
 
     before: int
@@ -58,7 +58,7 @@ def place(data_dir: Path) -> Path:
 
 
 # ------------------------------------------------------------------ the old stores
-def begin(data_dir: Path, workers: int, epoch: int) -> Plan:
+def begin(data_dir: Path, workers: int, epoch: int) -> ReshardingPlan:
     """Decide undecided groups in the old stores and make a checkpoint of them.
 
     What an earlier run has built is kept if nothing was written since.  Raises StoreError if it cannot be done.
@@ -70,7 +70,7 @@ def begin(data_dir: Path, workers: int, epoch: int) -> Plan:
             stack.callback(store.close)
         _settle(stores, epoch)
         _alike(stores, len(found))
-        plan = Plan(len(found), workers, [list(s.applied()) for s in stores])
+        plan = ReshardingPlan(len(found), workers, [list(s.applied()) for s in stores])
         at = place(data_dir)
         if _read(at / _PLAN) == plan:
             return plan
@@ -115,14 +115,14 @@ def _refuse_little_room(old: Path) -> None:
                          "the new stores and a table on its way to them: make room; nothing was changed")
 
 
-def _read(path: Path) -> Plan | None:
+def _read(path: Path) -> ReshardingPlan | None:
     try:
-        return Plan(**json.loads(path.read_text()))
+        return ReshardingPlan(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _write(path: Path, plan: Plan) -> None:
+def _write(path: Path, plan: ReshardingPlan) -> None:
     building = path.with_name(f".{path.name}")
     building.write_text(json.dumps(asdict(plan)))
     sync(building)
@@ -136,7 +136,7 @@ class NewStores:
 
     def __init__(self, data_dir: Path, workers: int):
         self.checkpoint = str(place(data_dir) / _OLD)
-        old = Engine(str(bases(data_dir)[0]), Memory())
+        old = RocksEngine(str(bases(data_dir)[0]), RocksMemory())
         try:
             self._program = meta.program_of(old)
             _, definitions, _ = meta.read_catalog(old)
@@ -146,11 +146,11 @@ class NewStores:
         self.tables = [(t, [i for id, i in indexes if id == t.table_id]) for t in definitions]
         self._first_ids = _auto_increments(data_dir, definitions)
         done_once = _done_once(data_dir)
-        self._engines: list[Engine] = []
+        self._engines: list[RocksEngine] = []
         try:
             for base in new_bases(data_dir, workers):
                 Path(base).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                engine = Engine(base, Memory())
+                engine = RocksEngine(base, RocksMemory())
                 self._engines.append(engine)
                 meta.check_format(engine, base, prepared.renew)
                 batch = WriteBatch(raw_mode=True)
@@ -173,7 +173,7 @@ class NewStores:
         return all(meta.has_counters(e, table) for e in self._engines)
 
     def take(self, table: TableDef, indexes: Iterable[Index], files: dict[tuple[int, str], list[SstFile]],
-             row_number: int, sums: Sums) -> None:
+             row_number: int, sums: MultisetHash) -> None:
         """Add all rows of a table.  files: by worker and family; sums: of the rows in the old stores."""
         families = [family_of(table), *(i.family for i in indexes)]
         for w, engine in enumerate(self._engines):
@@ -188,10 +188,10 @@ class NewStores:
                 meta.put(engine, batch, _SUMS + families[0].encode(), json.dumps(asdict(sums)).encode())
             engine.commit(batch)
 
-    def complete(self) -> dict[str, Sums]:
+    def complete(self) -> dict[str, MultisetHash]:
         """Flush the new stores, which have all tables; return the sums of the old rows by table name."""
         sums = dict(self._engines[0].items_with_prefix(META, _SUMS))
-        found = {t.name: Sums(**json.loads(sums[_SUMS + family_of(t).encode()])) for t, _ in self.tables}
+        found = {t.name: MultisetHash(**json.loads(sums[_SUMS + family_of(t).encode()])) for t, _ in self.tables}
         for engine in self._engines:
             engine.flush()
         return found
@@ -201,7 +201,7 @@ def _done_once(data_dir: Path) -> set[bytes]:
     """The statements done once on any old worker; stream writers and followers need them to continue."""
     found: set[bytes] = set()
     for base in bases(data_dir):
-        engine = Engine(str(base), Memory())
+        engine = RocksEngine(str(base), RocksMemory())
         try:
             found |= set(prepared.done_once(engine))
         finally:
@@ -213,7 +213,7 @@ def _auto_increments(data_dir: Path, tables: Iterable[TableDef]) -> dict[str, in
     """By table, the greatest AUTO_INCREMENT value that any old worker has generated."""
     most: dict[str, int] = {}
     for base in bases(data_dir):
-        engine = Engine(str(base), Memory())
+        engine = RocksEngine(str(base), RocksMemory())
         try:
             for t in tables:
                 most[t.name] = max(most.get(t.name, 0), meta.read_counters(engine, t).auto_increment)
@@ -227,16 +227,16 @@ def new_bases(data_dir: Path, workers: int) -> list[str]:
     return [str(place(data_dir) / _NEW / f"worker-{w}" / "base") for w in range(workers)]
 
 
-def verify(reports: Iterable[Report], wanted: dict[str, Sums]) -> None:
+def verify(reports: Iterable[StoreCheckReport], wanted: dict[str, MultisetHash]) -> None:
     """Raise StoreError if the new stores differ from the old ones.  reports: a check of each new store, by worker."""
-    found: dict[str, list[Sums]] = {name: [] for name in wanted}
+    found: dict[str, list[MultisetHash]] = {name: [] for name in wanted}
     for w, report in enumerate(reports):
         if report.findings:
             raise _differs(f"worker {w}: {report.findings[0]}")
         for name, sums in report.sums.items():
             found[name].append(sums)
     for name, some in found.items():
-        if (there := reduce(Sums.plus, some, Sums())) != wanted[name]:
+        if (there := reduce(MultisetHash.plus, some, MultisetHash())) != wanted[name]:
             raise _differs(f"table {name} had {wanted[name].count:,} rows and would have {there.count:,}"
                            + (", others" if there.count == wanted[name].count else ""))
 
@@ -247,7 +247,7 @@ def _differs(what: str) -> StoreError:
 
 
 # ------------------------------------------------------------------ the switch
-def switch(data_dir: Path, plan: Plan) -> None:
+def switch(data_dir: Path, plan: ReshardingPlan) -> None:
     """Make the new stores valid with one write, then move them into place."""
     new = place(data_dir) / _NEW
     for directory in (*new.rglob("worker-*/base"), *new.glob("worker-*"), new):
@@ -261,7 +261,7 @@ def is_switching(data_dir: Path) -> bool:
     return (place(data_dir) / SWITCH).exists()
 
 
-def finish_switch(data_dir: Path) -> Plan | None:
+def finish_switch(data_dir: Path) -> ReshardingPlan | None:
     """If the new stores are valid, move into place what is not there yet.  May be interrupted at any point."""
     at, before = place(data_dir), data_dir / BEFORE
     plan = _read(at / SWITCH)

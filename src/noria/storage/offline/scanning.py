@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from noria.core.limits import SOURCE_FRAME_BYTES
 from noria.core.values import arrow_type
 from noria.storage.format.catalog import table_from_json
-from noria.storage.offline.snapshot import BATCH_ROWS, Range, read_checkpoint
+from noria.storage.offline.snapshot import BATCH_ROWS, KeyRange, read_checkpoint
 
 LENGTH = struct.Struct("<I")
 FAILED = 2**32 - 1  # instead of a length: an error follows, as a frame
@@ -65,7 +65,7 @@ def batches(request: dict[str, Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch
         names = [file.schema_arrow.names[c] for c in request["columns"]]
         return pa.schema([file.schema_arrow.field(n) for n in names]), file.iter_batches(BATCH_ROWS, columns=names)
     table = table_from_json(request["table"])
-    some = Range(*(None if request[k] is None else bytes.fromhex(request[k]) for k in ("first", "end")))
+    some = KeyRange(*(None if request[k] is None else bytes.fromhex(request[k]) for k in ("first", "end")))
     columns = list(request["columns"])
     schema = pa.schema([(table.columns[c].name, arrow_type(table.columns[c].type)) for c in columns])
     return schema, read_checkpoint(request["checkpoint"], table, [some], columns)

@@ -33,7 +33,7 @@ BATCH_ROWS = 50_000
 _HEAD_BYTES = 12  # leading bytes of a key, which place it among others
 
 
-class Range(NamedTuple):
+class KeyRange(NamedTuple):
     """Keys from `first` (None: the start) to before `end` (None: the end)."""
 
     first: bytes | None = None
@@ -66,7 +66,7 @@ def read_tables(path: str) -> dict[str, TableDef]:
 
 
 def read_checkpoint(
-    path: str, table: TableDef, ranges: Sequence[Range] = (Range(),), columns: Sequence[int] | None = None
+    path: str, table: TableDef, ranges: Sequence[KeyRange] = (KeyRange(),), columns: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The table's rows in these ranges.  columns: positions, None: all; their types are `values.arrow_type`'s."""
     db = open_read_only(path, [family_of(table)])
@@ -80,7 +80,7 @@ def read_checkpoint(
         db.close()
 
 
-def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[Range] = (Range(),),
+def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[KeyRange] = (KeyRange(),),
                  rows: int = BATCH_ROWS) -> Generator[pa.RecordBatch, None, None]:
     """The entries of an index that is not UNIQUE for the table's rows in these ranges, in batches of ENTRY."""
     db = open_read_only(path, [family_of(table)])
@@ -152,18 +152,18 @@ def default_array(column: Column, rows: int) -> pa.Array:
 
 
 # ------------------------------------------------------------------ ranges
-def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[Range]:
+def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[KeyRange]:
     """At most `pieces` ranges that cover the table, of about equal rows and at least `least_rows` each.
 
     Each file of the table has its row count and its first and last key; keys are assumed to be evenly distributed.
     """
     files = _files(path, table)
     if pieces <= 1 or not files:
-        return [Range()]
+        return [KeyRange()]
     spans = [(_number(first), _number(last), rows) for first, last, rows in files]
     pieces = min(pieces, -(-sum(rows for _, _, rows in spans) // least_rows))
     cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
-    return [Range(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+    return [KeyRange(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
 def sizes_about(path: str) -> dict[str, tuple[int, int]]:

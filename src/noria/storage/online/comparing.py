@@ -21,14 +21,14 @@ from typing import Any
 from noria.core.errors import SqlError, view_changed
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import COMPARED_ENTRIES, COMPARED_NOTED
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.tables.table import Index
 
 
-class Comparing:
+class UniqueComparison:
     """Answers the questions about one index.  named: makes error 1062 for the row that has a key."""
 
-    def __init__(self, engine: Engine, index: Index, named: Callable[[bytes], SqlError]):
+    def __init__(self, engine: RocksEngine, index: Index, named: Callable[[bytes], SqlError]):
         self._engine, self.index, self._named = engine, index, named
         self._noted: dict[bytes, None] | None = None
 
@@ -98,5 +98,5 @@ def _hash(entry: bytes) -> bytes:
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
-    "edge": Comparing.edge, "within": Comparing.within, "like": Comparing.like, "noted": Comparing.noted,
-    "held": Comparing.held, "named": Comparing.named}
+    "edge": UniqueComparison.edge, "within": UniqueComparison.within, "like": UniqueComparison.like,
+    "noted": UniqueComparison.noted, "held": UniqueComparison.held, "named": UniqueComparison.named}

@@ -13,26 +13,26 @@ from rocksdict import WriteBatch
 from noria.core.errors import table_exists
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
-from noria.dataflow.graph.work import Work
-from noria.dataflow.messages.packets import Note, Noted
+from noria.dataflow.graph.request_limits import RequestLimits
+from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
 from noria.storage.commits.committing import StoreCommits
 from noria.storage.commits.prepared import PreparedGroups
-from noria.storage.format.catalog import Done
-from noria.storage.online.fitting import Fitting, entries_of, refuse_unfit, set_unique
-from noria.storage.online.indexing import IndexBuild, build_whole
+from noria.storage.format.catalog import CommittedWrite
+from noria.storage.online.fitting import RocksDefinitionCheck, entries_of, refuse_unfit, set_unique
+from noria.storage.online.indexing import RocksIndexBuild, build_whole
 from noria.storage.online.rekeying import switched
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.statements.stage import SCAN_ROWS
 from noria.storage.tables import meta
 from noria.storage.tables.open_tables import OpenTables
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Index, StoredTable
 from noria.storage.transactions.history import History
 
 
 class TableDefinitions:
     """Changes definitions.  version: that of the last change in the history.  last_table_id: the highest id so far."""
 
-    def __init__(self, engine: Engine, tables: OpenTables, commits: StoreCommits, groups: PreparedGroups,
+    def __init__(self, engine: RocksEngine, tables: OpenTables, commits: StoreCommits, groups: PreparedGroups,
                  symbols: Symbols, recipe: tuple[str, ...], version: int, last_table_id: int, history: History):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
         self._symbols, self._recipe, self._version, self._last_table_id = symbols, recipe, version, last_table_id
@@ -52,7 +52,7 @@ class TableDefinitions:
         definition = table if table.table_id else meta.with_id(table, self._last_table_id + 1)
         self._last_table_id = max(self._last_table_id, definition.table_id)
         indexes = [Index.of(definition, i.columns, i.unique, i.name) for i in definition.indexes]
-        made = Table(definition, self._symbols, list({i.family: i for i in indexes}.values()))
+        made = StoredTable(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
             self._engine.create_family(family, ballast=table.is_passing)
@@ -76,9 +76,10 @@ class TableDefinitions:
             self._tables.undeclared = set_unique(found, table, self._tables.undeclared)
         found.redefine(table)
 
-    def begin_fitting(self, table: TableDef) -> Fitting:
+    def begin_fitting(self, table: TableDef) -> RocksDefinitionCheck:
         found = self._tables.of_id(table)
-        return Fitting(self._engine, found, table, self._symbols, lambda: self._tables.readable(found.name))
+        return RocksDefinitionCheck(self._engine, found, table, self._symbols,
+                                    lambda: self._tables.readable(found.name))
 
     def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
         return entries_of(self._tables.of_id(table), table, columns, what, given)
@@ -101,7 +102,7 @@ class TableDefinitions:
     def keep_table(self, name: str) -> None:
         self._tables.by_name[name] = self._tables.dropped.pop()
 
-    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: Note | None = None) -> None:
+    def set_recipe(self, recipe: Sequence[str], epoch: int, seq: int, note: ChangeOrigin | None = None) -> None:
         if self._commits.repeated(epoch, seq) is not None:
             return
         self._groups.refuse_undecided(self._tables)
@@ -121,7 +122,7 @@ class TableDefinitions:
             if note is not None:
                 meta.put_note(self._engine, batch, version, note)
 
-        self._commits.commit(fill, Done(epoch, seq), True, bool(self._tables.dropped))
+        self._commits.commit(fill, CommittedWrite(epoch, seq), True, bool(self._tables.dropped))
         self._recipe, self._version = tuple(recipe), version
         for name in forgotten:
             del self._groups.prepared[name]
@@ -134,21 +135,21 @@ class TableDefinitions:
     def recipe(self) -> tuple[str, ...]:
         return self._recipe
 
-    def history(self) -> tuple[Noted, ...]:
+    def history(self) -> tuple[RecordedChange, ...]:
         return meta.read_history(self._engine)
 
-    def add_index(self, table: str, columns: tuple[int, ...], work: Work | None = None) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], work: RequestLimits | None = None) -> None:
         build = self.begin_index(table, columns)
         if build is not None:
             build_whole(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
 
-    def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> IndexBuild | None:
+    def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> RocksIndexBuild | None:
         """Begin to build an index; None if a key, prefix or index already serves these columns."""
         if self._tables.table(table).access(columns) is not None:
             return None
         into = self._tables.readable(table)
         index = Index.of(into.definition, tuple(columns), name=into.declared(tuple(columns)))
-        return IndexBuild(self._engine, into, index, lambda: self._tables.readable(into.name), awaited)
+        return RocksIndexBuild(self._engine, into, index, lambda: self._tables.readable(into.name), awaited)
 
     def trim_indexes(self, table: str, needed: Iterable[tuple[int, ...]], most: int) -> None:
         into = self._tables.table(table)

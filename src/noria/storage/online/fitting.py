@@ -1,7 +1,7 @@
 """Checks, while a table is written, whether its rows fit another definition.
 
-The definition may have columns of other types, new CHECKs, new UNIQUE indexes or another primary key.  `Fitting.step`
-checks a slice of the rows.
+The definition may have columns of other types, new CHECKs, new UNIQUE indexes or another primary key.
+`RocksDefinitionCheck.step` checks a slice of the rows.
 
 Keeps true: from the first slice on, the rows of every write are checked, too.  So when all slices are done without an
 error, every row fits, until the table gets its new definition (`TableDefinitions.alter_table`).
@@ -30,12 +30,12 @@ from noria.core.symbols import Symbols
 from noria.core.types import Column, IndexDef, SqlType, TableDef
 from noria.core.values import recode_all
 from noria.storage.format.catalog import family_of
-from noria.storage.online.comparing import Comparing
-from noria.storage.online.numbering import Numbering
-from noria.storage.online.rekeying import Copy, change
-from noria.storage.rocks.engine import Engine
+from noria.storage.online.comparing import UniqueComparison
+from noria.storage.online.numbering import RowNumbering
+from noria.storage.online.rekeying import RekeyedCopy, change
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.tables.rules import new_rules, refuse_broken
-from noria.storage.tables.table import Changed, Index, Table
+from noria.storage.tables.table import Changed, Index, StoredTable
 
 Refitted = tuple[int, SqlType, Column]  # the position of a column's values, their type, and the later column
 
@@ -70,7 +70,7 @@ def _new_generated(was: TableDef, table: TableDef) -> list[tuple[int, Column]]:
     return [(at, replace(table.columns[at], added=0)) for at in table.generated if at >= len(was.columns)]
 
 
-def refuse_unfit(table: Table, wanted: TableDef) -> None:
+def refuse_unfit(table: StoredTable, wanted: TableDef) -> None:
     """Raise SqlError if the rows do not fit, or were not checked."""
     if not unlike(table.definition, wanted):
         return
@@ -81,16 +81,17 @@ def refuse_unfit(table: Table, wanted: TableDef) -> None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
 
 
-def entries_of(table: Table, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
+def entries_of(table: StoredTable, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
                ) -> object:
     """Answer as `BaseStore.entries` does."""
     refuse_unfit(table, wanted)
-    if not isinstance(table.fitting, Fitting):
+    if not isinstance(table.fitting, RocksDefinitionCheck):
         raise view_changed(wanted.name)
     return table.fitting.comparing[columns].answer(what, given)
 
 
-def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Index]]) -> list[tuple[Table, Index]]:
+def set_unique(table: StoredTable, wanted: TableDef,
+               undeclared: list[tuple[StoredTable, Index]]) -> list[tuple[StoredTable, Index]]:
     """Set the table's UNIQUE indexes to the declared ones, including those that were filled.
 
     undeclared: the (table, index) pairs that are no longer declared but still exist; returns their new list.
@@ -104,30 +105,30 @@ def set_unique(table: Table, wanted: TableDef, undeclared: list[tuple[Table, Ind
     return [(t, i) for t, i in undeclared if t is not table] + [(table, i) for i in gone]
 
 
-class Fitting:
-    """Implements dataflow.protocols.Fitting.
+class RocksDefinitionCheck:
+    """Implements dataflow.protocols.DefinitionCheck.
 
     unique: the indexes that it fills; readable: raises the SqlError of a damaged table.
     """
 
-    def __init__(self, engine: Engine, table: Table, wanted: TableDef, symbols: Symbols,
+    def __init__(self, engine: RocksEngine, table: StoredTable, wanted: TableDef, symbols: Symbols,
                  readable: Callable[[], object]):
         self._engine, self._table, self._symbols, self._readable = engine, table, symbols, readable
         if table.fitting is not None:
             table.fitting.give_up()
         was = table.definition
-        self._wanted, self._later = wanted, Table(wanted, symbols)
+        self._wanted, self._later = wanted, StoredTable(wanted, symbols)
         self._columns, self._counting = refitted(was, wanted), counts_anew(was, wanted)
         self._rules, self._generated = new_rules(was, wanted), _new_generated(was, wanted)
         self.unique = [Index.of(wanted, i.columns, True, i.name) for i in made_unique(was, wanted)]
-        self.copy = None if was.keyed == wanted.keyed else Copy(engine, table, wanted, symbols)
+        self.copy = None if was.keyed == wanted.keyed else RekeyedCopy(engine, table, wanted, symbols)
         if self.copy is not None:
             self.unique = [*(replace(i, family=i.family + ".once") for i in self.unique), *_primary(was, wanted)]
         column = wanted.numbered(was)
-        self._numbers = None if column is None else Numbering(engine, table, wanted, column)
+        self._numbers = None if column is None else RowNumbering(engine, table, wanted, column)
         for index in self.unique:
             engine.create_family(index.family)
-        self.comparing = {i.columns: Comparing(engine, i, partial(self._taken, i)) for i in self.unique}
+        self.comparing = {i.columns: UniqueComparison(engine, i, partial(self._taken, i)) for i in self.unique}
         self._after: bytes | None = None  # the key up to which rows were checked
         self.error: SqlError | None = None
         self.top = 0  # the greatest value in the column that generates values from now on
@@ -140,7 +141,7 @@ class Fitting:
         return 0 if self._numbers is not None and self._numbers.anew else self._table.counters.auto_increment
 
     @property
-    def copied(self) -> Table | None:
+    def copied(self) -> StoredTable | None:
         return None if self.copy is None else self.copy.table
 
     @property

@@ -23,22 +23,22 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import INDEX_NOTED
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables import meta
 from noria.storage.tables.sst import describe
-from noria.storage.tables.table import Changed, Index, Table
+from noria.storage.tables.table import Changed, Index, StoredTable
 
 _UNLOGGED_ROWS = 2**16  # with fewer rows, a flush takes longer than a sync of their entries
 
 
-class IndexBuild:
+class RocksIndexBuild:
     """Implements dataflow.protocols.IndexBuild.
 
     readable: raises the SqlError of a damaged table; awaited: Spark's tasks make files for it.
     """
 
-    def __init__(self, engine: Engine, table: Table, index: Index, readable: Callable[[], object],
+    def __init__(self, engine: RocksEngine, table: StoredTable, index: Index, readable: Callable[[], object],
                  awaited: bool = False):
         self._engine, self._table, self.index, self._readable = engine, table, index, readable
         self._after: bytes | None = None  # the key up to which rows are indexed
@@ -206,7 +206,7 @@ class IndexBuild:
         self._table.indexes.append(index)
 
 
-def build_whole(build: IndexBuild, rows: int, between: Callable[[], object]) -> None:
+def build_whole(build: RocksIndexBuild, rows: int, between: Callable[[], object]) -> None:
     """Run all slices; abandon the build if one fails."""
     try:
         while not build.step(rows):

@@ -13,25 +13,25 @@ import numpy.typing as npt
 from rocksdict import WriteBatch
 
 from noria.core.batch import Codes
-from noria.core.errors import used_up
+from noria.core.errors import auto_increment_exhausted
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.integers import span
 from noria.core.types import TableDef
 from noria.storage.format.catalog import family_of
 from noria.storage.online.rekeying import change
-from noria.storage.rocks.engine import Engine
-from noria.storage.tables.table import Table
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.tables.table import StoredTable
 
 _NUMBER = struct.Struct("<q")
 
 
-class Numbering:
+class RowNumbering:
     """column: the position of the numbers; next: the number of the next row that has none.
 
     anew: no remaining column has generated values before.
     """
 
-    def __init__(self, engine: Engine, was: Table, wanted: TableDef, column: int):
+    def __init__(self, engine: RocksEngine, was: StoredTable, wanted: TableDef, column: int):
         self._engine, self._column = engine, column
         self._most, self._name = integer_bounds(wanted.columns[column])[1], wanted.columns[column].name
         old = was.definition.auto_increment
@@ -47,7 +47,7 @@ class Numbering:
         if len(new):
             first = self.next
             if first + len(new) - 1 > self._most:
-                raise used_up(self._name)
+                raise auto_increment_exhausted(self._name)
             self.next = first + len(new)
             numbers[new] = span(first, len(new))
             self._change([keys[r] for r in new.tolist()], [_NUMBER.pack(n) for n in numbers[new].tolist()])

@@ -16,18 +16,18 @@ from rocksdict import WriteBatch
 from noria.core.batch import Codes
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
-from noria.storage.rocks.engine import Engine
-from noria.storage.tables.table import Index, Table
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.tables.table import Index, StoredTable
 
 _BEHIND = b"\0" * 8  # longer than a row number, so that none is equal
 
 
-class Copy:
+class RekeyedCopy:
     """table: the later table.  Without a primary key, a row's key is its former one, placed behind all row numbers."""
 
-    def __init__(self, engine: Engine, was: Table, wanted: TableDef, symbols: Symbols):
+    def __init__(self, engine: RocksEngine, was: StoredTable, wanted: TableDef, symbols: Symbols):
         self._engine = engine
-        self.table = Table(wanted, symbols)
+        self.table = StoredTable(wanted, symbols)
         self.table.indexes = list(_indexes(was, wanted, self.table))
         for family in self.families():
             engine.create_family(family)
@@ -36,7 +36,7 @@ class Copy:
         yield self.table.family
         yield from (i.family for i in self.table.indexes)
 
-    def serves(self, was: Table) -> bool:
+    def serves(self, was: StoredTable) -> bool:
         """True if the copy has every index that the table has now; unfinished indexes prevent it."""
         wanted = {i.family for i in _indexes(was, self.table.definition, self.table)}
         return not was.unfinished and wanted <= set(self.families())
@@ -67,7 +67,7 @@ class Copy:
         self._engine.condemn(*self.families())
 
 
-def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table]) -> list[Table]:
+def switched(engine: RocksEngine, table: StoredTable, wanted: TableDef, going: list[StoredTable]) -> list[StoredTable]:
     """Replace the table's rows by those of its copy, or restore the former rows if the change is undone.
 
     going: the tables that are dropped with the next commit; returns their new list.
@@ -88,7 +88,7 @@ def switched(engine: Engine, table: Table, wanted: TableDef, going: list[Table])
     return [*going, before]
 
 
-def change(batch: WriteBatch, engine: Engine, family: str, keys: list[bytes], values: list[bytes] | None) -> None:
+def change(batch: WriteBatch, engine: RocksEngine, family: str, keys: list[bytes], values: list[bytes] | None) -> None:
     """Put the keys' values into the family; without values delete the keys."""
     batch.set_default_column_family(engine.handle(family))
     if values is None:
@@ -97,7 +97,7 @@ def change(batch: WriteBatch, engine: Engine, family: str, keys: list[bytes], va
         deque(map(batch.__setitem__, keys, values), maxlen=0)
 
 
-def _indexes(was: Table, wanted: TableDef, later: Table) -> Iterator[Index]:
+def _indexes(was: StoredTable, wanted: TableDef, later: StoredTable) -> Iterator[Index]:
     """The table's indexes, as far as their columns remain, and the UNIQUE indexes of the later definition.
 
     The former key becomes an index, so that rows are still found by it.

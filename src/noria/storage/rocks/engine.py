@@ -46,8 +46,8 @@ from noria.storage.rocks.errors import (
     opening_error,
     table_damaged,
 )
-from noria.storage.rocks.mark import Mark
-from noria.storage.rocks.stand import StorePosition
+from noria.storage.rocks.mark import SyncMark
+from noria.storage.rocks.store_position import StorePosition
 
 META = "meta"
 DELTAS = "deltas"  # the delta log (`delta_log.py`)
@@ -64,7 +64,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Memory:
+class RocksMemory:
     """How much memory RocksDB may use, and how much disk it must leave free."""
 
     cache_bytes: int = 64 * 2**20
@@ -74,7 +74,7 @@ class Memory:
     reserve_bytes: int = 32 * 2**20  # commits are rejected when less disk is free, so that compaction can continue
 
     @classmethod
-    def within(cls, limit: int) -> Memory:
+    def within(cls, limit: int) -> RocksMemory:
         """The store's part of a memory limit for the whole process (0: no limit), halved, at most the defaults."""
         share = max(int(limit * STORE_SHARE / 2), 2**20) if limit else cls.cache_bytes
         return cls(min(cls.cache_bytes, share), min(cls.write_buffer_bytes, share),
@@ -89,10 +89,10 @@ def table_options(options: Options | None = None) -> Options:
     return options
 
 
-class Engine:
+class RocksEngine:
     """An open RocksDB database."""
 
-    def __init__(self, path: str, memory: Memory):
+    def __init__(self, path: str, memory: RocksMemory):
         self.path, self.memory = path, memory
         self._ballast = Path(path) / BALLAST
         self._unchecked_bytes = 2**62  # committed since the disk's free space was last checked
@@ -183,7 +183,7 @@ class Engine:
             batch.put(recovery.MARKED, b"1", self._handles[META])
             self._guarded(lambda: self._db.write(batch, self._synced))
         try:
-            self._mark = Mark(self.path, self._db.latest_sequence_number())
+            self._mark = SyncMark(self.path, self._db.latest_sequence_number())
         except OSError as e:
             raise StoreError(f"cannot write to the data directory {self.path}: {e.strerror}") from e
 
@@ -229,7 +229,7 @@ class Engine:
     def _buffers(self) -> int:
         return sum(int(f.property_int_value(_BUFFERS) or 0) for f in (self._db, *self._families.values()))
 
-    def hold(self, memory: Memory) -> None:
+    def hold(self, memory: RocksMemory) -> None:
         """Set the cache and buffer sizes.  Buffers that exceed them are flushed."""
         self.memory = memory
         self._cache.set_capacity(memory.cache_bytes)

@@ -53,7 +53,7 @@ def read(path: str) -> int | None:
     return int(_RECORD.unpack_from(raw)[1])
 
 
-class Mark:
+class SyncMark:
     """The mark of an open store."""
 
     def __init__(self, path: str, sequence: int):

@@ -4,7 +4,7 @@ At a block that RocksDB cannot read, the binding's plain iterators end as if beh
 silently.  Its cursors have a status that reports the damage.
 
 Keeps true: a function returns everything between its bounds, or raises.  The binding raises a bare Exception, which
-`Engine` turns into an error of the table.
+`RocksEngine` turns into an error of the table.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def accept_loss(path: str, family: Callable[[], Options]) -> int:
         db.close()
     except Exception as e:
         raise opening_error(path, e) from e
-    mark.Mark(path, reached).close()
+    mark.SyncMark(path, reached).close()
     return max(0, wanted - reached)
 
 

@@ -16,7 +16,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.core.values import recode
 from noria.storage.statements.find import FoundRows
-from noria.storage.statements.stage import MANY_ROWS, Change, Effect, Stage, key_order
+from noria.storage.statements.stage import MANY_ROWS, Effect, FamilyChange, TableStage, key_order
 from noria.storage.tables.computed import fill
 from noria.storage.tables.rules import refuse_broken
 from noria.storage.tables.table import Index
@@ -25,28 +25,28 @@ Assignments = tuple[tuple[int, Expr], ...]
 _NO_KEYS: list[bytes] = []
 
 
-def _none(stage: Stage) -> Codes:
+def _none(stage: TableStage) -> Codes:
     return np.empty((stage.table.width, 0), np.int64)
 
 
-def removal(stage: Stage, found: FoundRows) -> Effect:
+def removal(stage: TableStage, found: FoundRows) -> Effect:
     table = stage.table
-    changes = [Change(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
+    changes = [FamilyChange(table.family, found.keys, _NO_KEYS, _NO_KEYS)]
     if found.keys:
-        changes += [Change(i.family, table.index_keys(i, found.codes, found.keys), _NO_KEYS, _NO_KEYS)
+        changes += [FamilyChange(i.family, table.index_keys(i, found.codes, found.keys), _NO_KEYS, _NO_KEYS)
                     for i in table.maintained]
     return Effect(changes, found.codes, _none(stage))
 
 
-def addition(stage: Stage, keys: list[bytes], codes: Codes) -> Effect:
+def addition(stage: TableStage, keys: list[bytes], codes: Codes) -> Effect:
     table = stage.table
-    changes = [Change(table.family, _NO_KEYS, keys, table.rows(codes))]
+    changes = [FamilyChange(table.family, _NO_KEYS, keys, table.rows(codes))]
     for index in table.maintained:
         entries, targets = table.index_keys(index, codes, keys), keys
         if len(keys) >= MANY_ROWS:
             order = key_order(entries)
             entries, targets = [entries[r] for r in order], [keys[r] for r in order]
-        changes.append(Change(index.family, _NO_KEYS, entries, targets))
+        changes.append(FamilyChange(index.family, _NO_KEYS, entries, targets))
     return Effect(changes, _none(stage), codes)
 
 
@@ -58,7 +58,7 @@ def in_key_order(keys: list[bytes], codes: Codes) -> tuple[list[bytes], Codes]:
     return [keys[r] for r in order], codes[:, order]
 
 
-def update_rows(stage: Stage, found: FoundRows, new: Codes, symbols: Symbols) -> int:
+def update_rows(stage: TableStage, found: FoundRows, new: Codes, symbols: Symbols) -> int:
     """Replace found rows by new ones where they differ; return how many did.
 
     Raises SqlError 1062 if a key is taken, 3819 if a new row breaks a CHECK.
@@ -84,12 +84,12 @@ def update_rows(stage: Stage, found: FoundRows, new: Codes, symbols: Symbols) ->
     return len(rows)
 
 
-def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[bytes], values: list[bytes],
-           new: Codes) -> Change:
+def _moved(stage: TableStage, index: Index | None, before: list[bytes], after: list[bytes], values: list[bytes],
+           new: Codes) -> FamilyChange:
     """The change of one family when rows' keys in it change from `before` to `after`."""
     family = stage.table.family if index is None else index.family
     if before is after:
-        return Change(family, _NO_KEYS, after, values)
+        return FamilyChange(family, _NO_KEYS, after, values)
     moved = [r for r, (b, a) in enumerate(zip(before, after, strict=True)) if b != a]
     if index is None or index.unique:
         left = {before[r] for r in moved}
@@ -99,10 +99,10 @@ def _moved(stage: Stage, index: Index | None, before: list[bytes], after: list[b
             if target in taken or (held is not None and target not in left):
                 raise stage.table.duplicate(index, new[:, r])
             taken.add(target)
-    return Change(family, [before[r] for r in moved], after, values)
+    return FamilyChange(family, [before[r] for r in moved], after, values)
 
 
-def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
+def refuse_taken(stage: TableStage, index: Index | None, keys: list[bytes], rows: Codes) -> None:
     """Raise SqlError 1062 for a row whose key (or entry in an index) another row has."""
     seen: set[bytes] = set()
     family = stage.table.family if index is None else index.family
@@ -112,7 +112,7 @@ def refuse_taken(stage: Stage, index: Index | None, keys: list[bytes], rows: Cod
         seen.add(key)
 
 
-def raise_mark(stage: Stage, rows: Codes) -> None:
+def raise_mark(stage: TableStage, rows: Codes) -> None:
     """Raise the AUTO_INCREMENT counter to the greatest value in the rows."""
     column = stage.table.definition.auto_increment
     if column is not None and rows.shape[1]:

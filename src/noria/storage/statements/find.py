@@ -16,11 +16,11 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Call, Expr
-from noria.core.expressions.points import between, bounded
+from noria.core.expressions.points import bounded, ranges_of
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.values import encode
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 
 KEY_WORDS = 8  # the memory of a row's key, in columns
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
@@ -36,7 +36,7 @@ class FoundRows(NamedTuple):
         return FoundRows([self.keys[r] for r in rows.tolist()], self.codes[:, rows])
 
 
-def find(stage: Stage, where: Expr | None, symbols: Symbols) -> FoundRows:
+def find(stage: TableStage, where: Expr | None, symbols: Symbols) -> FoundRows:
     """All rows for which the condition is true."""
     holds = None if where is None else true_of(where)
     table = stage.table
@@ -82,7 +82,7 @@ def _may_fail(e: Expr) -> bool:
 
 
 def _candidates(
-    stage: Stage, where: Expr | None, symbols: Symbols
+    stage: TableStage, where: Expr | None, symbols: Symbols
 ) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
     """Yield keys and packed rows that include all wanted rows.  Keys may be None: then `table.keys` computes them."""
     table = stage.table
@@ -103,10 +103,10 @@ def _candidates(
         yield stage.by_prefix(index, prefixes)
 
 
-def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
+def _in_range(stage: TableStage, where: Expr | None) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
     """Rows in a range of the key's first column, or a few in one of an index; None if the condition has no range."""
     table = stage.table
-    bounds, of_key = between(where, table.types), None
+    bounds, of_key = ranges_of(where, table.types), None
     for index, columns in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
         if not columns or columns[0] not in bounds:
             continue
@@ -123,7 +123,7 @@ def _in_range(stage: Stage, where: Expr | None) -> Iterator[tuple[list[bytes], l
     return None if of_key is None else stage.between(*of_key)
 
 
-def _best_access(stage: Stage, columns: set[int]) -> Any:
+def _best_access(stage: TableStage, columns: set[int]) -> Any:
     """The (index, columns) that uses the most of these columns, and no others."""
     table = stage.table
     whole = table.access(table.key) if table.key and set(table.key) <= columns else None

@@ -13,16 +13,16 @@ import numpy as np
 
 from noria.core.batch import Codes
 from noria.core.keys import shard_of
-from noria.core.statements import Insert, Move, Statement, WorkedOut
+from noria.core.statements import Insert, Move, Statement, StatementEffect
 from noria.core.symbols import Symbols
 from noria.storage.statements import effects, writer
 from noria.storage.statements.find import FoundRows
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 
 _LENGTH = 2  # bytes before a key that hold its length
 
 
-def met(stage: Stage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
+def met(stage: TableStage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
     """The packed rows that share a key or an entry in a UNIQUE index with a row of the INSERT.
 
     In a table without a primary key, each is preceded by its row number here.  Raises SqlError if a row of the INSERT
@@ -33,7 +33,8 @@ def met(stage: Stage, statement: Insert, symbols: Symbols) -> tuple[bytes, ...]:
     return tuple(rows if stage.table.key else map(_numbered, keys, rows))
 
 
-def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbols: Symbols, workers: int) -> WorkedOut:
+def work_out(stage: TableStage, statement: Statement, rows: tuple[bytes, ...], symbols: Symbols,
+             workers: int) -> StatementEffect:
     """Evaluate a statement over this worker's rows and `rows`, those of other workers that it conflicts with."""
     table = stage.table
     theirs = [] if table.key else [_number_of(r) for r in rows]
@@ -44,17 +45,17 @@ def work_out(stage: Stage, statement: Statement, rows: tuple[bytes, ...], symbol
     before = len(stage.effects)
     result = writer.run(stage, statement, symbols)
     if result.error is not None:
-        return WorkedOut(result, {})
+        return StatementEffect(result, {})
     left, gone, _, came = stage.changed(stage.delta(before), before)
     leaves, comes = (_owners(stage, some, symbols, workers) for some in (gone, came))
     packed = table.rows(came)
-    return WorkedOut(result, {
+    return StatementEffect(result, {
         w: (Move(table.name, tuple(here.get(left[r], left[r]) for r in np.flatnonzero(leaves == w).tolist()),
                  tuple(packed[r] for r in np.flatnonzero(comes == w).tolist())),)
         for w in sorted({*leaves.tolist(), *comes.tolist()})})
 
 
-def check_unique(stage: Stage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+def check_unique(stage: TableStage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
     """Check as `BaseStore.check_unique` does."""
     table = stage.table
     if gone:
@@ -72,6 +73,6 @@ def _number_of(row: bytes) -> bytes:
     return row[_LENGTH : _LENGTH + int.from_bytes(row[:_LENGTH], "big")]
 
 
-def _owners(stage: Stage, rows: Codes, symbols: Symbols, workers: int) -> Codes:
+def _owners(stage: TableStage, rows: Codes, symbols: Symbols, workers: int) -> Codes:
     by = stage.table.definition.sharded_by or ()
     return shard_of([rows[c] for c in by], [stage.table.types[c] for c in by], workers, symbols)

@@ -18,11 +18,11 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.limits import WRITTEN_RANGE_ROWS
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.format.encoding import successor
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.tables.shards import Shard
-from noria.storage.tables.table import Changed, Counters, Index, Table
+from noria.storage.tables.table import Changed, Counters, Index, StoredTable
 
 SCAN_ROWS = 50_000  # per slice: a few milliseconds and some MB
 FIRST_OF_RANGE = 256  # rows in the first slice of a range; each later slice has twice as many
@@ -30,7 +30,7 @@ MANY_ROWS = 32  # with so many keys it pays to sort them first, and to check whe
 
 
 @dataclass
-class Change:
+class FamilyChange:
     """Keys to delete from one family, then keys and values to put."""
 
     family: str
@@ -43,7 +43,7 @@ class Change:
 class Effect:
     """What one step of a statement does: to the families, and to the rows as codes."""
 
-    changes: list[Change]
+    changes: list[FamilyChange]
     old: Codes
     new: Codes
 
@@ -62,14 +62,14 @@ class Guard(Protocol):
 
 
 @dataclass
-class Stage:
+class TableStage:
     """The effects on one table within one write call.  shard: the rows that may be added.  guard: None if no
     transaction has locked anything."""
 
-    engine: Engine
-    table: Table
+    engine: RocksEngine
+    table: StoredTable
     counters: Counters
-    work: Work | None = None  # asked between two slices of a scan
+    work: RequestLimits | None = None  # asked between two slices of a scan
     shard: Shard | None = None
     effects: list[Effect] = field(default_factory=list)
     guard: Guard | None = None

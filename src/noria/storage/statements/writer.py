@@ -24,9 +24,9 @@ from noria.core.batch import Codes
 from noria.core.errors import (
     InvariantViolation,
     SqlError,
+    auto_increment_exhausted,
     generated_value,
-    took_too_much,
-    used_up,
+    read_limit_error,
     view_changed,
     wrong_value_count,
 )
@@ -64,16 +64,16 @@ from noria.storage.statements.effects import (
     update_rows,
 )
 from noria.storage.statements.find import FoundRows, find
-from noria.storage.statements.stage import Stage
+from noria.storage.statements.stage import TableStage
 from noria.storage.tables.computed import Computed, defaults_of, fill
 from noria.storage.tables.rules import broken, error_of
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Index, StoredTable
 
 Mask = npt.NDArray[np.bool_]
 Conflicts = list[tuple[Index | None, Mask]]
 
 
-def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
+def run(stage: TableStage, statement: Statement, symbols: Symbols) -> WriteResult:
     """Run one statement on its table's stage; return an error as part of the result."""
     mark = stage.mark()
     try:
@@ -106,10 +106,10 @@ def run(stage: Stage, statement: Statement, symbols: Symbols) -> WriteResult:
         return WriteResult(error=stage.work.defect(bug))
 
 
-def _clear(stage: Stage, statement: Clear, symbols: Symbols) -> WriteResult:
+def _clear(stage: TableStage, statement: Clear, symbols: Symbols) -> WriteResult:
     """Remove all rows and reset AUTO_INCREMENT; as in MySQL, the result counts no rows."""
     if stage.counters.rows > statement.most:
-        raise took_too_much(statement.most)
+        raise read_limit_error(statement.most)
     stage.add(removal(stage, find(stage, None, symbols)))
     stage.counters = stage.counters._replace(auto_increment=0)
     return WriteResult()
@@ -127,7 +127,7 @@ def joins(statement: Statement, first: Statement) -> bool:
             and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
 
 
-def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
+def run_inserts(stage: TableStage, statements: list[Insert], symbols: Symbols) -> list[WriteResult]:
     """Run plain INSERTs of the same columns, which clients sent at the same time, as one statement.
 
     If one of them fails, they run one after the other.
@@ -154,7 +154,7 @@ def run_inserts(stage: Stage, statements: list[Insert], symbols: Symbols) -> lis
             for size, end in zip(sizes, ends, strict=True)]
 
 
-def refuse_gone(table: Table, statement: Statement) -> None:
+def refuse_gone(table: StoredTable, statement: Statement) -> None:
     """Raise SqlError 1412 if a column that the statement was planned with has been dropped."""
     if not table.dropped or isinstance(statement, Clear | Move | Load | Staged):
         return
@@ -162,11 +162,11 @@ def refuse_gone(table: Table, statement: Statement) -> None:
         raise view_changed(table.name)
 
 
-def _assigned(stage: Stage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
+def _assigned(stage: TableStage, statement: Update, rows: Codes, symbols: Symbols) -> Codes:
     return assign(stage.table.definition, statement.assignments, rows, rows, symbols)
 
 
-def _move(stage: Stage, statement: Move) -> WriteResult:
+def _move(stage: TableStage, statement: Move) -> WriteResult:
     """Remove and add the rows of a Move.  Raises SqlError 1062 if an added row's key is taken."""
     table, gone = stage.table, list(statement.gone)
     there = stage.get(table.family, gone)
@@ -192,7 +192,7 @@ def _move(stage: Stage, statement: Move) -> WriteResult:
 
 
 # ------------------------------------------------------------------ INSERT
-def met(stage: Stage, statement: Insert, symbols: Symbols) -> list[bytes]:
+def met(stage: TableStage, statement: Insert, symbols: Symbols) -> list[bytes]:
     """The keys of stored rows that share a key, or an entry in a UNIQUE index, with a row of the INSERT."""
     return _Insert(stage, statement, symbols).met()
 
@@ -200,7 +200,7 @@ def met(stage: Stage, statement: Insert, symbols: Symbols) -> list[bytes]:
 class _Insert:
     """Runs one INSERT or REPLACE."""
 
-    def __init__(self, stage: Stage, statement: Insert, symbols: Symbols):
+    def __init__(self, stage: TableStage, statement: Insert, symbols: Symbols):
         self.stage, self.statement, self.symbols = stage, statement, symbols
         self.table = stage.table
         self.ids: Codes | None = None  # after the run: the AUTO_INCREMENT value of each row
@@ -364,7 +364,7 @@ class _Insert:
                 mark = mark + 1 if row in pending else max(mark, code)
                 codes[row] = mark if row in pending else code
         if mark > integer_bounds(column)[1]:
-            raise used_up(column.name)
+            raise auto_increment_exhausted(column.name)
         if len(wanted) == len(codes):
             codes[:] = span(mark + 1 - len(codes), len(codes))
         self.generated = wanted.tolist()

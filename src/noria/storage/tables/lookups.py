@@ -12,24 +12,24 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.protocols import TooManyRows
-from noria.storage.rocks.engine import Engine
-from noria.storage.tables.table import Index, Table
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.tables.table import Index, StoredTable
 
 
-def access(source: Table, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
-    """The index and columns of `Table.way`.  Raises KeyError if there are none."""
+def access(source: StoredTable, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
+    """The index and columns of `StoredTable.way`.  Raises KeyError if there are none."""
     found = source.way(columns)
     if found is None:
         raise KeyError(f"no index of {source.name} on columns {columns}: add_index first")
     return found
 
 
-def prefixes(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes) -> list[bytes]:
+def prefixes(source: StoredTable, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes) -> list[bytes]:
     """The keys as bytes, with their columns in this order."""
     return source.columns_key([keys[columns.index(c)] for c in order], order)
 
 
-def under(engine: Engine, source: Table, index: Index | None, starts: list[bytes], most: int = 0
+def under(engine: RocksEngine, source: StoredTable, index: Index | None, starts: list[bytes], most: int = 0
           ) -> tuple[list[bytes], Codes]:
     """Packed rows under each prefix, and the ordinal of each row's prefix.  TooManyRows: more than `most` (0: any)."""
     family = source.family if index is None else index.family
@@ -54,7 +54,8 @@ def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], C
     return [v for v in values if v is not None], ordinals[rows]
 
 
-def agreeing(source: Table, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes, ordinals: Codes
+def agreeing(source: StoredTable, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes,
+             ordinals: Codes
              ) -> tuple[Codes, Codes]:
     """Of rows found by some of the columns, those that match the keys in the other columns, too."""
     rest = tuple(c for c in columns if c not in order)
@@ -66,10 +67,10 @@ def agreeing(source: Table, columns: tuple[int, ...], order: tuple[int, ...], ke
     return (rows, ordinals) if len(at) == len(have) else (np.ascontiguousarray(rows[:, at]), ordinals[at])
 
 
-class KeyedScan:
+class RocksKeyedScan:
     """Implements dataflow.protocols.KeyedScan."""
 
-    def __init__(self, engine: Engine, source: Table, columns: tuple[int, ...], keys: Codes):
+    def __init__(self, engine: RocksEngine, source: StoredTable, columns: tuple[int, ...], keys: Codes):
         self._engine, self._source, self._columns = engine, source, columns
         self._table = source.definition
         self._index, self._order = access(source, columns)

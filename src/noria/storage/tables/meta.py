@@ -5,9 +5,9 @@
     catalog             JSON: the program's statements, the tables, the last table id
     index:<family>      JSON: an index that is complete
     counters:<family>   rows, AUTO_INCREMENT counter and row number of a table (`table.Counters`)
-    done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.Done`)
-    history:<version>   JSON: one of the last changes of the program (`packets.Note`); versions have ten digits to sort
-    ingest              JSON: a bulk load that is being ingested (`bulk`)
+    done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.CommittedWrite`)
+    history:<version>   JSON: one of the last changes of the program (`packets.ChangeOrigin`); versions have ten
+    digits to sort ingest              JSON: a bulk load that is being ingested (`bulk`)
 
 `check_format` and `check_fence` decide whether a process may use the directory; `sweep` drops what a crash left.
 """
@@ -22,29 +22,29 @@ from rocksdict import WriteBatch
 
 from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Note, Noted
-from noria.storage.format.catalog import FORMAT, Done, family_of, table_from_json, table_to_json
+from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
+from noria.storage.format.catalog import FORMAT, CommittedWrite, family_of, table_from_json, table_to_json
 from noria.storage.rocks import recovery
-from noria.storage.rocks.engine import DELTAS, META, Engine
+from noria.storage.rocks.engine import DELTAS, META, RocksEngine
 from noria.storage.rocks.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
-from noria.storage.tables.table import Counters, Index, Table
+from noria.storage.tables.table import Counters, Index, StoredTable
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
 _FORMAT, FENCE, _CATALOG = recovery.FORMAT_KEY, b"fence", b"catalog"
 _INDEX, _COUNTERS, _DONE, _HISTORY = b"index:", b"counters:", b"done:", b"history:"
 
 
-def put(engine: Engine, batch: WriteBatch, key: bytes, value: bytes) -> None:
+def put(engine: RocksEngine, batch: WriteBatch, key: bytes, value: bytes) -> None:
     batch.put(key, value, engine.handle(META))
 
 
-def get(engine: Engine, key: bytes) -> bytes | None:
+def get(engine: RocksEngine, key: bytes) -> bytes | None:
     value: bytes | None = engine.get(META, key)
     return value
 
 
 # ------------------------------------------------------------------ the right to use the directory
-def check_format(engine: Engine, path: str, renew: Callable[[Engine, WriteBatch], None]) -> None:
+def check_format(engine: RocksEngine, path: str, renew: Callable[[RocksEngine, WriteBatch], None]) -> None:
     """Check the format version, and upgrade an older one.  renew: rewrites entries whose format changed."""
     stored = get(engine, _FORMAT)
     if stored is None or (stored.isdigit() and int(stored) < FORMAT):
@@ -62,7 +62,7 @@ def check_format(engine: Engine, path: str, renew: Callable[[Engine, WriteBatch]
     refuse_newer(path, stored, FORMAT)
 
 
-def check_fence(engine: Engine, path: str, fence: int | None) -> None:
+def check_fence(engine: RocksEngine, path: str, fence: int | None) -> None:
     stored = int(get(engine, FENCE) or b"0")
     if fence is None or fence == stored:
         return
@@ -78,7 +78,7 @@ def with_id(table: TableDef, id: int) -> TableDef:
     return replace(table, table_id=id)
 
 
-def read_catalog(engine: Engine) -> tuple[tuple[str, ...], list[TableDef], int]:
+def read_catalog(engine: RocksEngine) -> tuple[tuple[str, ...], list[TableDef], int]:
     """The program's statements, its tables, and the greatest table id ever used."""
     stored = get(engine, _CATALOG)
     if stored is None:
@@ -88,7 +88,7 @@ def read_catalog(engine: Engine) -> tuple[tuple[str, ...], list[TableDef], int]:
 
 
 def put_catalog(
-    engine: Engine, batch: WriteBatch, recipe: Sequence[str], tables: Sequence[Table], last_table_id: int
+    engine: RocksEngine, batch: WriteBatch, recipe: Sequence[str], tables: Sequence[StoredTable], last_table_id: int
 ) -> None:
     data = {"recipe": list(recipe), "tables": [table_to_json(t.definition) for t in tables],
             "last_table_id": last_table_id}
@@ -98,12 +98,12 @@ def put_catalog(
             put_index(engine, batch, table, index)
 
 
-def program_of(engine: Engine) -> list[tuple[bytes, bytes]]:
+def program_of(engine: RocksEngine) -> list[tuple[bytes, bytes]]:
     """The entries that are the same on every worker: the catalog with its history and its indexes."""
     return [item for prefix in (_CATALOG, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
 
 
-def put_note(engine: Engine, batch: WriteBatch, version: int, note: Note) -> None:
+def put_note(engine: RocksEngine, batch: WriteBatch, version: int, note: ChangeOrigin) -> None:
     """Record the change that leads to this version of the program; drop the oldest record."""
     data = {"at": note.at, "who": note.who, "text": note.text[:HISTORY_CHARACTERS]}
     put(engine, batch, _history_key(version), json.dumps(data).encode())
@@ -115,24 +115,24 @@ def _history_key(version: int) -> bytes:
     return _HISTORY + b"%010d" % version
 
 
-def read_history(engine: Engine) -> tuple[Noted, ...]:
+def read_history(engine: RocksEngine) -> tuple[RecordedChange, ...]:
     found = []
     for key, value in engine.items_with_prefix(META, _HISTORY):
         data = json.loads(value)
-        found.append(Noted(int(key[len(_HISTORY) :]), Note(data["at"], data["who"], data["text"])))
+        found.append(RecordedChange(int(key[len(_HISTORY) :]), ChangeOrigin(data["at"], data["who"], data["text"])))
     return tuple(found)
 
 
-def put_index(engine: Engine, batch: WriteBatch, table: Table, index: Index) -> None:
+def put_index(engine: RocksEngine, batch: WriteBatch, table: StoredTable, index: Index) -> None:
     data = [table.definition.table_id, list(index.columns), index.unique, index.name]
     put(engine, batch, _INDEX + index.family.encode(), json.dumps(data).encode())
 
 
-def forget_index(engine: Engine, batch: WriteBatch, index: Index) -> None:
+def forget_index(engine: RocksEngine, batch: WriteBatch, index: Index) -> None:
     batch.delete(_INDEX + index.family.encode(), engine.handle(META))
 
 
-def read_indexes(engine: Engine) -> list[tuple[int, Index]]:
+def read_indexes(engine: RocksEngine) -> list[tuple[int, Index]]:
     """Every complete index and the id of its table."""
     found = []
     for key, value in engine.items_with_prefix(META, _INDEX):
@@ -141,14 +141,14 @@ def read_indexes(engine: Engine) -> list[tuple[int, Index]]:
     return found
 
 
-def forget_table(engine: Engine, batch: WriteBatch, table: Table) -> None:
+def forget_table(engine: RocksEngine, batch: WriteBatch, table: StoredTable) -> None:
     handle = engine.handle(META)
     batch.delete(_COUNTERS + table.family.encode(), handle)
     for index in table.indexes:
         batch.delete(_INDEX + index.family.encode(), handle)
 
 
-def sweep(engine: Engine, tables: Iterable[Table]) -> None:
+def sweep(engine: RocksEngine, tables: Iterable[StoredTable]) -> None:
     """Drop what a crash left of uncommitted or dropped tables and indexes."""
     known = {META, DELTAS} | {family for t in tables for family in (t.family, *(i.family for i in t.indexes))}
     batch = WriteBatch(raw_mode=True)
@@ -164,24 +164,24 @@ def sweep(engine: Engine, tables: Iterable[Table]) -> None:
 
 
 # ------------------------------------------------------------------ counters and results
-def put_counters(engine: Engine, batch: WriteBatch, table: TableDef, counters: Counters) -> None:
+def put_counters(engine: RocksEngine, batch: WriteBatch, table: TableDef, counters: Counters) -> None:
     put(engine, batch, _COUNTERS + family_of(table).encode(), counters.to_bytes())
 
 
-def read_counters(engine: Engine, table: TableDef) -> Counters:
+def read_counters(engine: RocksEngine, table: TableDef) -> Counters:
     stored = get(engine, _COUNTERS + family_of(table).encode())
     return Counters() if stored is None else Counters.from_bytes(stored)
 
 
-def has_counters(engine: Engine, table: TableDef) -> bool:
+def has_counters(engine: RocksEngine, table: TableDef) -> bool:
     return get(engine, _COUNTERS + family_of(table).encode()) is not None
 
 
-def put_done(engine: Engine, batch: WriteBatch, done: Done) -> None:
+def put_done(engine: RocksEngine, batch: WriteBatch, done: CommittedWrite) -> None:
     put(engine, batch, _DONE + str(done.seq % RECENT_RESULTS).encode(), done.to_bytes())
 
 
-def read_done(engine: Engine) -> dict[int, Done]:
+def read_done(engine: RocksEngine) -> dict[int, CommittedWrite]:
     """Recent writes by slot: seq modulo RECENT_RESULTS."""
-    some = [Done.from_bytes(value) for _, value in engine.items_with_prefix(META, _DONE)]
+    some = [CommittedWrite.from_bytes(value) for _, value in engine.items_with_prefix(META, _DONE)]
     return {done.seq % RECENT_RESULTS: done for done in some}

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from noria.core.errors import SqlError, unknown_table
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import damaged
 from noria.storage.tables import meta
-from noria.storage.tables.table import Index, Table
+from noria.storage.tables.table import Index, StoredTable
 
 
 class OpenTables:
@@ -22,18 +22,18 @@ class OpenTables:
     dropped: tables that the next recipe forgets.  undeclared: UNIQUE indexes that it forgets.
     """
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: RocksEngine):
         self._engine = engine
-        self.by_name: dict[str, Table] = {}
-        self.dropped: list[Table] = []
-        self.undeclared: list[tuple[Table, Index]] = []
+        self.by_name: dict[str, StoredTable] = {}
+        self.dropped: list[StoredTable] = []
+        self.undeclared: list[tuple[StoredTable, Index]] = []
 
     def read(self, definitions: Iterable[TableDef], symbols: Symbols) -> None:
         """Open the tables of the catalog, with their indexes and counters."""
         indexes = meta.read_indexes(self._engine)
         for definition in definitions:
             own = [i for id, i in indexes if id == definition.table_id]
-            table = Table(definition, symbols, own)
+            table = StoredTable(definition, symbols, own)
             table.counters = meta.read_counters(self._engine, definition)
             self.by_name[definition.name] = table
 
@@ -46,7 +46,7 @@ class OpenTables:
     def definitions(self) -> dict[str, TableDef]:
         return {name: table.definition for name, table in self.by_name.items()}
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> StoredTable:
         found = self.by_name.get(name)
         if found is None:
             raise unknown_table(name)
@@ -59,11 +59,11 @@ class OpenTables:
         families = () if table is None else (table.family, *(i.family for i in table.indexes))
         return next((self._engine.damage_error(f) for f in families if f in bad), None)
 
-    def there(self, name: str) -> Table | None:
+    def there(self, name: str) -> StoredTable | None:
         """The table, also if the change under way drops it."""
         return self.by_name.get(name) or next((t for t in self.dropped if t.name == name), None)
 
-    def readable(self, name: str) -> Table:
+    def readable(self, name: str) -> StoredTable:
         damage = self.damage_of(name)
         if damage is not None:
             raise damage
@@ -76,7 +76,7 @@ class OpenTables:
                 return table.name
         return family
 
-    def of_id(self, table: TableDef) -> Table:
+    def of_id(self, table: TableDef) -> StoredTable:
         """The table with the same id, whatever its name."""
         found = next((t for t in self.by_name.values() if t.definition.table_id == table.table_id), None)
         if found is None:

@@ -81,7 +81,7 @@ class RowCheck(CommitObserver, Protocol):
         """The temporary families."""
 
     @property
-    def copied(self) -> Table | None:
+    def copied(self) -> StoredTable | None:
         """The table with the copied rows, if they are copied."""
 
     def same(self, wanted: TableDef) -> bool:
@@ -112,7 +112,7 @@ class Counters(NamedTuple):
 _COUNTERS = struct.Struct("<3q")
 
 
-class Table:
+class StoredTable:
     """A table's definition, its indexes and counters, and its encoding."""
 
     def __init__(self, definition: TableDef, symbols: Symbols, indexes: Sequence[Index] = ()):

@@ -13,7 +13,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.integers import codes_of
 from noria.storage.format.encoding import first_codes
-from noria.storage.rocks.engine import Engine
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.tables import lookups
 from noria.storage.tables.open_tables import OpenTables
 
@@ -21,7 +21,7 @@ from noria.storage.tables.open_tables import OpenTables
 class TableReads:
     """Reads the rows of all tables, as `dataflow.protocols.BaseStore` says."""
 
-    def __init__(self, engine: Engine, tables: OpenTables):
+    def __init__(self, engine: RocksEngine, tables: OpenTables):
         self._engine, self._tables = engine, tables
 
     def lookup(self, table: str, columns: tuple[int, ...], keys: Codes, texts: Texts = None, most: int = 0
@@ -40,8 +40,8 @@ class TableReads:
         rows, ordinals = lookups.agreeing(source, columns, order, keys, source.codes(values, some), ordinals)
         return Batch.of(rows), ordinals
 
-    def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> lookups.KeyedScan:
-        return lookups.KeyedScan(self._engine, self._tables.readable(table), columns, keys)
+    def begin_lookup(self, table: str, columns: tuple[int, ...], keys: Codes) -> lookups.RocksKeyedScan:
+        return lookups.RocksKeyedScan(self._engine, self._tables.readable(table), columns, keys)
 
     def finds(self, table: str, columns: tuple[int, ...]) -> bool:
         return self._tables.table(table).way(columns) is not None

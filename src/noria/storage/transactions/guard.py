@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from noria.dataflow.transactions.locks import Blocked, LockTable, Owner, Resource, locked
 from noria.storage.statements.stage import Effect
-from noria.storage.tables.table import Table
+from noria.storage.tables.table import StoredTable
 
 
 class Guard:
@@ -21,7 +21,7 @@ class Guard:
     reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: what was refused.
     """
 
-    def __init__(self, locks: LockTable, owner: Owner | None, table: Table, reserves: bool = False):
+    def __init__(self, locks: LockTable, owner: Owner | None, table: StoredTable, reserves: bool = False):
         self._locks, self._owner, self._reserves = locks, owner, reserves
         self._families = {table.family, *(i.family for i in table.unique_indexes)}
         self._family = table.family
@@ -62,8 +62,8 @@ class Guard:
             raise locked()
 
 
-Guards = Callable[[Table], Guard | None]
+Guards = Callable[[StoredTable], Guard | None]
 
 
-def no_guard(table: Table) -> None:
+def no_guard(table: StoredTable) -> None:
     """The `Guards` of changes that hold their locks already, or whose rows nobody can have locked."""

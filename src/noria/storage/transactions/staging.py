@@ -21,14 +21,14 @@ from noria.core.limits import TRANSACTION_BYTES
 from noria.core.statements import Move, Part, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.values import convert
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.transactions.locks import Blocked, LockTable, Resource, locked
 from noria.state.rows.netting import netted
-from noria.storage.rocks.engine import Engine
-from noria.storage.statements.stage import Change, Effect, Stage
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.statements.stage import Effect, FamilyChange, TableStage
 from noria.storage.statements.writer import run
 from noria.storage.tables.shards import Shard
-from noria.storage.tables.table import Counters, Table
+from noria.storage.tables.table import Counters, StoredTable
 from noria.storage.transactions.guard import Guard
 from noria.storage.transactions.history import History, undone
 
@@ -39,7 +39,7 @@ Marks = dict[str, tuple[int, Counters]]
 class _Open:
     """One transaction.  marks: the stages before each of its requests.  nbytes: of its effects, about."""
 
-    stages: dict[str, Stage] = field(default_factory=dict)
+    stages: dict[str, TableStage] = field(default_factory=dict)
     marks: list[Marks] = field(default_factory=list)
     shapes: dict[str, tuple[object, ...]] = field(default_factory=dict)  # of each table, when it was first written
     deltas: dict[str, tuple[tuple[int, int], Batch]] = field(default_factory=dict)  # computed for reads
@@ -58,8 +58,8 @@ class StagedTransactions:
 
     refuse: Callable[[str], None] = staticmethod(lambda table: None)
 
-    def __init__(self, engine: Engine, symbols: Symbols, tables: Mapping[str, Table],
-                 readable: Callable[[str], Table], shard: Shard | None):
+    def __init__(self, engine: RocksEngine, symbols: Symbols, tables: Mapping[str, StoredTable],
+                 readable: Callable[[str], StoredTable], shard: Shard | None):
         self._engine, self._symbols, self._tables, self._readable = engine, symbols, tables, readable
         self._shard = shard
         self._open: dict[str, _Open] = {}
@@ -70,11 +70,11 @@ class StagedTransactions:
         return len(self._open)
 
     # ---------------------------------------------------------------- statements
-    def guard(self, table: Table) -> Guard | None:
+    def guard(self, table: StoredTable) -> Guard | None:
         """The guard of a statement without a transaction; None if no lock is held."""
         return Guard(self.locks, None, table) if self.locks else None
 
-    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: Work | None = None
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: RequestLimits | None = None
               ) -> list[WriteResult]:
         """Run statements within the transaction, all or none; return their results.
 
@@ -97,7 +97,7 @@ class StagedTransactions:
             results = [results[-1]] * len(statements)
         return results
 
-    def _run(self, transaction: str, found: _Open, statement: Statement, work: Work | None, mark: Marks
+    def _run(self, transaction: str, found: _Open, statement: Statement, work: RequestLimits | None, mark: Marks
              ) -> WriteResult:
         try:
             stage = self._stage(found, statement.table)
@@ -128,14 +128,14 @@ class StagedTransactions:
         return result
 
     @staticmethod
-    def _use_up(stage: Stage) -> None:
+    def _use_up(stage: TableStage) -> None:
         """Nobody gets the numbers again that the stage has assigned."""
         known, own = stage.table.counters, stage.counters
         stage.table.counters = known._replace(auto_increment=max(known.auto_increment, own.auto_increment),
                                               row_number=max(known.row_number, own.row_number))
 
     @contextmanager
-    def looking(self, part: Part, table: str, work: Work | None, reserves: bool) -> Iterator[Stage]:
+    def looking(self, part: Part, table: str, work: RequestLimits | None, reserves: bool) -> Iterator[TableStage]:
         """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
 
         The transaction gets the locks of their rows.  reserves: also of all keys that are looked up.  Raises Blocked,
@@ -191,12 +191,12 @@ class StagedTransactions:
             raise locked() if how == "nowait" else Blocked(wrong, exclusive)
         return ()
 
-    def _stage(self, found: _Open, name: str) -> Stage:
+    def _stage(self, found: _Open, name: str) -> TableStage:
         table = self._readable(name)
         self.refuse(name)
         stage = found.stages.get(name)
         if stage is None:
-            stage = found.stages[name] = Stage(self._engine, table, table.counters, None, self._shard)
+            stage = found.stages[name] = TableStage(self._engine, table, table.counters, None, self._shard)
             found.shapes[name] = _shape(table)
         elif found.shapes[name][0] is not table.definition:
             raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
@@ -249,7 +249,7 @@ class StagedTransactions:
         return found
 
     # ---------------------------------------------------------------- commit
-    def merge(self, statement: Staged, stage_of: Callable[[str], Stage]) -> WriteResult:
+    def merge(self, statement: Staged, stage_of: Callable[[str], TableStage]) -> WriteResult:
         """Move the transaction's effects into the stages of a write call."""
         try:
             stages = self._whole(statement)
@@ -271,7 +271,7 @@ class StagedTransactions:
                 found.append(Move(name, tuple(gone), tuple(own.table.rows(came))))
         return tuple(found)
 
-    def _whole(self, statement: Staged) -> dict[str, Stage]:
+    def _whole(self, statement: Staged) -> dict[str, TableStage]:
         found = self._of(statement.transaction, statement.done)
         for name in list(found.stages):
             if name not in self._tables:
@@ -301,7 +301,7 @@ class StagedTransactions:
         return {name: delta for name, delta in deltas.items() if len(delta)}
 
     @staticmethod
-    def _delta(found: _Open, stage: Stage) -> Batch:
+    def _delta(found: _Open, stage: TableStage) -> Batch:
         name, version = stage.table.name, (id(stage), len(stage.effects))
         known = found.deltas.get(name)
         if known is None or known[0] != version:
@@ -325,7 +325,7 @@ def _definition(table: str) -> Resource:
     return "", table.lower().encode()
 
 
-def _shape(table: Table) -> tuple[object, ...]:
+def _shape(table: StoredTable) -> tuple[object, ...]:
     """What the effects on a table depend on."""
     return (table.definition, *(i.family for i in table.maintained))
 
@@ -337,7 +337,7 @@ def _size(effect: Effect) -> int:
     return int(effect.old.nbytes + effect.new.nbytes) + keys
 
 
-def adapted(effect: Effect, table: Table) -> Effect:
+def adapted(effect: Effect, table: StoredTable) -> Effect:
     """The same effect for the plain indexes that the table has now."""
     (rows, *entries), old, new = effect.changes, effect.old, effect.new
     there = {change.family: change for change in entries}
@@ -345,7 +345,7 @@ def adapted(effect: Effect, table: Table) -> Effect:
     changes = [rows]
     for index in table.maintained:
         known = there.get(index.family)
-        changes.append(known or Change(
+        changes.append(known or FamilyChange(
             index.family, table.index_keys(index, old, gone) if old.shape[1] else [],
             table.index_keys(index, new, rows.keys) if new.shape[1] else [], rows.keys))
     return Effect(changes, old, new)

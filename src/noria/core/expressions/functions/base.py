@@ -25,7 +25,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.casts import number_prefix, parse_moment
 from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time
 from noria.core.expressions.expr import Call, Const, Expr
-from noria.core.expressions.library import LIBRARY, Want
+from noria.core.expressions.library import LIBRARY, ArgumentType
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
 from noria.core.types import (
     BIGINT,
@@ -87,29 +87,29 @@ def _from_library(op: str, args: Args) -> Expr:
     return Call(type, nullable, op, fitted)
 
 
-_TEXTS = (Want.TEXT, Want.STRING, Want.BYTES)
+_TEXTS = (ArgumentType.TEXT, ArgumentType.STRING, ArgumentType.BYTES)
 
 
-def _fitted(e: Expr, want: Want) -> Expr:
+def _fitted(e: Expr, want: ArgumentType) -> Expr:
     """Cast an argument as the function wants it."""
     if want in _TEXTS:
         return e if e.type.is_text else cast(e, TEXT)
-    if want is Want.INT:
+    if want is ArgumentType.INT:
         number = as_number(e)
         return number if number.type.kind is Kind.INT else cast(number, BIGINT)
-    if want is Want.DOUBLE:
+    if want is ArgumentType.DOUBLE:
         return cast(as_number(e), DOUBLE)
-    if want is Want.NUMBER:
+    if want is ArgumentType.NUMBER:
         return as_number(e)
-    if want is Want.MOMENT:
+    if want is ArgumentType.MOMENT:
         return as_moment(e)
-    if want is Want.DATE:
+    if want is ArgumentType.DATE:
         return cast(e, DATE)
-    if want is Want.TIME:
+    if want is ArgumentType.TIME:
         return e if e.type.kind is Kind.TIME else cast(e, replace(TIME, scale=_fraction(e)))
-    if want is Want.JSON:
+    if want is ArgumentType.JSON:
         return cast(e, JSON)
-    return as_member(e) if want is Want.MEMBER else e
+    return as_member(e) if want is ArgumentType.MEMBER else e
 
 
 def as_moment(e: Expr) -> Expr:

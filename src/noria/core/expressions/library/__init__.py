@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from noria.core.expressions.library.dates import DATES
-from noria.core.expressions.library.declare import Function, Want
+from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.expressions.library.json import JSONS
 from noria.core.expressions.library.numbers import NUMBERS
 from noria.core.expressions.library.text import TEXTS
 
 LIBRARY: dict[str, Function] = {**NUMBERS, **TEXTS, **DATES, **JSONS}
 
-__all__ = ["LIBRARY", "Function", "Want"]
+__all__ = ["LIBRARY", "ArgumentType", "Function"]

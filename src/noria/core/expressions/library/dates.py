@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.expressions.library.declare import Function, Types, Want
+from noria.core.expressions.library.declare import ArgumentType, Function, Types
 from noria.core.limits import NULL_CODE
 from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType
 
@@ -281,11 +281,11 @@ def _wide(types: Types) -> SqlType:
     return SqlType(Kind.DATETIME, scale=max(t.scale for t in types if t.kind is not Kind.INT))
 
 
-def _part(f: Callable[[Codes], Codes], want: Want = Want.MOMENT) -> Function:
+def _part(f: Callable[[Codes], Codes], want: ArgumentType = ArgumentType.MOMENT) -> Function:
     return Function((want,), BIGINT, codes=f)
 
 
-A, D, W, T, X = Want.MOMENT, Want.DATE, Want.INT, Want.TIME, Want.TEXT
+A, D, W, T, X = ArgumentType.MOMENT, ArgumentType.DATE, ArgumentType.INT, ArgumentType.TIME, ArgumentType.TEXT
 DATES: dict[str, Function] = {
     "year": _part(lambda c: calendar(c)[0]), "month": _part(lambda c: calendar(c)[1]),
     "day": _part(lambda c: calendar(c)[2]), "quarter": _part(lambda c: (calendar(c)[1] + 2) // 3),
@@ -303,7 +303,7 @@ DATES: dict[str, Function] = {
     "from_days": Function((W,), DATE, codes=lambda n: _limited((np.clip(n, 0, 4_000_000) - YEAR_ZERO_DAYS) * DAY),
                           nullable=True),
     "makedate": Function((W, W), DATE, values=_made_date, nullable=True),
-    "maketime": Function((W, W, Want.DOUBLE), TIME6, values=_made_time, nullable=True),
+    "maketime": Function((W, W, ArgumentType.DOUBLE), TIME6, values=_made_time, nullable=True),
     "datediff": Function((D, D), BIGINT, codes=lambda a, b: a // DAY - b // DAY),
     "add_micros": Function((A, W, W), MICROS, codes=add_micros, nullable=True, internal=True),
     "add_months": Function((A, W), lambda t: t[0], codes=add_months, nullable=True, internal=True),

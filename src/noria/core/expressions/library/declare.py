@@ -22,7 +22,7 @@ from typing import Any
 from noria.core.types import BYTES, TEXT, TEXT_BIN, SqlType
 
 
-class Want(Enum):
+class ArgumentType(Enum):
     """The type that a function expects of an argument.  Other arguments are cast to it."""
 
     ANY = "any"
@@ -46,13 +46,13 @@ Types = tuple[SqlType, ...]
 class Function:
     """One function of the library.
 
-    `takes`: a `Want` for each argument.  `gives`: the result type, or a function of the argument types.  `least`: the
-    least number of arguments, if some are optional.  `more`: the last argument may repeat.
+    `takes`: a `ArgumentType` for each argument.  `gives`: the result type, or a function of the argument types.
+    `least`: the least number of arguments, if some are optional.  `more`: the last argument may repeat.
     `nullable`: the result can be NULL although no argument is.  `internal`: SQL has no function of this name; the
     planner uses it for other functions and operators.
     """
 
-    takes: tuple[Want, ...]
+    takes: tuple[ArgumentType, ...]
     gives: SqlType | Callable[[Types], SqlType]
     values: Callable[..., Any] | None = None
     codes: Callable[..., Any] | None = None
@@ -66,7 +66,7 @@ class Function:
     def fewest(self) -> int:
         return len(self.takes) if self.least is None else self.least
 
-    def want(self, position: int) -> Want:
+    def want(self, position: int) -> ArgumentType:
         return self.takes[min(position, len(self.takes) - 1)]
 
     def type(self, arguments: Types) -> SqlType:

@@ -22,7 +22,7 @@ from noria.core.errors.codes import (
     JSON_DOCUMENT_NULL_KEY,
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
 )
-from noria.core.expressions.library.declare import Function, Want
+from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.types import BIGINT, BOOL, JSON, TEXT, TEXT_BIN
 
 _STEP = re.compile(r"""\s*(?:\.\s*(?:(?P<name>[^\W\d][\w$]*|\$[\w$]*)|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<names>\*))"""
@@ -356,7 +356,7 @@ def merged(a: str, b: str) -> str:
     return show(patch(parse(a), parse(b)))
 
 
-J, M, T, S = Want.JSON, Want.MEMBER, Want.TEXT, Want.STRING
+J, M, T, S = ArgumentType.JSON, ArgumentType.MEMBER, ArgumentType.TEXT, ArgumentType.STRING
 JSONS: dict[str, Function] = {
     "json_extract": Function((J, T), JSON, values=extract, more=True, nullable=True),
     "json_extract_text": Function((J, T), TEXT_BIN, values=extract_text, nullable=True, internal=True),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Codes
-from noria.core.expressions.library.declare import Function, Want
+from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.limits import ERROR_CODE
 from noria.core.types import BIGINT, DOUBLE, TEXT, Kind, SqlType
 
@@ -24,7 +24,7 @@ DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _double(f: Callable[..., Any], arguments: int = 1, nullable: bool = True) -> Function:
-    return Function((Want.DOUBLE,) * arguments, DOUBLE, codes=f, nullable=nullable)
+    return Function((ArgumentType.DOUBLE,) * arguments, DOUBLE, codes=f, nullable=nullable)
 
 
 def _log(base: Doubles, x: Doubles) -> Doubles:
@@ -135,7 +135,7 @@ def inet_ntoa(number: int) -> str | None:
     return ".".join(str(number >> s & 255) for s in (24, 16, 8, 0)) if 0 <= number < 2**32 else None
 
 
-N, W, T = Want.NUMBER, Want.INT, Want.TEXT
+N, W, T = ArgumentType.NUMBER, ArgumentType.INT, ArgumentType.TEXT
 NUMBERS: dict[str, Function] = {
     "sqrt": _double(lambda x: np.where(x < 0, np.nan, np.sqrt(x))),
     "exp": _double(np.exp, nullable=False),
@@ -157,9 +157,9 @@ NUMBERS: dict[str, Function] = {
     "conv": Function((T, W, W), TEXT, values=conv, nullable=True),
     "bin": Function((T,), TEXT, values=lambda x: conv(x, 10, 2)),
     "oct": Function((T,), TEXT, values=lambda x: conv(x, 10, 8)),
-    "hex": Function((Want.ANY,), TEXT, values=hexadecimal),
+    "hex": Function((ArgumentType.ANY,), TEXT, values=hexadecimal),
     "format": Function((N, W), TEXT, values=formatted),
-    "crc32": Function((Want.BYTES,), BIGINT, values=zlib.crc32),
+    "crc32": Function((ArgumentType.BYTES,), BIGINT, values=zlib.crc32),
     "inet_aton": Function((T,), BIGINT, values=inet_aton, nullable=True),
     "inet_ntoa": Function((W,), TEXT, values=inet_ntoa, nullable=True),
 }

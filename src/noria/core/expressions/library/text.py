@@ -17,7 +17,7 @@ import regex
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import REGEXP_ILLEGAL_ARGUMENT
-from noria.core.expressions.library.declare import Function, Types, Want, text_of
+from noria.core.expressions.library.declare import ArgumentType, Function, Types, text_of
 from noria.core.limits import MAX_PACKET_BYTES, REGEXP_S
 from noria.core.symbols import fold
 from noria.core.types import BIGINT, BOOL, BYTES, TEXT
@@ -222,7 +222,7 @@ def _first(types: Types) -> Any:
     return text_of(types[:1])
 
 
-T, B, S, W = Want.TEXT, Want.BYTES, Want.STRING, Want.INT
+T, B, S, W = ArgumentType.TEXT, ArgumentType.BYTES, ArgumentType.STRING, ArgumentType.INT
 TEXTS: dict[str, Function] = {
     "lower": Function((S,), text_of, values=lambda t: t.lower() if isinstance(t, str) else t),  # bytes have no case
     "upper": Function((S,), text_of, values=lambda t: t.upper() if isinstance(t, str) else t),
@@ -248,7 +248,7 @@ TEXTS: dict[str, Function] = {
     "locate": Function((T, T, W), BIGINT, values=located, least=2),
     "substring_index": Function((T, T, W), text_of, values=substring_index),
     "concat_ws": Function((T, T), text_of, values=concat_ws, more=True, sees_null=True, nullable=True),
-    "field": Function((Want.ANY, Want.ANY), BIGINT, values=field, more=True, sees_null=True),
+    "field": Function((ArgumentType.ANY, ArgumentType.ANY), BIGINT, values=field, more=True, sees_null=True),
     "find_in_set": Function((T, T), BIGINT, values=find_in_set),
     "elt": Function((W, T), text_of, values=elt, more=True, sees_null=True, nullable=True),
     "quote": Function((T,), text_of, values=quoted, sees_null=True),

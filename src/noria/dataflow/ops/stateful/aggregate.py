@@ -19,13 +19,13 @@ from noria.core.types import Field
 from noria.dataflow.graph.nodes import (
     Columns,
     GraphRuntime,
-    Mode,
-    Need,
+    KeyPattern,
+    MissMode,
     Node,
+    ParentPull,
     PartialResult,
-    Pattern,
-    Puller,
     Untraceable,
+    UpstreamReader,
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts, by_groups
 from noria.dataflow.ops.stateful.stateful import Stateful
@@ -55,12 +55,12 @@ class Aggregate(Stateful):
         return self._text
 
     # -------------------------------------------------------------- planning
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         values = [c for c in cols if c >= len(self.group)]
         if values:
             names = ", ".join(self._fields[c].name for c in values)
             raise Untraceable(node, f"{names} is aggregated, so no index above can answer it")
-        return [Need(0, tuple(self.group[c] for c in cols))]
+        return [ParentPull(0, tuple(self.group[c] for c in cols))]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         if self._stays:
@@ -87,9 +87,10 @@ class Aggregate(Stateful):
     def finds(self, cols: Columns) -> bool:
         return all(c < len(self.group) for c in cols)
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         known = [(j, p.cols.index(c)) for j, c in enumerate(self.group) if c in p.cols]
-        return [Pattern(tuple(j for j, _ in known), p.values[[i for _, i in known]], p.source)]
+        return [KeyPattern(tuple(j for j, _ in known), p.values[[i for _, i in known]], p.source)]
 
     # -------------------------------------------------------------- state
     def fresh(self, engine: GraphRuntime, node: Node) -> Groups:
@@ -107,15 +108,15 @@ class Aggregate(Stateful):
     def restore(self, engine: GraphRuntime, node: Node, rows: Batch) -> None:
         _groups(node).table.apply(rows)
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.whole(engine, node, iter(inputs))
 
-    def gathered(self, engine: Puller, node: Node) -> PartialResult:
+    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:
             groups.start()
-        return _Gathered(groups, [c for c, f in enumerate(self._fields) if f.type.is_text])
+        return _SlicedGroups(groups, [c for c, f in enumerate(self._fields) if f.type.is_text])
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
@@ -142,14 +143,14 @@ class Aggregate(Stateful):
             if here.any():
                 up = tuple(self.group[c] for c in cols)
                 groups = np.ascontiguousarray(dirty.keys[:, here])
-                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), Mode.FILL)
+                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), MissMode.FILL)
                 found.append(_groups(node).only(rows, groups))
                 rest = rest & ~here
         engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
         return _groups(node).refill(dirty, concat(found, node.parents[0].width))
 
 
-class _Gathered:
+class _SlicedGroups:
     """Groups of rows that arrive in slices."""
 
     def __init__(self, groups: Groups, texts: Sequence[int]):

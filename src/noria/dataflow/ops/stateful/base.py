@@ -19,8 +19,16 @@ from dataclasses import replace
 from noria.core.batch import Batch, Codes
 from noria.core.types import BESIDE, Field, TableDef
 from noria.dataflow.backfill.read_ahead import ReadAhead
-from noria.dataflow.graph.keys import distinct, folded_keys, under_each
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
+from noria.dataflow.graph.keys import distinct, folded_keys, repeated_per_key
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    ParentPull,
+    UpstreamReader,
+)
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
 from noria.dataflow.ops.stateful.gate import Gate, KeyGate, WholeGate
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
@@ -41,14 +49,14 @@ class Base(Stateful):
     def fields(self) -> tuple[Field, ...]:
         return self.table.fields
 
-    def lookup(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
+    def lookup(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Look rows up in the store."""
         return engine.looked_up(self.table.name, node, cols, keys)
 
     def describe(self) -> str:
         return f"table {self.table.name.partition(BESIDE)[0]}"
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         return []
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
@@ -99,16 +107,17 @@ class Base(Stateful):
         covered = table_of(node).apply(delta)
         return covered if self.drops and not node.full_below else delta
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         if not cols:
-            return under_each(engine.everything(node), keys.shape[1], engine.work)
+            return repeated_per_key(engine.everything(node), keys.shape[1], engine.work)
         if node.state is None:
             return self.lookup(engine, node, cols, keys)
-        if mode is Mode.FILL:
+        if mode is MissMode.FILL:
             self._fill(engine, node, cols, keys)
         return node.state.lookup(cols, keys, engine.tick_number)
 
-    def _fill(self, engine: Puller, node: Node, cols: Columns, keys: Codes) -> None:
+    def _fill(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.missing(cols, keys)
         node.stats.asked += keys.shape[1]
         if not miss.any():
@@ -119,7 +128,7 @@ class Base(Stateful):
         node.stored.fill(cols, wanted, rows)
         engine.note("reads", node, cols, wanted, lambda: " from disk")
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         after: bytes | None = None
         while True:
             if engine.work is not None:
@@ -130,5 +139,6 @@ class Base(Stateful):
             if after is None:
                 return
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         raise AssertionError("nothing stands above a base table")

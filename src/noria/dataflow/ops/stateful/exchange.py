@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
 from noria.dataflow.graph.partition import Partition, Parts
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 
@@ -36,13 +36,14 @@ class Exchange(Stateful):
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), (self.by,))
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(0, cols)]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         return [p]
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         """The input rows of all workers together."""
         return inputs[0]
 

@@ -18,7 +18,15 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GateOperator, GraphRuntime, Mode, Need, Node, Puller
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GateOperator,
+    GraphRuntime,
+    MissMode,
+    Node,
+    ParentPull,
+    UpstreamReader,
+)
 
 PART_ROWS = 16  # about this many rows of a state are in a part
 MOST_PARTS = 2**20
@@ -51,14 +59,14 @@ class Gate(GateOperator):
     def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
         raise NotImplementedError
 
-    def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
+    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
         """Which rows the scan has passed; None if it has passed none of them."""
         raise NotImplementedError
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(0, cols)]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
 
-    def _through(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
+    def _through(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         """The rows that have passed, with their positions if some have not."""
         if self.open or not len(rows):
             return rows, None
@@ -71,14 +79,15 @@ class Gate(GateOperator):
         (delta,) = deltas
         return None if delta is None else self._through(engine, delta)[0]
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         if self.closed:
             return Batch.empty(node.width), np.empty(0, np.int64)
         rows, ordinal = engine.fetch(self.source, cols, keys, mode)
         passed, kept = self._through(engine, rows)
         return passed, ordinal if kept is None else ordinal[kept]
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         if self.closed:
             return
         for rows in self.source.op.stream(engine, self.source):
@@ -101,7 +110,7 @@ class KeyGate(Gate):
         self.open = self._up_to is None
         return self.source.narrowed(passed)
 
-    def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
+    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
         up_to = self._up_to
         keys = None if up_to is None else engine.store.positions(self._table(), rows)
         return None if up_to is None or keys is None else np.array([k <= up_to for k in keys], np.bool_)
@@ -122,7 +131,7 @@ class PartGate(Gate):
         self.open = self._next == self._parts
         return state.part(self._parts, first, self._next)
 
-    def _passed(self, engine: Puller, rows: Batch) -> npt.NDArray[np.bool_] | None:
+    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
         if not self._next:
             return None
         passed: npt.NDArray[np.bool_] = self.source.stored.part_of(rows, self._parts) < self._next
@@ -139,5 +148,5 @@ class WholeGate(Gate):
         self.open = True
         return concat(list(self.source.op.stream(engine, self.source)), self.source.width)
 
-    def _passed(self, engine: Puller, rows: Batch) -> None:
+    def _passed(self, engine: UpstreamReader, rows: Batch) -> None:
         return None

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from noria.core.batch import Batch, Codes
 from noria.core.errors import SqlError
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    ParentPull,
+    UpstreamReader,
+)
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.dataflow.graph.published import Published, view_of
 from noria.dataflow.ops.stateful.stateful import Stateful
@@ -36,13 +44,14 @@ class Reader(Stateful):
         by = f" by {', '.join(f'#{c}' for c in self.key)}" if self.key else ""
         return f"{'feed' if self._feed else 'reader'} {self.name}{by}"
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(0, cols)]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return by_groups(inputs[0], self.key, {c: c for c in self.key})
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         return [p]
 
     # -------------------------------------------------------------- state
@@ -73,7 +82,7 @@ class Reader(Stateful):
     def presence(self, node: Node) -> list[Columns]:
         return [self.key]
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return inputs[0]
 
     def forget(self, engine: GraphRuntime, node: Node) -> None:
@@ -102,8 +111,9 @@ class Reader(Stateful):
             view_of(node).end_tick(engine.tick_number)
         return None
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         return node.stored.lookup(cols, keys, engine.tick_number)
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         raise AssertionError("nothing stands below a reader")

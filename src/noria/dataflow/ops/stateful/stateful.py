@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.graph.keys import under_each
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Node, Operator, Puller
+from noria.dataflow.graph.keys import repeated_per_key
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, MissMode, Node, Operator, UpstreamReader
 from noria.dataflow.graph.protocols import State
 from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
 from noria.state.rows.table import Table
@@ -40,7 +40,7 @@ class Stateful(Operator):
     def gate(self, node: Node) -> Gate:
         return PartGate(node) if self.parted else WholeGate(node)
 
-    def everything(self, engine: Puller, node: Node) -> Batch:
+    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()
 
     def saved(self, node: Node) -> Batch:
@@ -56,12 +56,13 @@ class Stateful(Operator):
             self.make_state(engine, node)
 
     # -------------------------------------------------------------- reading
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         if not cols:
-            return under_each(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
         return node.stored.lookup(cols, keys, engine.tick_number)
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         yield self.everything(engine, node)
 
 

@@ -27,17 +27,17 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation
 from noria.core.ranking import Order, in_order
 from noria.core.types import Field
-from noria.dataflow.graph.keys import distinct, folded_keys, under_each
+from noria.dataflow.graph.keys import distinct, folded_keys, repeated_per_key
 from noria.dataflow.graph.nodes import (
     Columns,
     GraphRuntime,
-    Mode,
-    Need,
+    KeyPattern,
+    MissMode,
     Node,
+    ParentPull,
     PartialResult,
-    Pattern,
-    Puller,
     Untraceable,
+    UpstreamReader,
 )
 from noria.dataflow.graph.partition import Partition, Parts, alike, by_groups
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
@@ -89,12 +89,12 @@ class Top(Stateful):
         return self._text
 
     # -------------------------------------------------------------- planning
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         others = [c for c in cols if c not in self.group]
         if others:
             names = ", ".join(self._fields[c].name for c in others)
             raise Untraceable(node, f"{names} does not tell whose top it is")
-        return [Need(0, cols)]
+        return [ParentPull(0, cols)]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         if self._stays:
@@ -114,15 +114,16 @@ class Top(Stateful):
     def finds(self, cols: Columns) -> bool:
         return all(c in self.group for c in cols)
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         known = [i for i, c in enumerate(p.cols) if c in self.group]
-        return [Pattern(tuple(p.cols[i] for i in known), p.values[known], p.source)]
+        return [KeyPattern(tuple(p.cols[i] for i in known), p.values[known], p.source)]
 
     # -------------------------------------------------------------- state
     def indexes(self, node: Node) -> list[Columns]:
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
-    def everything(self, engine: Puller, node: Node) -> Batch:
+    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         return self.shown(engine, node.stored.rows())
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
@@ -151,7 +152,7 @@ class Top(Stateful):
                 out |= ~node.stored.missing(cols, keys)
         return out
 
-    def _stored(self, engine: Puller, node: Node, groups: Codes) -> Batch:
+    def _stored(self, engine: UpstreamReader, node: Node, groups: Codes) -> Batch:
         """The stored rows of groups."""
         if not self.group:
             return table_of(node).rows()
@@ -161,17 +162,17 @@ class Top(Stateful):
         keys = distinct(np.ascontiguousarray(groups[: len(self._own)]))
         return self._only(engine, table_of(node).lookup(self._own, keys)[0], groups)
 
-    def _group_keys(self, engine: Puller, rows: Batch) -> Codes:
+    def _group_keys(self, engine: UpstreamReader, rows: Batch) -> Codes:
         cols = list(self.group)
         keys = folded_keys(engine.symbols, [self._types[c].folds for c in cols], rows.columns[cols])
         return np.ascontiguousarray(keys)
 
-    def _only(self, engine: Puller, rows: Batch, groups: Codes) -> Batch:
+    def _only(self, engine: UpstreamReader, rows: Batch, groups: Codes) -> Batch:
         """The rows of some groups (folded keys)."""
         return rows if not self.group else rows.take(probe.pairs(self._group_keys(engine, rows), groups)[0])
 
     # -------------------------------------------------------------- the order
-    def _ranked(self, engine: Puller, rows: Batch, keys: Codes) -> _Ranked:
+    def _ranked(self, engine: UpstreamReader, rows: Batch, keys: Codes) -> _Ranked:
         """Rank the rows. `keys`: columns that are equal for rows of one group."""
         order = in_order(rows, self._types, keys, self.order, engine.symbols)
         columns = rows.columns[:, order.at]
@@ -187,7 +188,7 @@ class Top(Stateful):
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
-    def shown(self, engine: Puller, rows: Batch, keys: Codes | None = None) -> Batch:
+    def shown(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
         """The visible rows of whole groups, computed from all their rows or from the kept ones."""
         if not len(rows):
             return rows
@@ -195,7 +196,7 @@ class Top(Stateful):
         weights = _sum(ranked, rows.weights)
         return _some(ranked.rows, self._visible(ranked, weights))
 
-    def head(self, engine: Puller, rows: Batch) -> Batch:
+    def head(self, engine: UpstreamReader, rows: Batch) -> Batch:
         """The rows of whole groups that are to be stored."""
         if not len(rows):
             return rows
@@ -260,21 +261,22 @@ class Top(Stateful):
             here = rest if node.full else rest & ~node.stored.missing(cols, keys)
             if here.any():
                 wanted = distinct(np.ascontiguousarray(keys[:, here]))
-                rows = engine.fetch(parent, cols, wanted, Mode.FILL)[0]
+                rows = engine.fetch(parent, cols, wanted, MissMode.FILL)[0]
                 found.append(self._only(engine, rows, np.ascontiguousarray(groups[:, here])))
                 rest = rest & ~here
         return concat(found, node.width)
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.shown(engine, inputs[0])
 
-    def gathered(self, engine: Puller, node: Node) -> PartialResult:
-        return _Gathered(self, engine, node.width)
+    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+        return _SlicedTop(self, engine, node.width)
 
     # -------------------------------------------------------------- reading
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         if not cols:
-            return under_each(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
         rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal
@@ -297,10 +299,10 @@ def _some(columns: Codes, weights: Codes) -> Batch:
     return Batch(np.ascontiguousarray(columns[:, some]), weights[some])
 
 
-class _Gathered:
+class _SlicedTop:
     """Stores, of the rows added so far, only those that may be visible."""
 
-    def __init__(self, top: Top, engine: Puller, width: int):
+    def __init__(self, top: Top, engine: UpstreamReader, width: int):
         self._top, self._engine = top, engine
         self._head = Batch.empty(width)
 

@@ -9,7 +9,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
 from noria.dataflow.graph.graph import looked_at
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Need, Node, Pattern, Puller
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
 from noria.dataflow.ops.stateless.stateless import Stateless
 
 
@@ -25,18 +25,19 @@ class Filter(Stateless):
     def describe(self) -> str:
         return f"filter {self._text}"
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(0, cols)]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
 
     def looks_at(self, node: Node) -> frozenset[int] | None:
         below = looked_at(node)
         return None if below is None else below | self._looks_at
 
-    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         mask = self._predicate(rows, engine.symbols)
         if mask.all():
             return rows, None
         return rows.where(mask), np.flatnonzero(mask).astype(np.int64)
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         return [p]

@@ -15,8 +15,8 @@ from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.ranking import Order, in_order, ranks
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, Puller
-from noria.dataflow.ops.stateless.per_group import PerGroup, each
+from noria.dataflow.graph.nodes import Columns, UpstreamReader
+from noria.dataflow.ops.stateless.per_group import PerGroup, expanded
 
 
 class GroupConcat(PerGroup):
@@ -27,8 +27,8 @@ class GroupConcat(PerGroup):
         super().__init__(fields, inputs, group, tuple(range(len(group))), text)
         self._column, self._distinct, self._order, self._separator = column, distinct, order, separator
 
-    def of(self, engine: Puller, rows: Batch) -> Batch:
-        rows = each(rows)
+    def of(self, engine: UpstreamReader, rows: Batch) -> Batch:
+        rows = expanded(rows)
         if not len(rows):
             nothing = [] if self.group else [(NULL_CODE,)]
             return Batch.from_rows(nothing, len(self._fields))
@@ -40,7 +40,7 @@ class GroupConcat(PerGroup):
         keys = [self._shown(engine, c, rows, starts) for c in self.group]
         return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
 
-    def _shown(self, engine: Puller, column: int, rows: Batch, starts: Codes) -> Codes:
+    def _shown(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
         """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
         codes = rows.columns[column]
         if not self.types[column].folds:
@@ -52,7 +52,7 @@ class GroupConcat(PerGroup):
         out[np.repeat(np.arange(len(starts)), size)[least]] = codes[least]
         return out
 
-    def _joined(self, engine: Puller, codes: Codes, number: Codes, groups: int) -> Codes:
+    def _joined(self, engine: UpstreamReader, codes: Codes, number: Codes, groups: int) -> Codes:
         """The joined text of each group. `codes` are sorted by group and order."""
         wrong = number[codes == ERROR_CODE]
         some = np.flatnonzero(codes >= 0)

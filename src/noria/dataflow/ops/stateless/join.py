@@ -29,17 +29,17 @@ from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import (
     Columns,
     GraphRuntime,
-    Mode,
-    Need,
+    KeyPattern,
+    MissMode,
     Node,
     Operator,
-    Pattern,
-    Puller,
-    Remote,
+    ParentPull,
+    RemoteRowsNeeded,
     Untraceable,
+    UpstreamReader,
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_pairs, placed
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 from noria.state.rows import probe
 from noria.state.rows.netting import netted
 
@@ -73,7 +73,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
-        self._needs: dict[Columns, list[Need]] = {}  # by pulled columns: every layout asks again
+        self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout asks again
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -93,11 +93,11 @@ class Join(Operator):
             raise Untraceable(node, "the key comes from the right of a left join alone" if self.outer else "no key")
         return side, tuple(self._in[side][cols[i]] for i in cover[side]), cover[side]
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         if cols not in self._needs:
             side, mine, _ = self.primary(node, cols)
             own, other = self.keys[side], self.keys[1 - side]
-            self._needs[cols] = [Need(side, mine, side, find=own), Need(1 - side, other, side)]
+            self._needs[cols] = [ParentPull(side, mine, side, find=own), ParentPull(1 - side, other, side)]
         return self._needs[cols]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
@@ -121,7 +121,8 @@ class Join(Operator):
     def drivers(self) -> tuple[int, ...]:
         return (0,) if self.outer else (0, 1)
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         assert primary is not None
         if port == primary:
             return [self._widen(port, p)]
@@ -130,22 +131,22 @@ class Join(Operator):
         keys = np.ascontiguousarray(p.values[[i for i, _ in known]])
         if len(known) < len(own):  # no index finds rows by a part of the key: evict all that agree with the part
             ordinal = np.arange(keys.shape[1])
-            wide = self._widen(primary, Pattern(tuple(c for _, c in known), keys, p.source))
+            wide = self._widen(primary, KeyPattern(tuple(c for _, c in known), keys, p.source))
         else:
-            rows, ordinal = engine.fetch(node.parents[primary], tuple(c for _, c in known), keys, Mode.STORED)
+            rows, ordinal = engine.fetch(node.parents[primary], tuple(c for _, c in known), keys, MissMode.STORED)
             if not len(rows):
                 return []
-            wide = self._widen(primary, Pattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
+            wide = self._widen(primary, KeyPattern(tuple(range(rows.width)), rows.columns, p.source[ordinal]))
         if self.outer:  # the NULL-extended row changes too: the right side's columns are uncertain (R9)
             return [wide]
         mine = self._widen(port, p)
         extra = [i for i, c in enumerate(mine.cols) if c not in wide.cols]
         values = np.concatenate([wide.values, mine.values[extra][:, ordinal]])
-        return [Pattern(wide.cols + tuple(mine.cols[i] for i in extra), values, wide.source)]
+        return [KeyPattern(wide.cols + tuple(mine.cols[i] for i in extra), values, wide.source)]
 
-    def _widen(self, side: int, p: Pattern) -> Pattern:
+    def _widen(self, side: int, p: KeyPattern) -> KeyPattern:
         outs = [(o, i) for i, c in enumerate(p.cols) for o in self._out[side][c]]
-        return Pattern(tuple(o for o, _ in outs), p.values[[i for _, i in outs]], p.source)
+        return KeyPattern(tuple(o for o, _ in outs), p.values[[i for _, i in outs]], p.source)
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
@@ -159,7 +160,7 @@ class Join(Operator):
         try:
             yield self._tick(engine, node, left, right)
             return
-        except Remote:
+        except RemoteRowsNeeded:
             pass
         sides = [rows if rows is not None and len(rows) else None for rows in (left, right)]
         keys = [None if rows is None else self._keys(engine, i, rows) for i, rows in enumerate(sides)]
@@ -182,9 +183,10 @@ class Join(Operator):
             return Batch.empty(node.width)
         if right is not None and 1 in node.primaries:
             evict_through(engine, node, 1, right)
-        return self._tick(engine, node, left, right, Mode.STORED)
+        return self._tick(engine, node, left, right, MissMode.STORED)
 
-    def _tick(self, engine: GraphRuntime, node: Node, left: Batch | None, right: Batch | None, mode: Mode | None = None
+    def _tick(self, engine: GraphRuntime, node: Node, left: Batch | None, right: Batch | None,
+              mode: MissMode | None = None
               ) -> Batch:
         out: list[Batch] = []
         if self.outer:
@@ -198,18 +200,18 @@ class Join(Operator):
             return netted(concat(out, node.width))  # most of it cancels; a chain of joins would cube it
         return concat(out, node.width)
 
-    def _mode(self, node: Node, side: int) -> Mode:
+    def _mode(self, node: Node, side: int) -> MissMode:
         """The mode in which a delta of `side` reads the other side."""
-        return Mode.FILL if node.full_below or side in node.primaries else Mode.STORED
+        return MissMode.FILL if node.full_below or side in node.primaries else MissMode.STORED
 
-    def _lookup(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None = None
+    def _lookup(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None = None
                 ) -> tuple[Batch, Codes]:
         """The delta joined with the present rows of the other side, and for each output row its row of the delta."""
         if engine.work is not None and len(delta) > FIRST_SLICE:
             return self._in_slices(engine, node, side, delta, mode, engine.work)
         return self._at_once(engine, node, side, delta, mode)[:2]
 
-    def _at_once(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
+    def _at_once(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None
                  ) -> tuple[Batch, Codes, int]:
         """`_lookup`, and the number of pairs before the residual condition."""
         keys = delta.columns[list(self.keys[side])]
@@ -225,7 +227,8 @@ class Join(Operator):
         out = self._beside(side, delta, mine, rows, np.arange(len(rows)))
         return *self._matching(engine, out, mine), len(mine)
 
-    def _in_slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None, work: Work
+    def _in_slices(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None,
+                   work: RequestLimits
                    ) -> tuple[Batch, Codes]:
         """`_lookup` of many rows in slices, so that the limits of the request are checked before memory is used."""
         parts: list[Batch] = []
@@ -238,7 +241,7 @@ class Join(Operator):
             work.product(total, node.width)
         return concat(parts, node.width), np.concatenate(whose)
 
-    def _slices(self, engine: Puller, node: Node, side: int, delta: Batch, mode: Mode | None
+    def _slices(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None
                 ) -> Iterator[tuple[int, Batch, Batch, Codes]]:
         """Yield for each slice of a delta its start, its rows and its product. Each slice is sized so that its
         product has about PRODUCT_ROWS rows."""
@@ -250,7 +253,7 @@ class Join(Operator):
             start += len(part)
             step = max(1, min(8 * step, SLICE_ROWS, PRODUCT_ROWS * len(part) // max(1, met)))
 
-    def _matching(self, engine: Puller, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
+    def _matching(self, engine: UpstreamReader, rows: Batch, mine: Codes) -> tuple[Batch, Codes]:
         """The rows that meet the residual condition."""
         if self._residual is None:
             return rows, mine
@@ -270,11 +273,11 @@ class Join(Operator):
             return Batch(*probe.combine(a.columns, ai, a.weights, b.columns, bi, b.weights))
         return Batch(*probe.combine(b.columns, bi, b.weights, a.columns, ai, a.weights))
 
-    def _keys(self, engine: Puller, side: int, rows: Batch) -> Codes:
+    def _keys(self, engine: UpstreamReader, side: int, rows: Batch) -> Codes:
         return np.ascontiguousarray(
             folded_keys(engine.symbols, self._folds, rows.columns[list(self.keys[side])]))
 
-    def _both(self, engine: Puller, left: Batch, right: Batch) -> Batch:
+    def _both(self, engine: UpstreamReader, left: Batch, right: Batch) -> Batch:
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         li, ri = probe.pairs(lk, rk)
         if len(li):
@@ -282,10 +285,10 @@ class Join(Operator):
             li, ri = li[ok], ri[ok]
         return self._matching(engine, self._beside(0, left, li, right, ri), li)[0]
 
-    def _tick_outer(self, engine: Puller, node: Node, left: Batch | None, right: Batch | None) -> Batch:
+    def _tick_outer(self, engine: UpstreamReader, node: Node, left: Batch | None, right: Batch | None) -> Batch:
         out: list[Batch] = []
         if left is not None:
-            matched, mine = self._lookup(engine, node, 0, left, Mode.FILL)
+            matched, mine = self._lookup(engine, node, 0, left, MissMode.FILL)
             out += [matched, self._unmatched(left, mine)]
         if right is not None:
             out += self._tick_right(engine, node, left, right)
@@ -299,23 +302,23 @@ class Join(Operator):
         nulls = np.full((self._widths[1], len(rows)), NULL_CODE, np.int64)
         return Batch(np.concatenate([rows.columns, nulls]), rows.weights)
 
-    def _tick_right(self, engine: Puller, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
+    def _tick_right(self, engine: UpstreamReader, node: Node, left: Batch | None, right: Batch) -> list[Batch]:
         """The part of an outer join's d(out) that dR adds to dL x R'. The latter includes the NULL rows of dL,
         computed with R'."""
-        stored, _ = self._lookup(engine, node, 1, right, Mode.FILL if node.full_below else Mode.STORED)
+        stored, _ = self._lookup(engine, node, 1, right, MissMode.FILL if node.full_below else MissMode.STORED)
         out = [stored]
         if left is not None:
             out.append(self._both(engine, left, right).negated())
         keys = self._keys(engine, 1, right)
         keys = distinct(np.ascontiguousarray(keys[:, ~self._null(keys)[0]]))
         now, whose = engine.fetch(node.parents[0], self.keys[0], keys,
-                                  Mode.FILL if node.full_below else Mode.STORED)
+                                  MissMode.FILL if node.full_below else MissMode.STORED)
         before = now if left is None else self._without(engine, now, left, keys)
         asked = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
         if not len(asked):
             return out
         keys = np.ascontiguousarray(keys[:, asked])
-        rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, Mode.FILL)
+        rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, MissMode.FILL)
         # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
         count = self._matches(engine, before, rows, keys)
@@ -326,7 +329,7 @@ class Join(Operator):
             out.append(Batch(np.concatenate([part.columns, nulls]), sign * part.weights))
         return out
 
-    def _matches(self, engine: Puller, left: Batch, right: Batch, keys: Codes) -> Codes:
+    def _matches(self, engine: UpstreamReader, left: Batch, right: Batch, keys: Codes) -> Codes:
         """The number of right rows that each left row matches. Each left row has one of these keys."""
         lk, rk = self._keys(engine, 0, left), self._keys(engine, 1, right)
         if self._residual is None:  # a sum for each key, not for each pair of rows
@@ -338,16 +341,16 @@ class Join(Operator):
         pairs, li = self._matching(engine, self._beside(0, Batch.of(left.columns), li, right, ri), li)
         return np.bincount(li, pairs.weights, len(left)).astype(np.int64)
 
-    def _without(self, engine: Puller, now: Batch, delta: Batch, keys: Codes) -> Batch:
+    def _without(self, engine: UpstreamReader, now: Batch, delta: Batch, keys: Codes) -> Batch:
         """Left rows of the keys before the tick: the present rows minus the delta's rows of these keys."""
         i, _ = probe.pairs(self._keys(engine, 0, delta), keys)
         return concat([now, delta.take(i).negated()], now.width)
 
-    def _rows_of(self, engine: Puller, keys: Codes, rows: Batch) -> Codes:
+    def _rows_of(self, engine: UpstreamReader, keys: Codes, rows: Batch) -> Codes:
         _, k = probe.pairs(self._keys(engine, 0, rows), keys)
         return np.unique(k)
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         out: Rows = Counter()
         right: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
         rk = self._keys(engine, 1, inputs[1]).T.tolist()
@@ -366,7 +369,8 @@ class Join(Operator):
         return Batch.from_rows(list(out), node.width, list(out.values()))
 
     # -------------------------------------------------------------- pulls
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         if not cols:
             raise Untraceable(node, "a join is not read without a key")
         side, mine, covered = self.primary(node, cols)
@@ -382,7 +386,7 @@ class Join(Operator):
             out, ordinal = self._agreeing(engine, node, cols, keys, out, ordinal)
         return out, ordinal
 
-    def _agreeing(self, engine: Puller, node: Node, cols: Columns, keys: Codes, out: Batch, ordinal: Codes
+    def _agreeing(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, out: Batch, ordinal: Codes
                   ) -> tuple[Batch, Codes]:
         folds = [node.fields[c].type.folds for c in cols]
         have = folded_keys(engine.symbols, folds, out.columns[list(cols)])
@@ -390,10 +394,10 @@ class Join(Operator):
         ok = (have == want).all(axis=0)
         return out.where(ok), ordinal[ok]
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         side = 0 if self.outer else engine.driver(node)
         for rows in engine.stream(node.parents[side]):
-            for _, part, out, mine in self._slices(engine, node, side, rows, Mode.FILL):
+            for _, part, out, mine in self._slices(engine, node, side, rows, MissMode.FILL):
                 yield out
                 if self.outer:
                     yield self._unmatched(part, mine)

@@ -25,13 +25,13 @@ from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import (
     Columns,
     GraphRuntime,
-    Mode,
-    Need,
+    KeyPattern,
+    MissMode,
     Node,
     Operator,
-    Pattern,
-    Puller,
+    ParentPull,
     Untraceable,
+    UpstreamReader,
 )
 from noria.dataflow.graph.partition import Partition, Parts, by_groups
 from noria.state.rows import probe
@@ -50,11 +50,11 @@ class PerGroup(Operator):
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 
-    def of(self, engine: Puller, rows: Batch) -> Batch:
+    def of(self, engine: UpstreamReader, rows: Batch) -> Batch:
         """f: the output of whole groups, from all their rows (weights positive)."""
         raise NotImplementedError
 
-    def group_keys(self, engine: Puller, rows: Batch) -> Codes:
+    def group_keys(self, engine: UpstreamReader, rows: Batch) -> Codes:
         """Key columns that are equal for rows of one group."""
         cols = list(self.group)
         return folded_keys(engine.symbols, [self.types[c].folds for c in cols], rows.columns[cols])
@@ -66,12 +66,12 @@ class PerGroup(Operator):
         return self._text
 
     # -------------------------------------------------------------- planning
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         mine = tuple(self._in[c] for c in cols if c in self._in)
         if not mine:
             names = ", ".join(self._fields[c].name for c in cols)
             raise Untraceable(node, f"{names or 'no key'} does not tell whose group to pull")
-        return [Need(0, mine, find=self._by)]
+        return [ParentPull(0, mine, find=self._by)]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return by_groups(inputs[0], self.group, self._out)
@@ -79,9 +79,10 @@ class PerGroup(Operator):
     def lookups(self) -> list[Columns | None]:
         return [self._by]
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         known = [(self._out[c], p.cols.index(c)) for c in self.group if c in p.cols]
-        return [Pattern(tuple(o for o, _ in known), p.values[[i for _, i in known]], p.source)]
+        return [KeyPattern(tuple(o for o, _ in known), p.values[[i for _, i in known]], p.source)]
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
@@ -92,20 +93,21 @@ class PerGroup(Operator):
         before = _without(after, delta)
         return netted(concat([self.of(engine, after), self.of(engine, before).negated()], node.width))
 
-    def _rows_of(self, engine: Puller, node: Node, delta: Batch) -> Batch:
+    def _rows_of(self, engine: UpstreamReader, node: Node, delta: Batch) -> Batch:
         """All rows of the delta's groups after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
             return engine.everything(parent)
         keys = folded_keys(engine.symbols, [self.types[c].folds for c in cols], delta.columns[cols])
-        mode = Mode.FILL if node.full_below else Mode.STORED
+        mode = MissMode.FILL if node.full_below else MissMode.STORED
         return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.of(engine, inputs[0])
 
     # -------------------------------------------------------------- pulls
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         (need,) = self.needs(node, cols)
         wanted = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
         groups = distinct(np.ascontiguousarray(wanted[[i for i, c in enumerate(cols) if c in self._in]]))
@@ -114,7 +116,7 @@ class PerGroup(Operator):
         ordinal, row = probe.pairs(wanted, np.ascontiguousarray(have))
         return out.take(row), ordinal
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         parent = node.parents[0]
         yield self.of(engine, engine.everything(parent))
 
@@ -134,7 +136,7 @@ def _without(rows: Batch, delta: Batch) -> Batch:
     return before.where(before.weights > 0)
 
 
-def each(rows: Batch) -> Batch:
+def expanded(rows: Batch) -> Batch:
     """Repeat each row as often as its weight, with weight 1."""
     if (rows.weights == 1).all():
         return rows

@@ -20,7 +20,16 @@ from noria.core.expressions.expr import Col, Const, Expr, columns_of
 from noria.core.types import Field
 from noria.core.values import encode
 from noria.dataflow.graph.keys import folded_keys
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Pattern, Puller, Untraceable
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    ParentPull,
+    Untraceable,
+    UpstreamReader,
+)
 from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless.stateless import Stateless
 from noria.state.rows.netting import netted
@@ -41,13 +50,13 @@ class Project(Stateless):
     def describe(self) -> str:
         return "project " + ", ".join(map(str, self._exprs))
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         copies = [self._copies[c] for c in cols if c in self._copies]
         computed = [c for c in cols if c not in self._copies and (c not in self._constants or not copies)]
         if computed:
             names = ", ".join(self._fields[c].name for c in computed)
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
-        return [Need(0, tuple(copies))]
+        return [ParentPull(0, tuple(copies))]
 
     def looks_at(self, node: Node) -> frozenset[int]:
         return self._looks_at
@@ -55,7 +64,7 @@ class Project(Stateless):
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
 
-    def map(self, engine: Puller, rows: Batch) -> tuple[Batch, Codes | None]:
+    def map(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         if self._only_copies is not None:
             return Batch(rows.columns[self._only_copies], rows.weights), None
         out = np.empty((len(self._compiled), len(rows)), np.int64)
@@ -67,7 +76,8 @@ class Project(Stateless):
         out = super().tick(engine, node, deltas)
         return netted(out) if self._nets and out is not None and len(out) > 1 else out
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         (need,) = self.needs(node, cols)
         if len(need.cols) == len(cols):
             return super().fetch(engine, node, cols, keys, mode)
@@ -76,7 +86,7 @@ class Project(Stateless):
         rows, ordinal = engine.fetch(node.parents[0], need.cols, np.ascontiguousarray(keys[copied][:, at]), mode)
         return self.map(engine, rows)[0], at[ordinal]
 
-    def _possible(self, engine: Puller, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
+    def _possible(self, engine: UpstreamReader, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
         """The keys whose values for constant columns equal the constants."""
         ok = np.ones(keys.shape[1], np.bool_)
         for i, c in enumerate(cols):
@@ -86,13 +96,14 @@ class Project(Stateless):
                 ok &= have == want
         return ok
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         known = {i: p.values[p.cols.index(c)] for i, c in self._copies.items() if c in p.cols}
         if known:
             known |= {i: self._constant(engine, i, p.values.shape[1]) for i in self._constants}
         values = np.array(list(known.values()), np.int64).reshape(len(known), p.values.shape[1])
-        return [Pattern(tuple(known), values, p.source)]
+        return [KeyPattern(tuple(known), values, p.source)]
 
-    def _constant(self, engine: Puller, column: int, n: int) -> Codes:
+    def _constant(self, engine: UpstreamReader, column: int, n: int) -> Codes:
         code = encode(self._constants[column].value, self._fields[column].type, engine.symbols)
         return np.full(n, code, np.int64)

@@ -12,7 +12,16 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, Mode, Need, Node, Operator, Pattern, Puller
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    Operator,
+    ParentPull,
+    UpstreamReader,
+)
 from noria.dataflow.graph.partition import Partition, Parts
 
 
@@ -28,25 +37,27 @@ class Union(Operator):
     def describe(self) -> str:
         return "union all"
 
-    def needs(self, node: Node, cols: Columns) -> list[Need]:
-        return [Need(port, cols) for port in range(len(node.parents))]
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(port, cols) for port in range(len(node.parents))]
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,) * len(inputs), tuple(p for p in inputs[0] if all(p in other for other in inputs)))
 
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None, p: Pattern) -> list[Pattern]:
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
         return [p]
 
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         return concat([d for d in deltas if d is not None], node.width)
 
-    def recompute(self, engine: Puller, node: Node, inputs: Sequence[Batch]) -> Batch:
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return concat(inputs, node.width)
 
-    def fetch(self, engine: Puller, node: Node, cols: Columns, keys: Codes, mode: Mode) -> tuple[Batch, Codes]:
+    def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
+                                                                                                             Codes]:
         parts = [engine.fetch(p, cols, keys, mode) for p in node.parents]
         return concat([rows for rows, _ in parts], node.width), np.concatenate([ordinal for _, ordinal in parts])
 
-    def stream(self, engine: Puller, node: Node) -> Iterator[Batch]:
+    def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         for p in node.parents:
             yield from engine.stream(p)

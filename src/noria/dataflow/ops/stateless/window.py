@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.core.limits import NULL_CODE
-from noria.core.ranking import Order, Sorted, in_order, spelled_ranks
+from noria.core.ranking import Order, SortedBatch, in_order, spelled_ranks
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, Puller
-from noria.dataflow.ops.stateless.per_group import PerGroup, each
+from noria.dataflow.graph.nodes import Columns, UpstreamReader
+from noria.dataflow.ops.stateless.per_group import PerGroup, expanded
 from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Spec
 from noria.state.grouping.window_kernels import running
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Function:
+class WindowFunction:
     """One window function.
 
     `aggregate`: what to accumulate; None for rankings and for functions that pick a row. `frame`: the last row of
@@ -43,12 +43,12 @@ class Function:
 
 class Window(PerGroup):
     def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], partition: Columns, order: Order,
-                 functions: Sequence[Function], text: str):
+                 functions: Sequence[WindowFunction], text: str):
         super().__init__(fields, inputs, partition, partition, text)
         self._order, self._functions = order, list(functions)
 
-    def of(self, engine: Puller, rows: Batch) -> Batch:
-        rows = each(rows)
+    def of(self, engine: UpstreamReader, rows: Batch) -> Batch:
+        rows = expanded(rows)
         if not len(rows):
             return Batch.empty(len(self._fields))
         order = in_order(rows, self.types, self.group_keys(engine, rows), self._order, engine.symbols)
@@ -56,7 +56,7 @@ class Window(PerGroup):
         shown = [self._column(engine, f, rows, order) for f in self._functions]
         return Batch.of(np.concatenate([rows.columns, np.stack(shown)]))
 
-    def _column(self, engine: Puller, f: Function, rows: Batch, order: Sorted) -> Codes:
+    def _column(self, engine: UpstreamReader, f: WindowFunction, rows: Batch, order: SortedBatch) -> Codes:
         """The function's value for each of the sorted rows."""
         if f.name in ("row_number", "rank", "dense_rank"):
             return _ranking(f.name, order)
@@ -71,7 +71,7 @@ class Window(PerGroup):
         return _picked(f, values, order.new_group, ends)
 
 
-def _ranking(name: str, order: Sorted) -> Codes:
+def _ranking(name: str, order: SortedBatch) -> Codes:
     first = _since(order.new_group)
     if name == "row_number":
         return np.arange(len(first)) - first + 1
@@ -81,7 +81,7 @@ def _ranking(name: str, order: Sorted) -> Codes:
     return np.asarray(seen - seen[first] + 1)
 
 
-def _picked(f: Function, values: Codes, new_group: Mask, ends: Mask) -> Codes:
+def _picked(f: WindowFunction, values: Codes, new_group: Mask, ends: Mask) -> Codes:
     """The value of another row of the group; NULL if there is no such row."""
     at = np.arange(len(values))
     if f.name == "first_value":

@@ -29,11 +29,11 @@ from noria.core.expressions.functions.failing import can_fail
 from noria.core.limits import SHARED_AGGREGATES
 from noria.core.types import BIGINT
 from noria.plan.mir import Agg, Aggregate, Base, Filter, Join, Mir, Project
-from noria.plan.reuse.groups.grouped import Grouped, aggregate, column, conditioned, shown
+from noria.plan.reuse.groups.grouped import GroupingParts, aggregate, column, conditioned, shown
 
 
-def conditions(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
-    same = defaultdict[object, list[Grouped]](list)
+def conditions(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
+    same = defaultdict[object, list[GroupingParts]](list)
     for m in members:
         if _possible(m):
             same[m.source, m.groups, m.full, _shape(m) if m.full else m.views].append(m)
@@ -44,7 +44,7 @@ def conditions(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[
     return made
 
 
-def _possible(m: Grouped) -> bool:
+def _possible(m: GroupingParts) -> bool:
     if (m.full and m.looked_up) or m.folds or any(can_fail(t, lambda c: not stored(m.source, c)) for t in m.terms):
         return False
     return isinstance(m.source, Base) or not any(a.function in ("min", "max") for a in m.aggs)
@@ -63,7 +63,7 @@ def stored(plan: Mir, index: int) -> bool:
     return isinstance(plan, Base)
 
 
-def _shape(m: Grouped) -> tuple[str, ...]:
+def _shape(m: GroupingParts) -> tuple[str, ...]:
     """The conditions without their constants."""
     return tuple(sorted(_CONSTANT.sub("?", str(t)) for t in m.terms))
 
@@ -72,16 +72,16 @@ _CONSTANT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![#\w])-?\d[\d
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ConditionalAggregates:
     """A member, as aggregates over columns that are NULL outside its rows.  `there`: the aggregate that counts its rows
     in a group, by which groups without any are dropped; None if there are no such groups."""
 
-    member: Grouped
+    member: GroupingParts
     aggs: tuple[Agg, ...]
     there: Agg | None
 
 
-def _one_state(together: Sequence[Grouped]) -> dict[Mir, Mir]:
+def _one_state(together: Sequence[GroupingParts]) -> dict[Mir, Mir]:
     source = together[0].source
     common = [t for t in together[0].terms if all(t in m.terms for m in together)]
     own = {m: conjunction([t for t in m.terms if t not in common]) for m in together}
@@ -100,13 +100,13 @@ def _one_state(together: Sequence[Grouped]) -> dict[Mir, Mir]:
     return {s.member.plan: _of(whole, group, s) for s in seen}
 
 
-def _values(m: Grouped, own: Expr | None) -> list[Expr]:
+def _values(m: GroupingParts, own: Expr | None) -> list[Expr]:
     """The expressions that its aggregates are computed from."""
     flag = [_where(own, literal(1))] if own is not None and _flagged(m) else []
     return [*flag, *(_where(own, column(m.source, a.column)) for a in m.aggs if a.column is not None)]
 
 
-def _flagged(m: Grouped) -> bool:
+def _flagged(m: GroupingParts) -> bool:
     return bool(m.group) or any(a.column is None for a in m.aggs)
 
 
@@ -117,14 +117,14 @@ def _where(own: Expr | None, value: Expr) -> Expr:
     return Call(value.type, True, "if", (truth(own), value, Const(value.type, True, None)))
 
 
-def _seen(m: Grouped, own: Expr | None, columns: dict[Expr, int]) -> _Seen:
+def _seen(m: GroupingParts, own: Expr | None, columns: dict[Expr, int]) -> _ConditionalAggregates:
     there = Agg("count", columns[_where(own, literal(1))], BIGINT) if own is not None and _flagged(m) else None
     aggs = tuple(there or a if a.column is None else
                  replace(a, column=columns[_where(own, column(m.source, a.column))]) for a in m.aggs)
-    return _Seen(m, aggs, there if m.group else None)
+    return _ConditionalAggregates(m, aggs, there if m.group else None)
 
 
-def _of(whole: Aggregate, group: Sequence[int], s: _Seen) -> Mir:
+def _of(whole: Aggregate, group: Sequence[int], s: _ConditionalAggregates) -> Mir:
     made: Mir = whole
     if s.there is not None:
         made = Filter(whole, call("gt", column(whole, len(group) + whole.aggs.index(s.there)), literal(0)))

@@ -16,12 +16,12 @@ from noria.core.expressions.expr import Expr
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import BIGINT
 from noria.plan.mir import Aggregate, Mir, Project, agg
-from noria.plan.reuse.groups.grouped import Grouped, column
+from noria.plan.reuse.groups.grouped import GroupingParts, column
 
 _PARTS = {"count_star": "sum", "count": "sum", "min": "min", "max": "max"}
 
 
-def finer_groups(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
+def finer_groups(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
     made: dict[Mir, Mir] = {}
     known = [g for g in (*members, *standing) if g.full and isinstance(g.plan, Aggregate)]
     for m in sorted(members, key=lambda m: -len(m.group)):  # finer ones first: coarser ones read their rewritten form
@@ -35,7 +35,7 @@ def finer_groups(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dic
     return made
 
 
-def _of(finer: Grouped, below: Mir, m: Grouped) -> Mir:
+def _of(finer: GroupingParts, below: Mir, m: GroupingParts) -> Mir:
     """Compute `m` from the finer grouping.  `below`: the plan that replaces it, with the same columns."""
     parts = tuple(agg(_PARTS[a.function], len(finer.group) + finer.aggs.index(a), below.fields) for a in m.aggs)
     names = tuple(f.name for f in m.plan.fields)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.core.expressions.functions import conjunction
 from noria.core.types import SqlType
-from noria.plan.mir import Agg, Aggregate, Distinct, Filter, Mir, Project, Read
-from noria.plan.reuse.remembered import remembered
+from noria.plan.mir import Agg, Aggregate, BaseProperties, Distinct, Filter, Mir, Project
+from noria.plan.reuse.memo import memoized
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupingParts:
     """A grouping's parts.  `plan`: the node itself.  `group`, and the columns of `aggs`, refer to the source.  `terms`:
     in a canonical order.  `full`: whether its state is full.  `views`: those that read it.  `looked_up`: whether some
     of these are partial, so that misses look rows up here."""
@@ -34,7 +34,7 @@ class Grouped:
     looked_up: bool = False
 
     @property
-    def tables_read(self) -> frozenset[Read]:
+    def tables_read(self) -> frozenset[BaseProperties]:
         return self.plan.tables_read
 
     @property
@@ -47,8 +47,8 @@ class Grouped:
         return any(self.source.fields[c].type.folds for c in self.group)
 
 
-@remembered
-def grouped(plan: Mir) -> Grouped | None:
+@memoized
+def grouped(plan: Mir) -> GroupingParts | None:
     """Take a grouping apart; None for any other node, and for a grouping that has a column twice."""
     if isinstance(plan, Distinct):
         below, group, aggs = plan.input, tuple(range(plan.width)), tuple[Agg, ...]()
@@ -67,11 +67,11 @@ def grouped(plan: Mir) -> Grouped | None:
     while isinstance(below, Filter):
         terms += conjuncts(below.predicate)
         below = below.input
-    return Grouped(plan, below, tuple(sorted(dict.fromkeys(terms), key=str)), group, aggs)
+    return GroupingParts(plan, below, tuple(sorted(dict.fromkeys(terms), key=str)), group, aggs)
 
 
 @dataclass(frozen=True)
-class Apart:
+class SourceGrouping:
     """A grouping over the source below all its filters and projections, to whose columns `terms` and `exprs` refer.
 
     `exprs`: one for each column of the grouping's input; `group` and `values` are those it uses.  `aggs`: functions
@@ -86,8 +86,8 @@ class Apart:
     aggs: frozenset[tuple[str, Expr | None, SqlType]]
 
 
-@remembered
-def apart(m: Grouped) -> Apart:
+@memoized
+def apart(m: GroupingParts) -> SourceGrouping:
     below, terms = m.source, list(m.terms)
     exprs: list[Expr] = [column(below, i) for i in range(below.width)]
     while isinstance(below, Project | Filter):
@@ -98,8 +98,8 @@ def apart(m: Grouped) -> Apart:
         below = below.input
     aggs = frozenset((a.function, None if a.column is None else exprs[a.column], a.type) for a in m.aggs)
     ordered = tuple(sorted(dict.fromkeys(terms), key=str))
-    return Apart(below, ordered, tuple(exprs), frozenset(exprs[c] for c in m.group),
-                 frozenset(e for _, e, _ in aggs if e is not None), aggs)
+    return SourceGrouping(below, ordered, tuple(exprs), frozenset(exprs[c] for c in m.group),
+                          frozenset(e for _, e, _ in aggs if e is not None), aggs)
 
 
 def _over(e: Expr, below: Project) -> Expr:
@@ -117,7 +117,7 @@ def aggregate(source: Mir, group: Iterable[int], aggs: Iterable[Agg]) -> Aggrega
     return Aggregate(source, tuple(sorted(group)), ordered, tuple(named(a, source) for a in ordered))
 
 
-def moved(m: Grouped, below: Mir, to: Sequence[int]) -> Mir:
+def moved(m: GroupingParts, below: Mir, to: Sequence[int]) -> Mir:
     """The grouping over `below`, in which the source's columns have the positions `to`."""
     if isinstance(m.plan, Distinct):
         return shown(Distinct(shown(below, [to[c] for c in m.group], m.plan)), range(len(m.group)), m.plan)

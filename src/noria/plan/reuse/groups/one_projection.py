@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from noria.core.expressions.expr import Col, Expr, columns_of
 from noria.core.limits import SHARED_AGGREGATES
 from noria.plan.mir import Mir, Project
-from noria.plan.reuse.groups.grouped import Apart, Grouped, apart, column, conditioned, moved
+from noria.plan.reuse.groups.grouped import GroupingParts, SourceGrouping, apart, column, conditioned, moved
 
 
-def one_projection(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
+def one_projection(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
     there, free = _alike(standing), _alike(members)
     made: dict[Mir, Mir] = {}
     for which, group in free.items():
@@ -29,15 +29,16 @@ def one_projection(members: Sequence[Grouped], standing: Sequence[Grouped]) -> d
     return made
 
 
-def _alike(groupings: Sequence[Grouped]) -> dict[object, list[tuple[Grouped, Apart]]]:
-    found = defaultdict[object, list[tuple[Grouped, Apart]]](list)
+def _alike(groupings: Sequence[GroupingParts]) -> dict[object, list[tuple[GroupingParts, SourceGrouping]]]:
+    found = defaultdict[object, list[tuple[GroupingParts, SourceGrouping]]](list)
     for g in groupings:
         c = apart(g)
         found[c.source, frozenset(c.terms), c.group, g.full].append((g, c))
     return found
 
 
-def _over_one_of(hosts: Sequence[tuple[Grouped, Apart]], m: Grouped, c: Apart, made: dict[Mir, Mir]) -> bool:
+def _over_one_of(hosts: Sequence[tuple[GroupingParts, SourceGrouping]], m: GroupingParts, c: SourceGrouping,
+                 made: dict[Mir, Mir]) -> bool:
     """Whether a state in use has all aggregates of the grouping; then rewrite the grouping over its projection."""
     for h, other in sorted(hosts, key=lambda host: str(host[0].plan)):
         if c.aggs <= other.aggs:
@@ -48,7 +49,7 @@ def _over_one_of(hosts: Sequence[tuple[Grouped, Apart]], m: Grouped, c: Apart, m
     return False
 
 
-def _over_one(group: Sequence[tuple[Grouped, Apart]]) -> dict[Mir, Mir]:
+def _over_one(group: Sequence[tuple[GroupingParts, SourceGrouping]]) -> dict[Mir, Mir]:
     first = group[0][1]
     exprs = sorted(frozenset[Expr]().union(*(c.group | c.values for _, c in group)), key=order)
     exprs = exprs or [column(first.source, 0)]
@@ -57,7 +58,7 @@ def _over_one(group: Sequence[tuple[Grouped, Apart]]) -> dict[Mir, Mir]:
     return {m.plan: _placed(m, c, below, place) for m, c in group}
 
 
-def _placed(m: Grouped, c: Apart, below: Mir, place: Mapping[Expr, int]) -> Mir:
+def _placed(m: GroupingParts, c: SourceGrouping, below: Mir, place: Mapping[Expr, int]) -> Mir:
     return moved(m, below, [place.get(e, -1) for e in c.exprs])
 
 

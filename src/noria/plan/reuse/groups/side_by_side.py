@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from noria.core.limits import SHARED_AGGREGATES
 from noria.plan.mir import Aggregate, Mir
-from noria.plan.reuse.groups.grouped import Grouped, aggregate, conditioned, grouped, shown
+from noria.plan.reuse.groups.grouped import GroupingParts, aggregate, conditioned, grouped, shown
 
 
-def side_by_side(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
-    same = defaultdict[object, list[Grouped]](list)
+def side_by_side(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
+    same = defaultdict[object, list[GroupingParts]](list)
     for m in members:
         same[m.source, m.terms, m.groups].append(m)
-    hosts = defaultdict[object, list[Grouped]](list)
+    hosts = defaultdict[object, list[GroupingParts]](list)
     for h in standing:
         hosts[h.source, h.terms, h.groups].append(h)
     made: dict[Mir, Mir] = {}
@@ -35,7 +35,7 @@ def side_by_side(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dic
     return made
 
 
-def _together(free: Sequence[Grouped], made: dict[Mir, Mir]) -> Grouped | None:
+def _together(free: Sequence[GroupingParts], made: dict[Mir, Mir]) -> GroupingParts | None:
     """Merge these into one state.  Returns it, or None if nothing was merged; a single member is returned as it is."""
     aggs = {a for m in free for a in m.aggs}
     if len(free) < 2 or len(aggs) > SHARED_AGGREGATES:
@@ -46,7 +46,7 @@ def _together(free: Sequence[Grouped], made: dict[Mir, Mir]) -> Grouped | None:
     return replace(first, plan=whole, group=whole.group, aggs=whole.aggs)
 
 
-def _on_one_of(hosts: Sequence[Grouped], m: Grouped, made: dict[Mir, Mir]) -> bool:
+def _on_one_of(hosts: Sequence[GroupingParts], m: GroupingParts, made: dict[Mir, Mir]) -> bool:
     """Whether a state has all its aggregates, and is full if it must be; then rewrite the grouping to read it."""
     for h in sorted(hosts, key=lambda h: (not h.full, len(h.aggs), str(h.plan))):
         if set(m.aggs) <= set(h.aggs) and isinstance(h.plan, Aggregate) and h.full >= m.full:
@@ -56,7 +56,7 @@ def _on_one_of(hosts: Sequence[Grouped], m: Grouped, made: dict[Mir, Mir]) -> bo
     return False
 
 
-def _of(whole: Aggregate, m: Grouped) -> Mir:
+def _of(whole: Aggregate, m: GroupingParts) -> Mir:
     """Project the member's columns from the merged groups."""
     known = grouped(whole)
     assert known is not None

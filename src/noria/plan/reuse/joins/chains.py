@@ -13,7 +13,7 @@ from functools import cached_property
 from noria.core.expressions.expr import Col
 from noria.plan.mir import Aggregate, Base, Filter, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.memo import memoized
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def copied(plan: Mir, column: int) -> bool:
     return isinstance(plan, Aggregate) and column < len(plan.group)
 
 
-@remembered
+@memoized
 def chain(plan: Join) -> Chain:
     """Take a tree of joins apart."""
     joins: list[Join] = []
@@ -98,7 +98,7 @@ def chain(plan: Join) -> Chain:
 
 # ---------------------------------------------------------------- in plans
 @dataclass(frozen=True)
-class Found:
+class FoundChain:
     """A chain in a plan.  `free`: whether its joins may be reordered.  They may if the nodes above accept its columns
     in any order, and none of these may hold an error.  `level`: the depth of nested chains, from 1."""
 
@@ -106,10 +106,10 @@ class Found:
     level: int
 
 
-@remembered
-def chains_in(plan: Mir) -> Mapping[Join, Found]:
+@memoized
+def chains_in(plan: Mir) -> Mapping[Join, FoundChain]:
     """The maximal chains of a plan."""
-    found: dict[Join, Found] = {}
+    found: dict[Join, FoundChain] = {}
 
     def go(m: Mir, free: bool) -> int:
         if not isinstance(m, Join):
@@ -118,7 +118,7 @@ def chains_in(plan: Mir) -> Mapping[Join, Found]:
         level = 1 + max(go(r, False) for r in chain(m).relations)
         known = found.get(m)
         free = free and all(errorless(m)) and (known is None or known.free)
-        found[m] = Found(free, level)
+        found[m] = FoundChain(free, level)
         return level
 
     go(plan, False)

@@ -24,14 +24,14 @@ from noria.core.expressions.expr import Col, substitute
 from noria.core.types import Field
 from noria.plan.mir import Base, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.groups.grouped import Grouped, apart, conditioned, moved
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.groups.grouped import GroupingParts, apart, conditioned, moved
+from noria.plan.reuse.memo import memoized
 
 _MOST_TIES = 24  # the most orders of equal relations that are compared
 
 
 @dataclass(frozen=True)
-class Joined(Mir):
+class CanonicalJoins(Mir):
     """Inner joins of these relations, in a canonical order.  `same`: classes of equal columns.  Only compared; never in
     a graph."""
 
@@ -42,8 +42,8 @@ class Joined(Mir):
     def inputs(self) -> tuple[Mir, ...]:
         return self.relations
 
-    def with_inputs(self, *inputs: Mir) -> Joined:
-        return Joined(inputs, self.same)
+    def with_inputs(self, *inputs: Mir) -> CanonicalJoins:
+        return CanonicalJoins(inputs, self.same)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -54,11 +54,11 @@ class Joined(Mir):
 
 
 @dataclass(frozen=True)
-class Order:
+class JoinOrder:
     """The order of a tree of joins.  `joined`: its canonical form.  `place`: the position of each of the tree's columns
     in it."""
 
-    joined: Joined
+    joined: CanonicalJoins
     place: tuple[int, ...]
 
     @cached_property
@@ -67,13 +67,13 @@ class Order:
         return {p: c for c, p in enumerate(self.place)}
 
 
-def joined(plan: Mir) -> Order | None:
+def joined(plan: Mir) -> JoinOrder | None:
     """The canonical form of a tree of inner joins; None for any other plan, or if a column may hold an error."""
     return _joined(plan) if isinstance(plan, Join) else None
 
 
-@remembered
-def _joined(plan: Join) -> Order | None:
+@memoized
+def _joined(plan: Join) -> JoinOrder | None:
     relations = list(_relations(plan))
     if len(relations) < 2 or not all(all(errorless(r)) for r in relations):
         return None
@@ -91,7 +91,7 @@ def _joined(plan: Join) -> Order | None:
             best = written, tuple(place), list(order)
     assert best is not None
     written, columns, least = best
-    return Order(Joined(tuple(relations[i] for i in least), frozenset(map(frozenset, written))), columns)
+    return JoinOrder(CanonicalJoins(tuple(relations[i] for i in least), frozenset(map(frozenset, written))), columns)
 
 
 def _relations(plan: Mir) -> Iterator[Mir]:
@@ -154,7 +154,7 @@ def text(plan: Mir) -> str:
 
 
 # ---------------------------------------------------------------- of groupings
-def join_order(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[Mir, Mir]:
+def join_order(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
     there, free = _by_join(standing), _by_join(members)
     made: dict[Mir, Mir] = {}
     for of, group in free.items():
@@ -163,15 +163,15 @@ def join_order(members: Sequence[Grouped], standing: Sequence[Grouped]) -> dict[
     return made
 
 
-def _by_join(groupings: Sequence[Grouped]) -> dict[Joined, list[Grouped]]:
-    found = defaultdict[Joined, list[Grouped]](list)
+def _by_join(groupings: Sequence[GroupingParts]) -> dict[CanonicalJoins, list[GroupingParts]]:
+    found = defaultdict[CanonicalJoins, list[GroupingParts]](list)
     for g in groupings:
         if (order := joined(apart(g).source)) is not None:
             found[order.joined].append(g)
     return found
 
 
-def _over(m: Grouped, source: Mir) -> Mir:
+def _over(m: GroupingParts, source: Mir) -> Mir:
     """The grouping over the same join in another order."""
     a = apart(m)
     mine, other = joined(a.source), joined(source)

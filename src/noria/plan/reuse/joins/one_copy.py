@@ -23,11 +23,11 @@ from noria.plan.mir import Aggregate, Mir, Project
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.groups.one_projection import order
 from noria.plan.reuse.joins.chains import Chain, chain, chains_in, copied
-from noria.plan.reuse.joins.moving import Moved, Moving, at_places
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.joins.node_replacement import Moved, NodeReplacement, at_places
+from noria.plan.reuse.memo import memoized
 
 
-@remembered
+@memoized
 def copies_in(plan: Mir) -> frozenset[Project]:
     """The projections of a plan whose rows are kept as a copy."""
     own = (p for c in chains_in(plan) for p in _of_chain(chain(c)).values())
@@ -72,7 +72,7 @@ def one_copy(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection
     others = [copies_in(p) for p in (*standing, *(plans[name] for name in stay))] if made else []
     instead: dict[Mir, Mir] = {}
     while new := _together(made.values(), frozenset[Project]().union(*others)):
-        moving = Moving(new)
+        moving = NodeReplacement(new)
         made = {name: moving.of(p) for name, p in made.items()}
         instead = {m: moving.of(p) for m, p in instead.items()} | moving.instead()
     return {**plans, **made}, instead
@@ -86,7 +86,7 @@ def _together(plans: Collection[Mir], others: Collection[Project]) -> dict[Mir, 
     free = groups.union(*(of.values() for of in chains.values()))
     fixed = {*others, *(p for _, free, of in found if not free for p in of.values())}
     wider = _wider({p for p in free if all(errorless(p))}, fixed)
-    below = Moving({p: (p, {}) for p in wider})
+    below = NodeReplacement({p: (p, {}) for p in wider})
     new: dict[Mir, Moved] = {p: (wider[p], _places(p, wider[p])) for p in wider
                              if p in groups and not below.concerns(p.input)}
     for c, of in chains.items():

@@ -29,13 +29,13 @@ from noria.plan.keys import unique_keys
 from noria.plan.mir import Join, Mir
 from noria.plan.reuse.joins.chains import Chain, chain, chains_in
 from noria.plan.reuse.joins.join_order import text
-from noria.plan.reuse.joins.moving import Moving, at_places
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.joins.node_replacement import NodeReplacement, at_places
+from noria.plan.reuse.memo import memoized
 
 
 # ---------------------------------------------------------------- one order
 @dataclass(frozen=True)
-class Walk:
+class PartialChain:
     """A partly joined chain.  `plan`: the joins so far.  `place`: the positions of the chain's columns in it.  `rest`:
     the relations not joined yet.  `free`: whether these may be joined in another than the written order."""
 
@@ -63,7 +63,7 @@ class Walk:
         """Whether the relation is the next one in the written order."""
         return self.rest[0] == i and self.written is not None
 
-    def to_the_end(self) -> Walk:
+    def to_the_end(self) -> PartialChain:
         """Join the remaining relations in the written order, as far as possible."""
         if not self.rest:
             return self
@@ -72,10 +72,10 @@ class Walk:
         i, possible = next((i, j) for i in self.rest if (j := self._join(i)) is not None)
         return self.with_join(i, possible).to_the_end()
 
-    def with_join(self, i: int, join: Join) -> Walk:
+    def with_join(self, i: int, join: Join) -> PartialChain:
         start, width = self.chain.starts[i], self.plan.width
         place = {**self.place, **{start + c: width + c for c in range(self.chain.relations[i].width)}}
-        return Walk(self.chain, self.free, join, place, tuple(r for r in self.rest if r != i))
+        return PartialChain(self.chain, self.free, join, place, tuple(r for r in self.rest if r != i))
 
     @cached_property
     def nexts(self) -> tuple[tuple[int, Join], ...]:
@@ -141,29 +141,29 @@ def _equal(plan: Mir) -> Iterator[tuple[int, int]]:
         plan = plan.left
 
 
-@remembered
-def _begun(plan: Join, free: bool) -> tuple[Walk, ...]:
+@memoized
+def _begun(plan: Join, free: bool) -> tuple[PartialChain, ...]:
     """The walks that begin a chain: with its first relation, or with the other side of its first inner join."""
     c = chain(plan)
     seeds = [0, 1] if free and c.is_plain(1) else [0]
-    return tuple(Walk(c, free, c.relations[i], {c.starts[i] + x: x for x in range(c.relations[i].width)},
-                      tuple(r for r in range(len(c.relations)) if r != i)) for i in seeds)
+    return tuple(PartialChain(c, free, c.relations[i], {c.starts[i] + x: x for x in range(c.relations[i].width)},
+                              tuple(r for r in range(len(c.relations)) if r != i)) for i in seeds)
 
 
 # ---------------------------------------------------------------- of many chains
-Step = tuple[int, Walk]
+Step = tuple[int, PartialChain]
 """Which relation comes next, and where."""
 
 
-def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, Walk]:
+def in_like_order(chains: Mapping[Join, bool]) -> dict[Join, PartialChain]:
     """Order the chains (the value: whether it is free).  Returns the chains whose order changes, with their walks."""
     walks = _grown({c: _begun(c, free) for c, free in chains.items()})
     return {c: w for c, w in walks.items() if w.plan != c}
 
 
-def _grown(walks: Mapping[Join, Sequence[Walk]]) -> dict[Join, Walk]:
+def _grown(walks: Mapping[Join, Sequence[PartialChain]]) -> dict[Join, PartialChain]:
     """Complete the walks, sharing joins where possible."""
-    done: dict[Join, Walk] = {}
+    done: dict[Join, PartialChain] = {}
     keeping = Counter(w.plan for some in walks.values() for w in some if w.keeping)
     found = defaultdict[Join, dict[Join, Step]](dict)  # the next join -> the chains that can take it
     for c, some in walks.items():
@@ -191,7 +191,7 @@ def _most_taken(options: Mapping[Join, Mapping[Join, Step]]) -> Join:
     return min((j for j, n in written.items() if n == max(written.values())), key=text)
 
 
-def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
+def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, PartialChain]:
     """The walks of the chains that take the join, in the form in which one of them has it written.  A chain that is not
     free decides the form, if there is one.  Empty for fewer than two."""
     written = {c: w.written for c, (i, w) in takers.items() if w.is_next(i)}
@@ -202,7 +202,7 @@ def _together(join: Join, takers: Mapping[Join, Step]) -> dict[Join, Walk]:
 
 
 # ---------------------------------------------------------------- in plans
-@remembered
+@memoized
 def beginnings(plan: Mir) -> frozenset[Mir]:
     """The joins with which the plan's chains can begin.  Plans without a common one share no prefix."""
     return frozenset(join for c in chains_in(plan) for w in _begun(c, True) for _, join in w.nexts)
@@ -227,7 +227,7 @@ def prefixes(plans: Mapping[str, Mir], standing: Iterable[Mir], stay: Collection
             chains.update((c, False) for c in chains_in(p))
         new = in_like_order(chains)
         if new:
-            rewriting = Moving({c: (w.plan, w.place) for c, w in new.items()})
+            rewriting = NodeReplacement({c: (w.plan, w.place) for c, w in new.items()})
             made = {name: rewriting.of(p) for name, p in made.items()}
             instead = {m: rewriting.of(p) for m, p in instead.items()} | rewriting.instead()
         level += 1

@@ -1,4 +1,4 @@
 """Finds views whose rows are among another view's rows, and reads them there (`through`).
 
-Input: two views.  Output: a `Through`, with the key of the lookup, the conditions and the columns; or None.
+Input: two views.  Output: a `ReadThrough`, with the key of the lookup, the conditions and the columns; or None.
 """

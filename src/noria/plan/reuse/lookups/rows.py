@@ -15,11 +15,11 @@ from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.plan.mir import Filter, Join, Mir, Project, TopK
 from noria.plan.optimizer.rewrites import without_copy
 from noria.plan.reuse.joins.join_order import joined
-from noria.plan.reuse.remembered import remembered
+from noria.plan.reuse.memo import memoized
 
 
 @dataclass(frozen=True)
-class Rows:
+class SelectProject:
     """A plan's parts.  `source`: the plan below filters and projections.  `terms` and `exprs` refer to its columns."""
 
     source: Mir
@@ -27,8 +27,8 @@ class Rows:
     exprs: tuple[Expr, ...]
 
 
-@remembered
-def rows_of(plan: Mir) -> Rows:
+@memoized
+def rows_of(plan: Mir) -> SelectProject:
     """Take the plan apart."""
     rows = _apart(plan)
     order = joined(rows.source)
@@ -36,10 +36,10 @@ def rows_of(plan: Mir) -> Rows:
         return rows
     terms, exprs = (tuple(substitute(e, lambda c: Col(c.type, c.nullable, order.place[c.index])) for e in some)
                     for some in (rows.terms, rows.exprs))
-    return Rows(order.joined, frozenset(terms), exprs)
+    return SelectProject(order.joined, frozenset(terms), exprs)
 
 
-def _apart(plan: Mir) -> Rows:
+def _apart(plan: Mir) -> SelectProject:
     if isinstance(plan, Project):
         below = _apart(plan.input)
         return replace(below, exprs=tuple(_over(e, below) for e in plan.exprs))
@@ -53,11 +53,11 @@ def _apart(plan: Mir) -> Rows:
     return _as_it_is(plan)
 
 
-def _as_it_is(plan: Mir) -> Rows:
-    return Rows(plan, frozenset(), tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)))
+def _as_it_is(plan: Mir) -> SelectProject:
+    return SelectProject(plan, frozenset(), tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)))
 
 
-def _of_join(plan: Join) -> Rows:
+def _of_join(plan: Join) -> SelectProject:
     """Take a join apart.  Conditions of its sides become conditions of the join, except those of a LEFT JOIN's right
     side."""
     left, right = _apart(plan.left), _apart(plan.right)
@@ -71,5 +71,5 @@ def _of_join(plan: Join) -> Rows:
     return replace(_as_it_is(source), terms=left.terms.union(moved))
 
 
-def _over(e: Expr, below: Rows) -> Expr:
+def _over(e: Expr, below: SelectProject) -> Expr:
     return substitute(e, lambda c: below.exprs[c.index])

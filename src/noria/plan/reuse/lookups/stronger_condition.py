@@ -5,7 +5,7 @@
     by both   SELECT title FROM stories WHERE id = ? AND author = ?    likewise, if its author is the wanted one
 
 The policy: a key must have at most one row, so that a read tests at most one.  If two of a thousand rows were wanted,
-rows of its own would be faster.  Only whole numbers are tested, which costs nothing beside the lookup (`Check`).
+rows of its own would be faster.  Only whole numbers are tested, which costs nothing beside the lookup (`ColumnCheck`).
 Refused if a column may hold an error: rejected rows must not report one.
 """
 
@@ -36,7 +36,7 @@ _SIGNS = {**SIGNS, "eq": "=", "ne": "<>", "is_null": "IS NULL", "is_not_null": "
 
 
 @dataclass(frozen=True)
-class Check:
+class ColumnCheck:
     """A comparison of a column of whole numbers with a constant.  NULL passes only "is_null", and "one_of" if its
     values include NULL."""
 
@@ -82,7 +82,7 @@ class Check:
 
 
 def stronger_condition(terms: Collection[Expr], shown: Sequence[Expr], sure: Sequence[bool]
-                       ) -> tuple[Check, ...] | None:
+                       ) -> tuple[ColumnCheck, ...] | None:
     """The checks of shown columns that equal the terms; None if a term is no such check or a column may fail."""
     checks = [_test(t, shown) for t in sorted(terms, key=str)]
     return tuple(c for c in checks if c) if all(checks) and (not terms or all(sure)) else None
@@ -92,7 +92,7 @@ def whole_number(e: Expr) -> bool:
     return e.type.kind is Kind.INT
 
 
-def _test(term: Expr, shown: Sequence[Expr]) -> Check | None:
+def _test(term: Expr, shown: Sequence[Expr]) -> ColumnCheck | None:
     if not isinstance(term, Call):
         return None
     if term.op == "not" and isinstance(term.args[0], Call) and term.args[0].op == "is_null":
@@ -103,11 +103,11 @@ def _test(term: Expr, shown: Sequence[Expr]) -> Check | None:
     if not isinstance(column, Col) or column not in shown or not whole_number(column):
         return None
     if op in ("is_null", "is_not_null"):
-        return Check(shown.index(column), op)
+        return ColumnCheck(shown.index(column), op)
     known = op in _SAME or op == "in"
     if not known or not all(isinstance(o, Const) and whole_number(o) and o.value is not None for o in others):
         return None
     values = tuple(int(o.value) for o in others if isinstance(o, Const))
     if not all(MIN_INT <= v <= MAX_INT for v in values):
         return None
-    return Check(shown.index(column), op, values if op == "in" else values[0])
+    return ColumnCheck(shown.index(column), op, values if op == "in" else values[0])

@@ -19,7 +19,7 @@ from noria.plan.mir import Mir
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.lookups.fewer_columns import fewer_columns
 from noria.plan.reuse.lookups.rows import rows_of
-from noria.plan.reuse.lookups.stronger_condition import Check, stronger_condition, whole_number
+from noria.plan.reuse.lookups.stronger_condition import ColumnCheck, stronger_condition, whole_number
 from noria.plan.view import ViewDef
 
 Key = tuple[Any, ...]
@@ -29,13 +29,13 @@ _MOST_KEYS = 4  # the most columns of a key whose subsets are tried as another v
 
 
 @dataclass(frozen=True)
-class Through:
+class ReadThrough:
     """How a view is read through another.  `columns`: the wanted columns of the other's rows.  `checks`: conditions
     over the other's columns.  `key`: the positions of the other's key columns in the view's key.  `bound`: the other
     positions in the view's key, each with the other view's column that must have its value."""
 
     columns: tuple[int, ...]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ColumnCheck, ...] = ()
     key: tuple[int, ...] = ()
     bound: tuple[tuple[int, int], ...] = ()
 
@@ -48,12 +48,13 @@ class Through:
         return asdict(self)
 
     @staticmethod
-    def from_json(about: dict[str, Any]) -> Through:
-        checks = (Check(c["column"], c["op"], tuple(v) if isinstance(v := c["value"], list) else v)
+    def from_json(about: dict[str, Any]) -> ReadThrough:
+        checks = (ColumnCheck(c["column"], c["op"], tuple(v) if isinstance(v := c["value"], list) else v)
                   for c in about["checks"])
-        return Through(tuple(about["columns"]), tuple(checks), tuple(about["key"]), tuple(map(tuple, about["bound"])))
+        return ReadThrough(tuple(about["columns"]), tuple(checks), tuple(about["key"]),
+                           tuple(map(tuple, about["bound"])))
 
-    def of(self, keys: Sequence[Key]) -> tuple[list[Key], Through]:
+    def of(self, keys: Sequence[Key]) -> tuple[list[Key], ReadThrough]:
         """The other's keys for all keys of one lookup, and this Through with checks for the `bound` values.
 
         The keys of a lookup are the product of the values of each column, so a check for each column suffices.
@@ -63,7 +64,7 @@ class Through:
         found = list(dict.fromkeys(tuple(k[i] for i in self.key) for k in keys))
         if not self.bound:
             return found, self
-        checks = tuple(Check(c, "one_of", tuple({k[i] for k in keys})) for i, c in self.bound)
+        checks = tuple(ColumnCheck(c, "one_of", tuple({k[i] for k in keys})) for i, c in self.bound)
         return found, replace(self, checks=self.checks + checks, bound=())
 
     def rows(self, found: list[Any]) -> list[Any]:
@@ -103,7 +104,7 @@ def places_for(view: ViewDef) -> Iterator[Place]:
             yield from ((source, part) for part in combinations(key, n))
 
 
-def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> Through | None:
+def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> ReadThrough | None:
     """How to read the view through another; None if that is impossible or would be slower.
 
     `asked`: the number of columns that the other's reader shows.  `wanted`: the number of the view's columns in the
@@ -128,7 +129,7 @@ def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> Through |
         return None
     if not all(whole_number(mine_key[i]) and mine_key[i] in shown for i in rest):
         return None
-    return Through(columns, checks, key, tuple((i, shown.index(mine_key[i])) for i in rest))
+    return ReadThrough(columns, checks, key, tuple((i, shown.index(mine_key[i])) for i in rest))
 
 
 def _one_row(view: ViewDef) -> bool:

@@ -29,8 +29,8 @@ from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Column, Kind, TableDef
 from noria.spark.loading.rows.fields import Reasons, prepared
-from noria.spark.loading.rows.files import MISSING, BadFile, Chunk, Loose, Reject
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import MISSING, BadFile, Chunk, MixedColumn, Reject
+from noria.spark.loading.rows.reading import TextFormat
 from noria.storage.tables.computed import Computed, computed_of, defaults_of, time_default
 from noria.storage.tables.rules import broken, error_of, rules_of
 
@@ -85,7 +85,7 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
 
 
 def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str,
-            csv: Reading | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
+            csv: TextFormat | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
     """Return the chunk's good rows, with the table's column names, and its rejects.  csv: the options of a CSV file."""
     arrays: list[pa.Array] = []
     bad: dict[int, tuple[str, str]] = {}
@@ -124,7 +124,7 @@ def _without(chunk: Chunk, name: str | None) -> npt.NDArray[np.bool_] | None:
     if name is None:
         return np.ones(chunk.rows, np.bool_)
     source = chunk.columns[name]
-    mask = np.array([v is MISSING for v in source.values], np.bool_) if isinstance(source, Loose) else None
+    mask = np.array([v is MISSING for v in source.values], np.bool_) if isinstance(source, MixedColumn) else None
     return mask if mask is not None and mask.any() else None
 
 
@@ -168,7 +168,7 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
         lines = None
     picked = {}
     for n, array in chunk.columns.items():
-        loose = isinstance(array, Loose)
+        loose = isinstance(array, MixedColumn)
         picked[n] = [array.values[r] for r in rows] if loose else array.take(pa.array(rows)).to_pylist()
     out = []
     for i, r in enumerate(rows):
@@ -181,7 +181,7 @@ def _rejects(chunk: Chunk, bad: Mapping[int, tuple[str, str]], path: str) -> lis
 
 
 # ------------------------------------------------------------------ one column
-def field(texts: pa.Array, c: Column, default: pa.Scalar, reading: Reading) -> tuple[pa.Array, Reasons]:
+def field(texts: pa.Array, c: Column, default: pa.Scalar, reading: TextFormat) -> tuple[pa.Array, Reasons]:
     """Convert a column of CSV, as `column` does, after `fields.prepared`."""
     spelled, reasons = prepared(texts, c, reading)
     array, others = column(spelled, c, default)
@@ -190,7 +190,7 @@ def field(texts: pa.Array, c: Column, default: pa.Scalar, reading: Reading) -> t
 
 def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, Reasons]:
     """Convert a column to its Arrow type.  A value that does not fit becomes NULL and has a reason, by row."""
-    if not isinstance(source, Loose):
+    if not isinstance(source, MixedColumn):
         if pa.types.is_dictionary(source.type):
             source = source.dictionary_decode()
         if pa.types.is_timestamp(source.type) and source.type.unit == "ns":

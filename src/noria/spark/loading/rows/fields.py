@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from noria.core.types import Column, Kind, SqlType
 from noria.spark.loading.rows.dates import DateFormat, bad_date
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.reading import TextFormat
 
 Reasons = dict[int, str]  # by row
 _NUMBERS = (Kind.INT, Kind.DECIMAL, Kind.DOUBLE)
 _MOMENTS = {Kind.DATE: "date", Kind.DATETIME: "datetime"}
 
 
-def prepared(texts: pa.Array, c: Column, reading: Reading) -> tuple[pa.Array, Reasons]:
+def prepared(texts: pa.Array, c: Column, reading: TextFormat) -> tuple[pa.Array, Reasons]:
     """Return the fields of a column in SQL's spelling.  An invalid field becomes NULL and has a reason."""
     if not takes_empty(c.type):
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from noria.core.types import Column, Kind
 from noria.spark.loading.rows.escapes import Escapes
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.reading import TextFormat
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
            ".parquet": "parquet"}
@@ -39,7 +39,7 @@ class BadFile(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """A plain file.  `shown`: the user's name for it.  `lines_before`: the number of lines before the first row, if
     lines here are not lines of the user's file (elements of an array, records with escaped line ends); else None."""
 
@@ -54,7 +54,7 @@ class Split:
     """A part of a file: the rows that begin at bytes start..end of a text file, or row groups start..end of Parquet.
 
     `first_row`: for Parquet, the number of rows before the split.  `nbytes`: the split's size, uncompressed.  `shown`
-    and `lines_before` are those of its `Source`.
+    and `lines_before` are those of its `InputFile`.
     """
 
     number: int
@@ -100,7 +100,7 @@ class Chunk:
 
 
 # ------------------------------------------------------------------ planning
-def format_of(path: str, reading: Reading) -> str:
+def format_of(path: str, reading: TextFormat) -> str:
     ending = os.path.splitext(path)[1].lower()
     found = reading.format or FORMATS.get(ending, "")
     if found not in ("csv", "json", "parquet"):
@@ -109,7 +109,7 @@ def format_of(path: str, reading: Reading) -> str:
     return found
 
 
-def plan(sources: Sequence[Source], reading: Reading, known: Sequence[str] = ()) -> list[Split]:
+def plan(sources: Sequence[InputFile], reading: TextFormat, known: Sequence[str] = ()) -> list[Split]:
     """Return the splits of all files, in order.  Raises BadFile.
 
     known: the table's columns; a file that names no columns has these.
@@ -129,7 +129,7 @@ def plan(sources: Sequence[Source], reading: Reading, known: Sequence[str] = ())
 Range = tuple[int, int, tuple[str, ...], int, int]
 
 
-def _plan_parquet(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
+def _plan_parquet(source: InputFile, reading: TextFormat, known: tuple[str, ...]) -> Iterator[Range]:
     try:
         file = pq.ParquetFile(source.path)
     except (pa.ArrowInvalid, OSError) as e:
@@ -143,7 +143,7 @@ def _plan_parquet(source: Source, reading: Reading, known: tuple[str, ...]) -> I
         first += about.num_rows
 
 
-def _plan_csv(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
+def _plan_csv(source: InputFile, reading: TextFormat, known: tuple[str, ...]) -> Iterator[Range]:
     size, start, names = os.path.getsize(source.path), 0, reading.columns or known
     if reading.header:
         with open(source.path, "rb") as f:
@@ -159,7 +159,7 @@ def _plan_csv(source: Source, reading: Reading, known: tuple[str, ...]) -> Itera
         yield at, min(at + step, size), names, 0, min(step, size - at)
 
 
-def _header(line: bytes, source: Source, reading: Reading) -> tuple[str, ...]:
+def _header(line: bytes, source: InputFile, reading: TextFormat) -> tuple[str, ...]:
     """Return the column names in a file's first line, which is parsed like its other lines."""
     line = line.rstrip(b"\r\n")
     try:
@@ -181,7 +181,7 @@ def _header(line: bytes, source: Source, reading: Reading) -> tuple[str, ...]:
     return tuple(str((escapes.unescaped(c.chunk(0)) if escapes else c.chunk(0))[0].as_py()) for c in fields.columns)
 
 
-def _plan_json(source: Source, reading: Reading, known: tuple[str, ...]) -> Iterator[Range]:
+def _plan_json(source: InputFile, reading: TextFormat, known: tuple[str, ...]) -> Iterator[Range]:
     """Split by bytes.  Each line may name other columns; a column that it does not name gets its default."""
     size = os.path.getsize(source.path)
     for at in range(0, max(size, 1), SPLIT_BYTES):
@@ -189,7 +189,7 @@ def _plan_json(source: Source, reading: Reading, known: tuple[str, ...]) -> Iter
 
 
 # ------------------------------------------------------------------ reading
-def read(split: Split, reading: Reading, columns: Mapping[str, Column]) -> Iterator[Chunk]:
+def read(split: Split, reading: TextFormat, columns: Mapping[str, Column]) -> Iterator[Chunk]:
     """Read the split, a chunk at a time.  columns: the table's column for each name in the file."""
     if split.format == "parquet":
         yield from _read_parquet(split)
@@ -215,7 +215,7 @@ def _read_parquet(split: Split) -> Iterator[Chunk]:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Complete lines of a split.  before: the number of lines of the split before them."""
 
     data: bytes
@@ -226,7 +226,7 @@ class Block:
         return [n for n, line in enumerate(self.data.split(b"\n"), self.before) if line.rstrip(b"\r")]
 
 
-def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
+def _blocks(split: Split, reading: TextFormat) -> Iterator[TextBlock]:
     """Read the complete lines that begin in the split, about CHUNK_BYTES at a time."""
     before = 0
     with open(split.path, "rb") as f:
@@ -245,11 +245,11 @@ def _blocks(split: Split, reading: Reading) -> Iterator[Block]:
             if at == 0:
                 block = block.removeprefix(b"\xef\xbb\xbf")
             at = f.tell()
-            yield Block(block, before)
+            yield TextBlock(block, before)
             before += block.count(b"\n")
 
 
-def _lines(block: Block, split: Split, encoding: str) -> tuple[list[tuple[int, str]], list[Reject]]:
+def _lines(block: TextBlock, split: Split, encoding: str) -> tuple[list[tuple[int, str]], list[Reject]]:
     """Return the block's lines as text, with their numbers in the split.  Lines that are not UTF-8 are rejects."""
     good, bad = [], []
     for number, line in enumerate(block.data.split(b"\n"), block.before):
@@ -265,7 +265,7 @@ def _lines(block: Block, split: Split, encoding: str) -> tuple[list[tuple[int, s
 
 
 # ------------------------------------------------------------------ CSV
-def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
+def _parse_csv(block: TextBlock, split: Split, reading: TextFormat) -> Chunk:
     """Parse a block with every column as text.  Rows with another number of fields are rejects."""
     rejects: list[Reject] = []
     wrong: list[Any] = []
@@ -300,7 +300,7 @@ def _parse_csv(block: Block, split: Split, reading: Reading) -> Chunk:
     return Chunk(columns, table.num_rows, rejects=rejects, lines=of_rows)
 
 
-def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -> pa.Table:
+def _csv_table(block: bytes, split: Split, reading: TextFormat, wrong_arity: Any) -> pa.Table:
     if not block.strip(b"\r\n"):
         return pa.table({n: pa.array([], pa.string()) for n in split.names})
     return pyarrow.csv.read_csv(
@@ -312,13 +312,13 @@ def _csv_table(block: bytes, split: Split, reading: Reading, wrong_arity: Any) -
     )
 
 
-def _parse_options(reading: Reading, wrong_arity: Any = None) -> pyarrow.csv.ParseOptions:
+def _parse_options(reading: TextFormat, wrong_arity: Any = None) -> pyarrow.csv.ParseOptions:
     """Return the parser's options, without an escape character: `Escapes` handles that."""
     return pyarrow.csv.ParseOptions(delimiter=reading.delimiter, quote_char=reading.quote or False,
                                     newlines_in_values=reading.multiline, invalid_row_handler=wrong_arity)
 
 
-def escapes_of(reading: Reading) -> Escapes | None:
+def escapes_of(reading: TextFormat) -> Escapes | None:
     return Escapes(reading.escape, reading.delimiter, reading.quote) if reading.escape else None
 
 
@@ -327,7 +327,7 @@ _JSON = {Kind.INT: pa.int64(), Kind.DOUBLE: pa.float64(), Kind.TEXT: pa.string()
          Kind.DATETIME: pa.string()}
 
 
-def _parse_json(block: Block, split: Split, columns: Mapping[str, Column], encoding: str) -> Chunk:
+def _parse_json(block: TextBlock, split: Split, columns: Mapping[str, Column], encoding: str) -> Chunk:
     """Parse a block at once if every line is an object with the table's names and types, else line by line."""
     if all(c.type.kind in _JSON for c in columns.values()):  # decimals would lose digits
         schema = pa.schema([(n, _JSON[columns[n].type.kind]) for n in split.names])
@@ -348,7 +348,7 @@ def _fills(c: Column) -> bool:
     return c.default_now or (c.has_default and c.default is not None)
 
 
-def _parse_json_lines(block: Block, split: Split, encoding: str) -> Chunk:
+def _parse_json_lines(block: TextBlock, split: Split, encoding: str) -> Chunk:
     """Parse line by line: decimals keep their digits, keys ignore case, and each bad line is a reject."""
     lines, rejects = _lines(block, split, encoding)
     known = {n.lower(): n for n in split.names}
@@ -364,11 +364,12 @@ def _parse_json_lines(block: Block, split: Split, encoding: str) -> Chunk:
         rows.append(number)
         for n, column in values.items():
             column.append(row.get(n, MISSING))
-    return Chunk({n: Loose(v) for n, v in values.items()}, len(rows), rejects=rejects, lines=lambda: rows)
+    return Chunk({n: MixedColumn(v) for n, v in values.items()}, len(rows), rejects=rejects, lines=lambda: rows)
 
 
-def objects(split: Split, reading: Reading) -> Iterator[list[dict[str, Any]]]:
-    """Read the objects of a JSON split, a block at a time.  Numbers are `Number`s; lines without an object are skipped.
+def objects(split: Split, reading: TextFormat) -> Iterator[list[dict[str, Any]]]:
+    """Read the objects of a JSON split, a block at a time.  Numbers are `JsonNumber`s; lines without an object are
+    skipped.
     """
     for block in _blocks(split, reading):
         lines, _ = _lines(block, split, reading.encoding)
@@ -377,13 +378,13 @@ def objects(split: Split, reading: Reading) -> Iterator[list[dict[str, Any]]]:
 
 def _object(line: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(line, parse_float=Number, parse_int=Number, parse_constant=lambda _: None)
+        found = json.loads(line, parse_float=JsonNumber, parse_int=JsonNumber, parse_constant=lambda _: None)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
 
-class Number(str):
+class JsonNumber(str):
     """A number of JSON as it is spelled in the file."""
 
 
@@ -409,7 +410,7 @@ def _json_row(line: str, known: dict[str, str]) -> tuple[dict[str, Any], str]:
 MISSING = object()  # in a Loose column: the row has no value for it
 
 
-class Loose:
+class MixedColumn:
     """A column of Python values of several types, which no Arrow type can hold."""
 
     def __init__(self, values: list[Any]):

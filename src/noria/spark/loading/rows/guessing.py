@@ -6,7 +6,8 @@
     DATE, DATETIME   in SQL's format, or in that of --date-format
     TEXT             any other column, and an empty one
 
-`Facts` about the fields of chunks are numbers, joined by their maximum.  So many tasks can read chunks in any order.
+`FieldStatistics` about the fields of chunks are numbers, joined by their maximum.  So many tasks can read chunks in
+any order.
 
 Keeps true: `checking.field` accepts every field of the files for the inferred type.
 """
@@ -25,8 +26,8 @@ from noria.core.types import BIGINT, DATE, DATETIME, DOUBLE, Column, SqlType
 from noria.spark.loading.rows import checking
 from noria.spark.loading.rows.dates import DateFormat
 from noria.spark.loading.rows.fields import prepared
-from noria.spark.loading.rows.files import Number
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import JsonNumber
+from noria.spark.loading.rows.reading import TextFormat
 
 DOUBLE_DIGITS = 17  # a number with more digits would lose some
 _INTEGER = r"^ *-?(?:0|[1-9]\d*) *$"
@@ -37,7 +38,7 @@ _MOMENT = r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+
 _NONE: pa.Scalar = pa.scalar(None)
 
 
-class Facts(NamedTuple):
+class FieldStatistics(NamedTuple):
     """Facts about the fields of a column.  Those without a maximum below are 0 or 1.
 
     `some`: a field is not empty.  `no_…`: a field is not of this type.  `wide`: an integer is beyond INT.  `whole`,
@@ -60,35 +61,35 @@ class Facts(NamedTuple):
     boolean: int = 0
     text: int = 0
 
-    def joined(self, other: Facts) -> Facts:
-        return Facts(*map(max, self, other))
+    def joined(self, other: FieldStatistics) -> FieldStatistics:
+        return FieldStatistics(*map(max, self, other))
 
 
-def facts(texts: pa.Array, reading: Reading) -> Facts:
+def facts(texts: pa.Array, reading: TextFormat) -> FieldStatistics:
     """Return the facts about some fields of a column; NULLs and empty fields do not count."""
     said = texts.drop_null()
     longest = pc.max(pc.utf8_length(said)).as_py() or 0
     said = said.filter(pc.not_equal(said, ""))
     if not len(said):
-        return Facts(longest=longest)
+        return FieldStatistics(longest=longest)
     numbers = _numbers(said, reading)
     day, moment = _moments(said, reading)
-    return Facts(1, longest=longest, no_date=day, no_moment=moment, **numbers)
+    return FieldStatistics(1, longest=longest, no_date=day, no_moment=moment, **numbers)
 
 
-def json_facts(values: Sequence[Any], reading: Reading) -> Facts:
-    """Return the facts about some values of a JSON key: texts, `Number`s, true and false."""
-    numbers = [str(v) for v in values if isinstance(v, Number)]
+def json_facts(values: Sequence[Any], reading: TextFormat) -> FieldStatistics:
+    """Return the facts about some values of a JSON key: texts, `JsonNumber`s, true and false."""
+    numbers = [str(v) for v in values if isinstance(v, JsonNumber)]
     texts = [v for v in values if type(v) is str]
     found = facts(pa.array(numbers, pa.string()), reading)._replace(number=int(bool(numbers)))
     if texts:
         seen, empty = facts(pa.array(texts, pa.string()), reading), int("" in texts)
-        found = found.joined(Facts(1, no_date=seen.no_date | empty, no_moment=seen.no_moment | empty, text=1,
-                                   longest=seen.longest))
+        found = found.joined(FieldStatistics(1, no_date=seen.no_date | empty, no_moment=seen.no_moment | empty, text=1,
+                                             longest=seen.longest))
     return found._replace(boolean=1) if any(isinstance(v, bool) for v in values) else found
 
 
-def _numbers(said: pa.Array, reading: Reading) -> dict[str, int]:
+def _numbers(said: pa.Array, reading: TextFormat) -> dict[str, int]:
     spelled, _ = prepared(said, Column("", DOUBLE), reading)
     integer = int(not (_all(spelled, _INTEGER) and _takes(said, BIGINT, reading)))
     fixed = int(not _all(spelled, _FIXED) or _all(spelled, r"^ *-?\.? *$", any_=True))
@@ -106,7 +107,7 @@ def _numbers(said: pa.Array, reading: Reading) -> dict[str, int]:
     return found
 
 
-def _moments(said: pa.Array, reading: Reading) -> tuple[int, int]:
+def _moments(said: pa.Array, reading: TextFormat) -> tuple[int, int]:
     """Return 1 if some field is no DATE, and 1 if some field is no DATETIME, else 0."""
     if reading.date_format:
         wanted = DateFormat.of(reading.date_format)
@@ -121,7 +122,7 @@ def _moments(said: pa.Array, reading: Reading) -> tuple[int, int]:
 MOMENT = SqlType(DATETIME.kind, scale=6)
 
 
-def _takes(said: pa.Array, type: SqlType, reading: Reading) -> bool:
+def _takes(said: pa.Array, type: SqlType, reading: TextFormat) -> bool:
     """Whether the load accepts all these fields for a column of this type."""
     _, reasons = checking.field(said, Column("", type), _NONE, reading)
     return not reasons
@@ -142,7 +143,7 @@ def _most(texts: pa.Array) -> int:
     return pc.max(pc.utf8_length(texts)).as_py() or 0
 
 
-def type_of(found: Facts) -> T.DataType:
+def type_of(found: FieldStatistics) -> T.DataType:
     """Return the inferred type of a CSV column as a Spark type, for `types.sql_type`."""
     if not found.some:
         return T.StringType()
@@ -157,7 +158,7 @@ def type_of(found: Facts) -> T.DataType:
     return T.StringType() if found.no_moment else T.TimestampNTZType()
 
 
-def json_type_of(found: Facts) -> T.DataType:
+def json_type_of(found: FieldStatistics) -> T.DataType:
     """Return the inferred type of a JSON key.  A text is never a number here; values of several kinds are texts."""
     if found.number + found.boolean + found.text != 1:
         return T.StringType()

@@ -1,6 +1,6 @@
 """The options of a load that describe how its text files are written, checked once for the command, HTTP and the tasks.
 
-Keeps true: `of_request` returns a valid `Reading`: its special characters differ, its date format is valid and its
+Keeps true: `of_request` returns a valid `TextFormat`: its special characters differ, its date format is valid and its
 encoding exists.  For an invalid option it raises ValueError, which names the option.
 """
 
@@ -21,7 +21,7 @@ CSV_ONLY = {"delimiter": "--delimiter", "header": "--no-header", "columns": "--c
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextFormat:
     """How to read text files.  All options but `format` and `encoding` are for CSV only.
 
     `header`: the first line names the columns.  `columns`: names of the fields, in order, instead of a header's.
@@ -42,7 +42,7 @@ class Reading:
 
     def csv_options(self) -> list[str]:
         """Return the options for CSV only that differ from their defaults."""
-        plain = Reading()
+        plain = TextFormat()
         return [said for name, said in CSV_ONLY.items() if getattr(self, name) != getattr(plain, name)]
 
     @property
@@ -50,14 +50,14 @@ class Reading:
         return codecs.lookup(self.encoding).name in ("utf-8", "ascii")
 
 
-def of_request(request: Mapping[str, Any]) -> Reading:
-    """Make the `Reading` of a request, whose values already have the right types.  Raises ValueError."""
-    said = {f.name: request[f.name] for f in fields(Reading) if request.get(f.name) is not None}
+def of_request(request: Mapping[str, Any]) -> TextFormat:
+    """Make the `TextFormat` of a request, whose values already have the right types.  Raises ValueError."""
+    said = {f.name: request[f.name] for f in fields(TextFormat) if request.get(f.name) is not None}
     said["columns"] = tuple(str(c).strip() for c in said.get("columns", ()))
     said["delimiter"] = said["delimiter"].replace(TAB, "\t") if "delimiter" in said else _by_ending(request)
     if said.get("escape") and said["escape"] == said.get("quote", '"'):
         said["escape"] = ""  # a quote that escapes itself is a doubled quote, which the parser reads anyway
-    reading = Reading(**said)
+    reading = TextFormat(**said)
     _check_characters(reading)
     _check_columns(reading.columns)
     if reading.decimal not in (".", ","):
@@ -73,7 +73,7 @@ def _by_ending(request: Mapping[str, Any]) -> str:
     return "\t" if files and all(f.endswith(".tsv") for f in files) else ","
 
 
-def _check_characters(reading: Reading) -> None:
+def _check_characters(reading: TextFormat) -> None:
     given = {"delimiter": reading.delimiter, "quote": reading.quote, "escape": reading.escape}
     for name, text in given.items():
         if len(text) > 1 or not text.isascii() or text in ("\r", "\n") or (name == "delimiter" and not text):
@@ -95,7 +95,7 @@ def _check_columns(columns: tuple[str, ...]) -> None:
         raise ValueError(f'--columns ("columns") names {twice} twice')
 
 
-def _with_encoding(reading: Reading) -> Reading:
+def _with_encoding(reading: TextFormat) -> TextFormat:
     wanted = ENCODINGS.get(reading.encoding.lower(), reading.encoding)
     try:
         "".encode(wanted)  # refuses codecs that are no encodings of text (base64, rot13)
@@ -103,4 +103,4 @@ def _with_encoding(reading: Reading) -> Reading:
     except (LookupError, ValueError):
         raise ValueError(f'--encoding ("encoding") is an encoding that Python knows, as utf-8, latin-1, windows-1252 '
                          f"or utf-16; not {reading.encoding!r}") from None
-    return Reading(**{**vars(reading), "encoding": wanted})
+    return TextFormat(**{**vars(reading), "encoding": wanted})

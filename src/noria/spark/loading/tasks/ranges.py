@@ -23,7 +23,7 @@ SAMPLED_ROWS = 2_000  # of each batch that is read to compute the bounds
 
 
 @dataclass(frozen=True)
-class Ranges:
+class KeyRanges:
     """The bounds between each family's parts.  Parts are numbered consecutively over all families."""
 
     bounds: tuple[tuple[bytes, ...], ...]
@@ -60,15 +60,15 @@ class Sampled(Protocol):
     def sampled(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def place(job: Sampled, families: Sequence[int], ranges: int) -> Ranges:
+def place(job: Sampled, families: Sequence[int], ranges: int) -> KeyRanges:
     """Compute bounds for these families from a sample of keys, which the driver reads from the files."""
     if ranges <= 1:
-        return Ranges(tuple(() for _ in families))
+        return KeyRanges(tuple(() for _ in families))
     seen: list[list[bytes]] = [[] for _ in families]
     for batch in job.sampled():
         for held, family in zip(seen, families, strict=True):
             held += entries(job.table, job.families[family], _thinned(batch)).column(0).to_pylist()
-    return Ranges(tuple(quantiles(sorted(held), ranges) for held in seen))
+    return KeyRanges(tuple(quantiles(sorted(held), ranges) for held in seen))
 
 
 def _thinned(batch: pa.RecordBatch) -> pa.RecordBatch:

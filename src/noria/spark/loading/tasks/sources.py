@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 
 from noria.spark.jobs.progress import Progress, stages
 from noria.spark.loading.rows.arrays import Lines, NoArray, begins_array
-from noria.spark.loading.rows.files import BadFile, Source, escapes_of, format_of
-from noria.spark.loading.rows.reading import Reading
+from noria.spark.loading.rows.files import BadFile, InputFile, escapes_of, format_of
+from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.running import collected, numbers
 from noria.spark.loading.tasks.tasks import Batches
 
@@ -39,8 +39,8 @@ BLOCK_BYTES = 1024 * 1024  # unpacked at once
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], reading: Reading, place: str
-             ) -> tuple[Source, ...]:
+def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], reading: TextFormat, place: str
+             ) -> tuple[InputFile, ...]:
     """Return a plain file for each file that is named, in order.  Raises BadFile.  place: a directory for new files."""
     found: list[tuple[str, str]] = []  # path, the user's name
     for i, name in enumerate(named):
@@ -53,10 +53,10 @@ def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], read
         os.makedirs(place, exist_ok=True)
         with stages(spark, progress, "unpacking"):
             collected(numbers(spark, len(made)).mapInArrow(_Unpack(tuple(made)), "number bigint"))
-    return tuple(Source(m.target if m.needed else m.path, m.shown, m.format, m.lines_before) for m in wanted)
+    return tuple(InputFile(m.target if m.needed else m.path, m.shown, m.format, m.lines_before) for m in wanted)
 
 
-def _check_options(wanted: Sequence[_Making], reading: Reading) -> None:
+def _check_options(wanted: Sequence[_Making], reading: TextFormat) -> None:
     """Raise BadFile for options that apply to none of the files."""
     forms = {m.format for m in wanted}
     if "csv" not in forms and (given := reading.csv_options()):
@@ -66,7 +66,7 @@ def _check_options(wanted: Sequence[_Making], reading: Reading) -> None:
         raise BadFile(f"{wanted[0].shown}: --encoding is for CSV and JSON; Parquet's texts are UTF-8")
 
 
-def _kind(path: str, shown: str, reading: Reading) -> tuple[str, str, bool]:
+def _kind(path: str, shown: str, reading: TextFormat) -> tuple[str, str, bool]:
     """Return a file's format, its codec ("" for none), and whether it is a JSON array.  Raises BadFile."""
     if not os.path.isfile(path):
         raise BadFile(f"{shown}: there is no such file" if not os.path.exists(path) else f"{shown}: is not a file")
@@ -90,7 +90,7 @@ def _head(path: str, shown: str, codec: str) -> bytes:
         raise BadFile(f"{shown}: cannot be read: {e}") from e
 
 
-def _as_utf8(head: bytes, reading: Reading) -> bytes:
+def _as_utf8(head: bytes, reading: TextFormat) -> bytes:
     return head if reading.is_utf8 else head.decode(reading.encoding, "ignore").encode()
 
 
@@ -107,7 +107,7 @@ class _Making:
     format: str
     codec: str
     is_array: bool
-    reading: Reading
+    reading: TextFormat
     target: str
 
     @property

@@ -2,7 +2,7 @@
 
 Tasks send entries (key, value, place in the files) in *parcels*: rows (part, kind, data).  `part` is a range of a
 family's keys, and the number of its Spark partition.  `data` is an Arrow batch of entries.  So Spark exchanges few
-large rows, and the task that owns a range sorts it.  A task that wrote files or rejects sends a `Report`, which is
+large rows, and the task that owns a range sorts it.  A task that wrote files or rejects sends a `TaskReport`, which is
 another kind of parcel; later tasks pass it on.
 
 Keeps true: a task's attempt is in the names of its files, so no file of a repeated task is in two reports.
@@ -33,8 +33,8 @@ from noria.core.values import decode, from_arrow
 from noria.spark.loading.rows import checking, files
 from noria.spark.loading.rows.checking import ColumnMap
 from noria.spark.loading.rows.files import Reject, Split
-from noria.spark.loading.rows.reading import Reading
-from noria.spark.loading.tasks.ranges import Ranges
+from noria.spark.loading.rows.reading import TextFormat
+from noria.spark.loading.tasks.ranges import KeyRanges
 from noria.spark.loading.tasks.rejects import kept
 from noria.storage.format.catalog import family_of
 from noria.storage.format.encoding import unpack_rows
@@ -60,7 +60,7 @@ class Job:
     indexes: tuple[Index, ...]
     splits: tuple[Split, ...]
     maps: dict[str, ColumnMap]
-    reading: Reading
+    reading: TextFormat
     out: str
     load: int  # makes the row numbers of a bag differ from those of other loads
     now: datetime
@@ -109,7 +109,7 @@ class FileOf:
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskReport:
     """The results of a task, except the entries that it sent.  `duplicate`: the error message if a UNIQUE key repeats.
     `left_out`: the places of rows that were rejected because their primary key repeats."""
 
@@ -125,13 +125,13 @@ class Report:
         return _parcels([0], REPORT, [REPORTS.encode(self)])
 
     @staticmethod
-    def from_bytes(data: bytes) -> Report:
+    def from_bytes(data: bytes) -> TaskReport:
         report = REPORTS.decode(data)
-        assert isinstance(report, Report)
+        assert isinstance(report, TaskReport)
         return report
 
 
-REPORTS = Codec(Report)
+REPORTS = Codec(TaskReport)
 
 
 def _parcels(parts: list[int], kind: str, data: list[bytes]) -> pa.RecordBatch:
@@ -171,8 +171,8 @@ class Rejected:
             raise LoadRefused(f"more than the {limit} allowed bad rows; nothing was loaded. "
                               f"First: {'; '.join(self.examples)}")
 
-    def report(self, **more: Any) -> Report:
-        return Report(rejected=self.count, reject_file=self.path, examples=tuple(self.examples), **more)
+    def report(self, **more: Any) -> TaskReport:
+        return TaskReport(rejected=self.count, reject_file=self.path, examples=tuple(self.examples), **more)
 
 
 class LoadRefused(Exception):
@@ -277,14 +277,14 @@ class Encode:
     """
 
     job: Job
-    ranges: Ranges
+    ranges: KeyRanges
     families: tuple[int, ...]
     first: bool = True
     left_out: tuple[int, ...] = ()
 
     def __call__(self, numbers: Batches) -> Batches:
         rejected = Rejected(self.job, name_of("read")) if self.first else None
-        mark = Mark(self.job)
+        mark = GreatestNumber(self.job)
         out = np.array(self.left_out, np.int64)
         for number in each(numbers):
             for batch, places in self.job.rows(number, rejected):
@@ -316,7 +316,7 @@ def divided(job: Job, batch: pa.RecordBatch, places: Codes) -> Iterator[tuple[in
         yield worker, batch.filter(pa.array(mine)), places[mine]
 
 
-def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch, worker: int = 0) -> pa.RecordBatch:
+def parcelled(ranges: KeyRanges, place: int, made: pa.RecordBatch, worker: int = 0) -> pa.RecordBatch:
     """Divide the entries of a family into parcels, one for each part.  Each worker has its own parts.
 
     place: the family's in `ranges`.
@@ -328,7 +328,7 @@ def parcelled(ranges: Ranges, place: int, made: pa.RecordBatch, worker: int = 0)
     return _parcels(wanted, ENTRIES, [_packed(made.filter(pa.array(parts == p))) for p in wanted])
 
 
-class Mark:
+class GreatestNumber:
     """Finds the greatest AUTO_INCREMENT number of the batches that it notes."""
 
     def __init__(self, job: Job):
@@ -347,7 +347,7 @@ class WriteBag:
     job: Job
 
     def __call__(self, numbers: Batches) -> Batches:
-        rejected, mark, made = Rejected(self.job, name_of("bag")), Mark(self.job), []
+        rejected, mark, made = Rejected(self.job, name_of("bag")), GreatestNumber(self.job), []
         for number in each(numbers):
             path = os.path.join(self.job.out, f"{name_of('bag')}-{number}.sst")
             file = write_file(path, self._entries(number, rejected, mark))
@@ -355,7 +355,7 @@ class WriteBag:
                 made.append(FileOf(self.job.family(0), path, file.rows, file.first))
         yield rejected.report(files=tuple(made), auto_increment=mark.most).parcel()
 
-    def _entries(self, number: int, rejected: Rejected, mark: Mark) -> Batches:
+    def _entries(self, number: int, rejected: Rejected, mark: GreatestNumber) -> Batches:
         for batch, _ in self.job.rows(number, rejected):
             mark.note(batch)
             yield entries(self.job.table, None, batch)
@@ -368,7 +368,7 @@ class Merge:
     kept.  It passes the reports of earlier tasks on."""
 
     job: Job
-    ranges: Ranges
+    ranges: KeyRanges
     families: tuple[int, ...]
 
     def __call__(self, batches: Batches) -> Batches:
@@ -384,7 +384,7 @@ class Merge:
                     yield _parcels([0], REPORT, [data.as_py()])
                 else:
                     received += pa.ipc.open_stream(data.as_buffer())
-        rows = in_order(received)
+        rows = sorted_entries(received)
         received.clear()
         repeated: list[bytes] = []
         places: tuple[int, ...] = ()
@@ -403,7 +403,7 @@ class Merge:
 _ENTRIES = pa.schema([*ENTRY, ("n", pa.int64())])
 
 
-def in_order(received: list[pa.RecordBatch]) -> pa.Table:
+def sorted_entries(received: list[pa.RecordBatch]) -> pa.Table:
     """Sort entries by key, and equal keys by their place in the files."""
     received.sort(key=lambda b: b.column("n")[0].as_py())
     rows = pa.Table.from_batches(received, _ENTRIES).combine_chunks()

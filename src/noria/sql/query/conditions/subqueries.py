@@ -28,9 +28,9 @@ from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.ends import limits_of
-from noria.sql.query.relations.joins import EQUALITIES, Pair, unit_of
-from noria.sql.query.relations.planned import Correlation, Query
-from noria.sql.query.relations.scope import Source
+from noria.sql.query.relations.joins import EQUALITIES, JoinPair, unit_of
+from noria.sql.query.relations.planned import Correlation, PlannedQuery
+from noria.sql.query.relations.scope import ScopeRelation
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.trees import has
 
@@ -44,7 +44,7 @@ def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
     for outer, inner in (term.args, term.args[::-1]):
         columns = columns_of(inner)
         if columns and min(columns) >= start and columns_of(outer) and max(columns_of(outer)) < start:
-            pair = Pair(outer, inner).of_one_type()
+            pair = JoinPair(outer, inner).of_one_type()
             return Correlation(pair.left, pair.right, term.op == "nseq")
     return None
 
@@ -141,7 +141,7 @@ def _operands(resolve: Resolver, node: exp.Expr) -> list[Expr]:
 
 
 # ------------------------------------------------------------------ inner queries
-def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
+def _query(block: Block, tree: exp.Expr, top: bool = False) -> PlannedQuery:
     query = (block.context if top else block.context.inner()).query(tree, top, block.scope)
     if query.after is not None and not top:
         raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
@@ -152,7 +152,7 @@ def _query(block: Block, tree: exp.Expr, top: bool = False) -> Query:
     return query
 
 
-def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
+def _liftable(block: Block, tree: exp.Expr, top: bool) -> PlannedQuery:
     """Plan the query with its parameters as keys, if each lookup then finds a row of the block at most once.  Else
     plan it without keys."""
     if top and not block.context.batch:
@@ -162,7 +162,7 @@ def _liftable(block: Block, tree: exp.Expr, top: bool) -> Query:
     return _query(block, tree)
 
 
-def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
+def _is_matched(block: Block, operands: list[Expr], query: PlannedQuery) -> Expr:
     """The condition that the query has a row whose columns equal the operands, for a row of the block."""
     if query.limit is not None or query.offset is not None:
         raise refuse("LIMIT in a subquery here", block.tree, "join with a derived table")
@@ -172,8 +172,8 @@ def _is_matched(block: Block, operands: list[Expr], query: Query) -> Expr:
     if query.empty_row is not None:
         raise refuse("IN over a correlated aggregate without GROUP BY", block.tree, "compare by `=`")
     plan = query.plan
-    pairs = [Pair(o, _column(plan, i)).of_one_type() for i, o in enumerate(operands)]
-    pairs += [Pair(c.outer, _column(plan, c.column), c.null_safe) for c in query.correlations]
+    pairs = [JoinPair(o, _column(plan, i)).of_one_type() for i, o in enumerate(operands)]
+    pairs += [JoinPair(c.outer, _column(plan, c.column), c.null_safe) for c in query.correlations]
     found = [p.right for p in pairs] + [_column(plan, k.column) for k in query.keys]
     once: Mir = Distinct(_columns(plan, found or [literal(1)]))
     source = _joined(block, _columns(once, [*_copies(once), literal(1)]), pairs, query)
@@ -198,7 +198,7 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
     rows, values = _column(groups, len(keys)), _column(groups, len(keys) + 1)
     told = [call("gt", rows, literal(0)), call("gt", rows, values)]
     said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # changes less often than the counts
-    pairs = [Pair(c.outer, _column(said, i), c.null_safe) for i, c in enumerate(keys)]
+    pairs = [JoinPair(c.outer, _column(said, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, said, pairs, query)
     some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
     unknown = call("or", call("is_null", operands[0]), nulls)
@@ -217,7 +217,7 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
                      "aggregate it (MAX), compare a primary key in its WHERE, or give it a LIMIT 1")
     exprs = [*(_column(query.plan, k.column) for k in keys), _column(query.plan, 0), literal(1)]
     plan = _columns(query.plan, exprs)
-    pairs = [Pair(c.outer, _column(plan, i), c.null_safe) for i, c in enumerate(keys)]
+    pairs = [JoinPair(c.outer, _column(plan, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, plan, pairs, query)
     value = source.column(len(keys))
     if query.empty_row is None or query.empty_row[0] is None:
@@ -226,7 +226,7 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
     return call("if", call("is_null", source.column(len(keys) + 1)), of_nothing, value)
 
 
-def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) -> Query:
+def _first(block: Block, node: exp.Expr, query: PlannedQuery, keys: tuple[int, ...]) -> PlannedQuery:
     """Apply the query's LIMIT 1 to each value of its keys."""
     limit, offset = limits_of(block.context.inner(), query)
     if query.single and limit and not offset:
@@ -237,12 +237,12 @@ def _first(block: Block, node: exp.Expr, query: Query, keys: tuple[int, ...]) ->
     return replace(query, plan=plan, limit=None, offset=None, single=True)
 
 
-def _check_width(operands: list[Expr], query: Query) -> None:
+def _check_width(operands: list[Expr], query: PlannedQuery) -> None:
     if len(operands) != query.visible:
         raise SqlError(*OPERAND_COLUMNS, f"Operand should contain {len(operands)} column(s)")
 
 
-def _joined(block: Block, plan: Mir, pairs: list[Pair], query: Query) -> Source:
+def _joined(block: Block, plan: Mir, pairs: list[JoinPair], query: PlannedQuery) -> ScopeRelation:
     """LEFT JOIN the plan to the block on the pairs, which are its first columns; no name refers to the relation."""
     given = frozenset().union(*(columns_of(p.left) for p in pairs), *map(columns_of, query.given))
     source = block.scope.hide(plan, given)

@@ -10,13 +10,13 @@ from sqlglot import exp
 from noria.core.expressions.expr import Expr
 from noria.plan.lookups import Key
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import Relations
+from noria.sql.query.relations.joins import QueryGraph
 from noria.sql.query.relations.planned import Correlation
 from noria.sql.query.relations.scope import Scope
 
 
 @dataclass(frozen=True)
-class Item:
+class SelectItem:
     """One column of the select list."""
 
     name: str
@@ -35,11 +35,11 @@ class Block:
     context: Context
     tree: exp.Select
     scope: Scope
-    relations: Relations
+    relations: QueryGraph
     outer: Scope | None = None
     given: list[Expr] = field(default_factory=list)
     subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
-    items: list[Item] = field(default_factory=list)
+    items: list[SelectItem] = field(default_factory=list)
     where: list[Expr] = field(default_factory=list)
     keys: list[Key[Expr]] = field(default_factory=list)
     correlations: list[Correlation[Expr]] = field(default_factory=list)

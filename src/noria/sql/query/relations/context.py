@@ -13,16 +13,17 @@ from noria.core.expressions.functions import NULL, literal
 from noria.core.types import TableDef
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.text.refusals import not_maintained
 
 
-class Planner(Protocol):
+class SubqueryPlanner(Protocol):
     """Plans a query within a query.  `top`: its parameters may become keys, in an ad-hoc context its literals too.
     `outer`: the names of the outer query, for a subquery in an expression."""
 
-    def __call__(self, context: Context, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query: ...
+    def __call__(self, context: Context, tree: exp.Expr, top: bool = False,
+                 outer: Scope | None = None) -> PlannedQuery: ...
 
 
 class Catalog(Protocol):
@@ -61,13 +62,13 @@ class Context:
     """
 
     catalog: Catalog
-    planner: Planner
+    planner: SubqueryPlanner
     mode: Literal["view", "adhoc", "batch"]
     values: Sequence[Any] | None = None
     named: dict[str, Mir] = field(default_factory=dict)
     constant: bool = False
 
-    def query(self, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> Query:
+    def query(self, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> PlannedQuery:
         return self.planner(self, tree, top, outer)
 
     def inner(self) -> Context:

@@ -8,11 +8,11 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.plan.lookups import Parameter
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.planned import Query
+from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.text.syntax import snippet
 
 
-def limits_of(context: Context, query: Query) -> tuple[int | None, int]:
+def limits_of(context: Context, query: PlannedQuery) -> tuple[int | None, int]:
     return count_of(context, query.limit), count_of(context, query.offset) or 0
 
 

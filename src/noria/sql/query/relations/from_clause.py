@@ -33,18 +33,18 @@ from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.ends import limits_of
-from noria.sql.query.relations.joins import Joined, Relations, unit_of
-from noria.sql.query.relations.planned import Query
-from noria.sql.query.relations.scope import Scope, Source
+from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
+from noria.sql.query.relations.planned import PlannedQuery
+from noria.sql.query.relations.scope import Scope, ScopeRelation
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import only
+from noria.sql.text.syntax import check_parts
 
 _JOIN = frozenset({"this", "side", "kind", "on", "using", "method"})
 _MADE_UP = re.compile(r"key\d+")  # the generated name of a key that is an expression (`assembly`)
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
-def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = False) -> tuple[Context, Relations]:
+def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = False) -> tuple[Context, QueryGraph]:
     """Fill the scope from FROM and its joins; return the context with the queries of WITH, and the relations.
 
     `top`: the keys of derived tables may become the block's own (`relations.keys`).
@@ -60,9 +60,9 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
 
 
-def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool) -> Relations:
+def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool) -> QueryGraph:
     keys: list[Key[Expr]] = []
-    out = Relations([_unit(context, scope, first, keys if top else None)], [], keys)
+    out = QueryGraph([_unit(context, scope, first, keys if top else None)], [], keys)
     for before, node in enumerate(joins):
         if node.args.get("side") == "RIGHT" and any(_comma(j) for j in joins[:before]):
             raise refuse("a comma, or a JOIN without ON, before a RIGHT JOIN", node, "write CROSS JOIN")
@@ -75,7 +75,7 @@ def _comma(join: exp.Expr) -> bool:
     return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
 
 
-def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None) -> Joined:
+def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None) -> JoinedPlan:
     """Plan one relation, or joins in brackets, whose ON sees only relations within the brackets.  `keys`: the list to
     which a derived table's keys are added."""
     inner = node
@@ -105,9 +105,9 @@ def with_queries(context: Context, tree: exp.Expr) -> Context:
     clause = tree.args.get("with_")
     if clause is None:
         return context
-    only(clause, frozenset({"expressions"}), "WITH")
+    check_parts(clause, frozenset({"expressions"}), "WITH")
     for cte in clause.expressions:
-        only(cte, frozenset({"this", "alias"}), "WITH")
+        check_parts(cte, frozenset({"this", "alias"}), "WITH")
         plan = _renamed(relation_plan(context.inner(), cte.this), cte.args["alias"])
         context = replace(context, named={**context.named, cte.alias.lower(): plan})
     return context
@@ -122,7 +122,7 @@ def _relation(context: Context, node: exp.Expr, top: bool
     """Plan a relation.  Returns its alias and plan, the lookups of its last columns, the number of further hidden
     columns, and a view's order and hidden keys."""
     if isinstance(node, exp.Subquery):
-        only(node, frozenset({"this", "alias"}), "FROM")
+        check_parts(node, frozenset({"this", "alias"}), "FROM")
         if not isinstance(node.this, (exp.Select, exp.SetOperation)):
             raise refuse("joins in brackets", node, "write the joins without brackets, or as (SELECT …) AS t")
         if not node.alias:
@@ -131,7 +131,7 @@ def _relation(context: Context, node: exp.Expr, top: bool
         return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, (), ()
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise refuse("this in FROM", node)
-    only(node, _TABLE, "FROM")
+    check_parts(node, _TABLE, "FROM")
     plan, hidden, order, named = _named(context, node.name)
     return node.alias_or_name, plan, [], hidden, order, named
 
@@ -245,7 +245,8 @@ def relation_plan(context: Context, tree: exp.Expr) -> Mir:
     return visible_only(plan, query.visible)
 
 
-def _first(context: Context, tree: exp.Expr, query: Query, limit: int, offset: int, group: tuple[int, ...]) -> Mir:
+def _first(context: Context, tree: exp.Expr, query: PlannedQuery, limit: int, offset: int,
+           group: tuple[int, ...]) -> Mir:
     """Keep the rows of each group that LIMIT and OFFSET leave."""
     if limit + offset > TOP_ROWS:
         context.only_batch(f"a LIMIT of more than {TOP_ROWS} rows in a derived table", tree, "leave it out")
@@ -260,9 +261,9 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 
 # ------------------------------------------------------------------ one join
-def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: list[Key[Expr]] | None) -> None:
+def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys: list[Key[Expr]] | None) -> None:
     """Add one join.  a RIGHT JOIN b   →   b LEFT JOIN (a): the relations before it become one unit."""
-    only(node, _JOIN, "JOIN")
+    check_parts(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
     if side not in ("", "LEFT", "RIGHT"):
         raise refuse(f"{side} JOIN", node, "turn it into a LEFT JOIN")
@@ -289,17 +290,18 @@ def _join(context: Context, scope: Scope, out: Relations, node: exp.Expr, keys: 
     out.join(unit, bool(side), on)
 
 
-def _names(sources: list[Source]) -> list[str]:
+def _names(sources: list[ScopeRelation]) -> list[str]:
     return [f.name for s in sources for i, f in enumerate(s.fields) if i not in s.merged]
 
 
-def _common(left: list[Source], right: list[Source]) -> list[str]:
+def _common(left: list[ScopeRelation], right: list[ScopeRelation]) -> list[str]:
     """The column names that both sides of a NATURAL JOIN have."""
     known = {n.lower() for n in _names(right)}
     return [n for n in _names(left) if n.lower() in known]
 
 
-def _using(scope: Scope, left: list[Source], right: list[Source], names: list[str], from_right: bool) -> list[Expr]:
+def _using(scope: Scope, left: list[ScopeRelation], right: list[ScopeRelation], names: list[str],
+           from_right: bool) -> list[Expr]:
     """The equalities of USING.  The left column of each pair stays; in a RIGHT JOIN the right one does."""
     sides = []
     for sources in (left, right):

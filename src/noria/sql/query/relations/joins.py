@@ -22,7 +22,7 @@ from noria.core.expressions.functions import cast, common_type, conjunction, lit
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project
-from noria.sql.query.relations.scope import Source
+from noria.sql.query.relations.scope import ScopeRelation
 
 _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div", "intdiv", "mod", "neg", "abs",
            "round", "floor", "ceil", "cast", "concat", "lower", "upper", "length", "char_length", "substring", "trim"}
@@ -32,16 +32,16 @@ EQUALITIES = ("eq", "nseq")
 
 
 @dataclass(frozen=True)
-class Pair:
+class JoinPair:
     """Two expressions that a join compares, one of each side.  `null_safe`: compared by `<=>`."""
 
     left: Expr
     right: Expr
     null_safe: bool = False
 
-    def of_one_type(self) -> Pair:
+    def of_one_type(self) -> JoinPair:
         t = _key_type(self.left.type, self.right.type)
-        return self if t is None else Pair(cast(self.left, t), cast(self.right, t), self.null_safe)
+        return self if t is None else JoinPair(cast(self.left, t), cast(self.right, t), self.null_safe)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class JoinSpec:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedPlan:
     """A plan, and the positions of the block's columns in it."""
 
     plan: Mir
@@ -68,42 +68,42 @@ class Joined:
         f = self.plan.fields[self.positions[c.index]]
         return Col(f.type, f.nullable, self.positions[c.index])
 
-    def filtered(self, terms: Sequence[Expr]) -> Joined:
+    def filtered(self, terms: Sequence[Expr]) -> JoinedPlan:
         condition = conjunction([self.expr(t) for t in terms])
-        return self if condition is None else Joined(Filter(self.plan, condition), self.positions)
+        return self if condition is None else JoinedPlan(Filter(self.plan, condition), self.positions)
 
 
 @dataclass
-class Relations:
+class QueryGraph:
     """The units of FROM and the joins between them.  `keys`: the keys of derived tables."""
 
-    units: list[Joined]
+    units: list[JoinedPlan]
     joins: list[JoinSpec]
     keys: list[Key[Expr]] = field(default_factory=list)
 
-    def join(self, unit: Joined, left: bool, on: list[Expr]) -> None:
+    def join(self, unit: JoinedPlan, left: bool, on: list[Expr]) -> None:
         self.joins.append(JoinSpec(len(self.units), left, on))
         self.units.append(unit)
 
-    def alone(self) -> Joined:
+    def alone(self) -> JoinedPlan:
         """Join all units; WHERE is not applied."""
-        return Builder(self).build()
+        return JoinBuilder(self).build()
 
 
-def unit_of(source: Source) -> Joined:
-    return Joined(source.plan, {source.offset + i: i for i in range(source.plan.width)})
+def unit_of(source: ScopeRelation) -> JoinedPlan:
+    return JoinedPlan(source.plan, {source.offset + i: i for i in range(source.plan.width)})
 
 
-class Builder:
+class JoinBuilder:
     """Builds the join plan of one block; call `build` once."""
 
-    def __init__(self, relations: Relations, where: Sequence[Expr] = (), equal_to_key: Sequence[Expr] = ()):
+    def __init__(self, relations: QueryGraph, where: Sequence[Expr] = (), equal_to_key: Sequence[Expr] = ()):
         """`equal_to_key`: key expressions, which are never NULL in a row that a lookup finds."""
         self._units, self._joins, self._where = relations.units, relations.joins, list(where)
         self._strict_keys = equal_to_key
         self._unit = {c: i for i, u in enumerate(self._units) for c in u.positions}
 
-    def build(self) -> Joined:
+    def build(self) -> JoinedPlan:
         self._make_inner()
         core, later = self._split()
         pool = self._where + [t for j in self._joins if j.unit in core for t in j.on]
@@ -171,7 +171,7 @@ class Builder:
                     break
         return core, later
 
-    def _join_core(self, sources: list[int], terms: list[Expr]) -> Joined:
+    def _join_core(self, sources: list[int], terms: list[Expr]) -> JoinedPlan:
         """Join the units greedily along equalities.  The first is the one whose printed plan, without names, sorts
         first."""
         local = {s: [t for t in terms if self._sources(t) == {s}] for s in sources}
@@ -198,7 +198,7 @@ class Builder:
         return bool(a) and bool(b) and ((a <= have and b == {source}) or (b <= have and a == {source}))
 
     # ------------------------------------------------------------ one join
-    def _pairs(self, left: Joined, right: Joined, terms: Sequence[Expr]) -> tuple[list[Pair], list[Expr]]:
+    def _pairs(self, left: JoinedPlan, right: JoinedPlan, terms: Sequence[Expr]) -> tuple[list[JoinPair], list[Expr]]:
         """The equalities between the two sides (a constant one if there are none), and the other terms."""
         pairs, other = [], []
         l_cols, r_cols = set(left.positions), set(right.positions)
@@ -208,23 +208,24 @@ class Builder:
                 if columns_of(b) <= l_cols and columns_of(a) <= r_cols:
                     a, b = b, a
                 if columns_of(a) and columns_of(b) and columns_of(a) <= l_cols and columns_of(b) <= r_cols:
-                    pairs.append(Pair(left.expr(a), right.expr(b), t.op == "nseq"))
+                    pairs.append(JoinPair(left.expr(a), right.expr(b), t.op == "nseq"))
                     continue
             other.append(t)
-        return pairs or [Pair(literal(1), literal(1))], other
+        return pairs or [JoinPair(literal(1), literal(1))], other
 
-    def _inner_join(self, left: Joined, right: Joined, terms: Sequence[Expr]) -> Joined:
+    def _inner_join(self, left: JoinedPlan, right: JoinedPlan, terms: Sequence[Expr]) -> JoinedPlan:
         pairs, other = self._pairs(left, right, terms)
         return _joined(left, right, pairs, False).filtered(other)
 
-    def _left_join(self, left: Joined, spec: JoinSpec) -> Joined:
+    def _left_join(self, left: JoinedPlan, spec: JoinSpec) -> JoinedPlan:
         local = [t for t in spec.on if self._sources(t) == {spec.unit}]
         right = self._units[spec.unit].filtered(local)
         pairs, other = self._pairs(left, right, [t for t in spec.on if t not in local])
         return _joined(left, right, pairs, True, other)
 
 
-def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residual: Sequence[Expr] = ()) -> Joined:
+def _joined(left: JoinedPlan, right: JoinedPlan, pairs: list[JoinPair], outer: bool,
+            residual: Sequence[Expr] = ()) -> JoinedPlan:
     """Join on the pairs; expressions and columns of different types are projected first.  `residual`: the further
     terms of an outer join."""
     same = [p.of_one_type() for p in pairs]
@@ -236,8 +237,8 @@ def _joined(left: Joined, right: Joined, pairs: list[Pair], outer: bool, residua
     positions = dict(left.positions)
     positions.update({c: left_plan.width + p for c, p in right.positions.items()})
     join = Join(left_plan, right_plan, on, outer, safe)
-    condition = conjunction([Joined(join, positions).expr(t) for t in residual])
-    return Joined(replace(join, residual=condition), positions)
+    condition = conjunction([JoinedPlan(join, positions).expr(t) for t in residual])
+    return JoinedPlan(replace(join, residual=condition), positions)
 
 
 def _structure(plan: Mir) -> str:

@@ -28,7 +28,7 @@ class Correlation(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Query:
+class PlannedQuery:
     """A planned block.  Its first `visible` columns are the select list; keys and order columns may follow.
 
     `after`: as in `ViewDef`; with it, `visible` and `order` refer to its columns.  `varied`: literals of a range

@@ -1,6 +1,6 @@
 """Resolves names in a query block: the relations of FROM and their columns.
 
-Keeps true: every column of every relation of the block has one number, `Source.offset` plus its position.
+Keeps true: every column of every relation of the block has one number, `ScopeRelation.offset` plus its position.
 Expressions use these numbers until the join order is known.
 """
 
@@ -20,7 +20,7 @@ _CONDITIONS = ("where clause", "on clause")
 
 
 @dataclass
-class Source:
+class ScopeRelation:
     """A relation of the block.
 
     `outer`: a join can NULL-extend it, so all its columns can be NULL.  `merged`: positions of columns that USING or
@@ -67,7 +67,7 @@ class Scope:
     number of the first column; lower numbers are columns of an outer query."""
 
     def __init__(self, start: int = 0) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[ScopeRelation] = []
         self.shown: list[int] = []
         self.start = start
 
@@ -76,21 +76,21 @@ class Scope:
         return self.sources[-1].end if self.sources else self.start
 
     def add(self, alias: str, plan: Mir, hidden: int = 0, order: tuple[tuple[int, bool], ...] = (),
-            keys: tuple[int, ...] = ()) -> Source:
-        source = Source(alias, plan, self.end, hidden=hidden, order=order, keys=keys)
+            keys: tuple[int, ...] = ()) -> ScopeRelation:
+        source = ScopeRelation(alias, plan, self.end, hidden=hidden, order=order, keys=keys)
         self._take(source)
         self.shown += range(source.offset, source.end - hidden)
         return source
 
-    def hide(self, plan: Mir, given: frozenset[int]) -> Source:
+    def hide(self, plan: Mir, given: frozenset[int]) -> ScopeRelation:
         """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `given` columns."""
-        source = Source("", plan, self.end, outer=True, given=given)
+        source = ScopeRelation("", plan, self.end, outer=True, given=given)
         self.sources.append(source)
         return source
 
-    def domain(self, plan: Mir) -> Source:
+    def domain(self, plan: Mir) -> ScopeRelation:
         """Add a relation of distinct rows that no name refers to."""
-        source = Source("", plan, self.end, given=frozenset(range(self.end, self.end + plan.width)))
+        source = ScopeRelation("", plan, self.end, given=frozenset(range(self.end, self.end + plan.width)))
         self.sources.append(source)
         return source
 
@@ -100,7 +100,7 @@ class Scope:
             self._take(s)
         self.shown += other.shown
 
-    def _take(self, source: Source) -> None:
+    def _take(self, source: ScopeRelation) -> None:
         if any(s.alias.lower() == source.alias.lower() for s in self.sources):
             raise SqlError(*NONUNIQ_TABLE, f"Not unique table/alias: '{source.alias}'")
         self.sources.append(source)

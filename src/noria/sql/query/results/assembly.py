@@ -15,20 +15,20 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT
 from noria.core.expressions.expr import Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
-from noria.plan.after import Found, bound, over
+from noria.plan.after import LookedUpRows, bound, with_leaf
 from noria.plan.lookups import Key
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql.expressions.leaves import uses_aggregate
 from noria.sql.query.relations.block import Block
-from noria.sql.query.relations.joins import Joined
-from noria.sql.query.relations.planned import Correlation, Query
+from noria.sql.query.relations.joins import JoinedPlan
+from noria.sql.query.relations.planned import Correlation, PlannedQuery
 from noria.sql.query.results.grouped_again import regroup
 from noria.sql.query.results.grouping import group
 from noria.sql.query.results.windows import windows_in, with_windows
 from noria.sql.text.refusals import not_maintained
 
 
-def assemble(block: Block, joined: Joined) -> Query:
+def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
     aggregated = any(map(uses_aggregate, asked + block.after_having))
@@ -57,17 +57,17 @@ def assemble(block: Block, joined: Joined) -> Query:
     terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
     empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.given) else None
     plan = _projected(plan, exprs, names)
-    after = _filtered(Found(plan.fields), terms) if terms else None
+    after = _filtered(LookedUpRows(plan.fields), terms) if terms else None
     after = after and bound(after, block.literals) if block.literals else after
     if distinct and (terms or _several(block)):
-        after = _each_once(_shown(Found(plan.fields) if after is None else after, len(block.items)))
+        after = _each_once(_shown(LookedUpRows(plan.fields) if after is None else after, len(block.items)))
     elif distinct:
         plan = Distinct(plan)
-    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
-                 _correlations(placed))
+    return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
+                        _correlations(placed))
 
 
-def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
+def _assemble_parts(block: Block, joined: JoinedPlan, asked: list[Expr]) -> PlannedQuery:
     """The query with a grouping whose parts are looked up and then merged (`grouped_again`)."""
     found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
     plan: Mir = found.parts.plan
@@ -75,7 +75,7 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     if len({b.column for b in placed}) < len(placed):
         raise not_maintained("a column that is compared with two parameters here", block.tree)
     terms = [found.parts.expr(t) for t in block.after]
-    whole = over(found.whole, _filtered(Found(plan.fields), terms))
+    whole = with_leaf(found.whole, _filtered(LookedUpRows(plan.fields), terms))
     whole = _filtered(whole, [found.expr(t) for t in block.having + block.after_having])
     exprs = [found.expr(i.expr) for i in block.items]
     names = [i.name for i in block.items]
@@ -84,8 +84,8 @@ def _assemble_parts(block: Block, joined: Joined, asked: list[Expr]) -> Query:
     after: Mir = Project(whole, tuple(exprs), tuple(names))
     if distinct:
         after = _each_once(after)
-    return Query(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
-                 correlations=_correlations(placed))
+    return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
+                        correlations=_correlations(placed))
 
 
 def _check_windows(block: Block, whole: bool) -> None:

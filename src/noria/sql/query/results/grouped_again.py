@@ -18,13 +18,13 @@ from sqlglot import exp
 from noria.core.expressions.expr import Call, Col, Expr
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.types import BIGINT, Field
-from noria.plan.after import Found
+from noria.plan.after import LookedUpRows
 from noria.plan.mir import Aggregate, Mir, agg
 from noria.sql.expressions.leaves import AggCall
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
-from noria.sql.query.results.grouping import Grouped, group
+from noria.sql.query.results.grouping import GroupedPlan, group
 from noria.sql.text.refusals import not_maintained
 
 _PARTS = ("count", "count_star", "sum", "min", "max", "avg")
@@ -36,7 +36,7 @@ class Regrouped:
     """The two groupings.  `parts`: the view's.  `whole`: the one over the rows that a lookup found.  `places`: the
     columns of `whole` that hold the block's groups and aggregates."""
 
-    parts: Grouped
+    parts: GroupedPlan
     whole: Mir
     places: dict[Expr, Expr]
 
@@ -65,7 +65,7 @@ def _without_avg(e: Expr) -> Expr:
     return e
 
 
-def regroup(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], finer: list[Expr],
+def regroup(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], finer: list[Expr],
             asked: list[Expr]) -> Regrouped:
     """Group by the block's groups and `finer`, then merge by the block's groups alone."""
     distinct = [a for e in asked for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
@@ -80,12 +80,12 @@ def regroup(context: Context, tree: exp.Select, scope: Scope, joined: Joined, gr
     return Regrouped(parts, *_merged(parts, kept, calls))
 
 
-def _merged(parts: Grouped, kept: Sequence[Expr], calls: Sequence[AggCall]) -> tuple[Mir, dict[Expr, Expr]]:
+def _merged(parts: GroupedPlan, kept: Sequence[Expr], calls: Sequence[AggCall]) -> tuple[Mir, dict[Expr, Expr]]:
     fields = parts.plan.fields
     by = tuple(sorted({parts.places[e] for e in kept}))
     merges = {a: agg(_MERGES[a.function], parts.places[a], fields) for a in calls}
     unique = sorted(set(merges.values()), key=str)
-    whole = Aggregate(Found(fields), by, tuple(unique), tuple(map(str, unique)))
+    whole = Aggregate(LookedUpRows(fields), by, tuple(unique), tuple(map(str, unique)))
     places: dict[Expr, Expr] = {}
     for e in kept:
         at = by.index(parts.places[e])

@@ -23,7 +23,7 @@ ON_COLUMNS = 8  # the most columns of an index, and so of a join; a filter compa
 
 
 @dataclass(frozen=True)
-class Piece:
+class PartialGrouping:
     """A grouping: the group columns first, then the aggregates, in order."""
 
     plan: Mir
@@ -31,7 +31,7 @@ class Piece:
 
 
 def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], column: Callable[[Expr], int]
-              ) -> list[Piece]:
+              ) -> list[PartialGrouping]:
     """Make the groupings of the plan's rows by its columns `by` that compute the aggregates.  `column`: returns the
     plan's column of an argument."""
     concats = [a for a in aggregates if isinstance(a, ConcatCall)]
@@ -44,14 +44,14 @@ def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], col
     return out + [_concat(plan, by, a, column) for a in concats]
 
 
-def _plain(plan: Mir, by: tuple[int, ...], aggregates: list[AggCall], column: Callable[[Expr], int]) -> Piece:
+def _plain(plan: Mir, by: tuple[int, ...], aggregates: list[AggCall], column: Callable[[Expr], int]) -> PartialGrouping:
     made = {a: agg(a.function, None if a.argument is None else column(a.argument), plan.fields) for a in aggregates}
     ordered = sorted(aggregates, key=lambda a: str(made[a]))  # so that queries with another order share the node
     aggs = tuple(made[a] for a in ordered)
-    return Piece(Aggregate(plan, by, aggs, tuple(map(str, aggs))), tuple(ordered))
+    return PartialGrouping(Aggregate(plan, by, aggs, tuple(map(str, aggs))), tuple(ordered))
 
 
-def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregates: list[AggCall]) -> Piece:
+def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregates: list[AggCall]) -> PartialGrouping:
     """Aggregate each distinct value of a group once.  COUNT of several columns counts the rows without a NULL."""
     columns = tuple(sorted({*by, *values}))
     once: Mir = Aggregate(plan, columns, (), ())
@@ -65,7 +65,7 @@ def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregate
     return _plain(once, group, aggregates, lambda _: places[0])
 
 
-def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Expr], int]) -> Piece:
+def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Expr], int]) -> PartialGrouping:
     """GROUP_CONCAT over only the columns that it reads, so that other columns do not break ties."""
     assert a.argument is not None
     read = sorted({*by, *map(column, a.arguments)})
@@ -74,10 +74,10 @@ def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Exp
     order = tuple((read.index(column(e)), d) for e, d in a.order)
     group = tuple(read.index(c) for c in by)
     at = read.index(column(a.argument))
-    return Piece(GroupConcat(below, group, at, a.distinct, order, a.separator, str(a)), (a,))
+    return PartialGrouping(GroupConcat(below, group, at, a.distinct, order, a.separator, str(a)), (a,))
 
 
-def beside(pieces: Sequence[Piece], groups: int) -> Mir:
+def join_groupings(pieces: Sequence[PartialGrouping], groups: int) -> Mir:
     """Join the pieces on their first `groups` columns.  Output: the group, then the aggregates of each piece."""
     out = pieces[0].plan
     for piece in pieces[1:]:

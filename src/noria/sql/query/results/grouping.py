@@ -20,13 +20,13 @@ from noria.core.expressions.functions import call, cast, conjunction, literal
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import Joined
+from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
-from noria.sql.query.results.grouped_apart import beside, pieces_of
+from noria.sql.query.results.grouped_apart import join_groupings, pieces_of
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedPlan:
     """A grouping and the positions of the block's groups and aggregates in it."""
 
     scope: Scope
@@ -84,8 +84,8 @@ def _over_nothing(e: Expr, counts: set[int]) -> Expr:
     return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
 
 
-def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, groups: list[Expr], keys: list[Expr],
-          asked: list[Expr]) -> Grouped:
+def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],
+          asked: list[Expr]) -> GroupedPlan:
     """Make the grouping that computes the expressions `asked`.  It groups by `keys` as well: the keys of a lookup, and
     the columns of conditions after it."""
     aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
@@ -101,7 +101,7 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: Joined, grou
     pieces = pieces_of(plan, by, aggregates, lambda e: column[joined.expr(e)])
     places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
     places.update({a: len(by) + i for i, a in enumerate(a for p in pieces for a in p.aggregates)})
-    return Grouped(scope, beside(pieces, len(by)), places, tree.args.get("group") is not None)
+    return GroupedPlan(scope, join_groupings(pieces, len(by)), places, tree.args.get("group") is not None)
 
 
 def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:

@@ -24,14 +24,14 @@ from pathlib import Path
 
 from noria.core.limits import HEARTBEAT_MS, KERNEL_S, POISON_KEPT
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Process
-from noria.runtime.transport.wire import Kind, Reader, Signal
+from noria.runtime.transport.shard_owner import Process
+from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal
 
 _WORDS = struct.Struct("<qq")
 
 
 # ---------------------------------------------------------------- the worker's end
-class Watch:
+class WorkerHeartbeat:
     """A worker's thread: sends pulses, receives heartbeats and the numbers of cancelled requests."""
 
     def __init__(self, connect: Callable[[], socket.socket], beat: bytes, clock: Callable[[], float]):
@@ -59,14 +59,14 @@ class Watch:
     def _run(self) -> None:
         with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides when to end
             self._line = line
-            poll, reader = select.poll(), Reader()
+            poll, reader = select.poll(), FrameDecoder()
             poll.register(line, select.POLLIN)
             going = True
             while going and not self._stop:
                 line.sendall(self._beat)
                 going = self._listen(line, poll, reader)
 
-    def _listen(self, line: socket.socket, poll: select.poll, reader: Reader) -> bool:
+    def _listen(self, line: socket.socket, poll: select.poll, reader: FrameDecoder) -> bool:
         """Listen until the next pulse is due; False at the end of the stream."""
         due = self._clock() + HEARTBEAT_MS / 1000
         while not self._stop and (left_s := due - self._clock()) > 0:
@@ -77,7 +77,7 @@ class Watch:
                 return False
             self.heard_at = self._clock()
             for item in reader.feed(data):
-                if isinstance(item, Signal) and item.kind is Kind.CANCEL:
+                if isinstance(item, Signal) and item.kind is FrameKind.CANCEL:
                     self._unwanted[item.number] = None
                     while len(self._unwanted) > POISON_KEPT:
                         self._unwanted.popitem(last=False)
@@ -85,11 +85,11 @@ class Watch:
 
 
 # ---------------------------------------------------------------- the front end's end
-class Heart:
+class FrontEndHeartbeat:
     """A front end's thread: sends heartbeats on every worker's second connection."""
 
     def __init__(self, epoch: int, sender: int):
-        self._beat, self._epoch, self._sender = wire.signal(Kind.HEARTBEAT, epoch, sender), epoch, sender
+        self._beat, self._epoch, self._sender = wire.signal(FrameKind.HEARTBEAT, epoch, sender), epoch, sender
         self._lines: dict[int, socket.socket] = {}  # by incarnation
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -126,7 +126,7 @@ class Heart:
         with self._lock:
             line = self._lines.get(incarnation)
             if line is not None:
-                self._send(line, wire.signal(Kind.CANCEL, self._epoch, self._sender, number))
+                self._send(line, wire.signal(FrameKind.CANCEL, self._epoch, self._sender, number))
 
     def _run(self) -> None:
         while not self._stop.wait(HEARTBEAT_MS / 1000):

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
-from noria.runtime.link.changes import Change, Flight, Hold, ReplyBook, WorkerGone
+from noria.runtime.link.changes import Change, InFlightPacket, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite
 
 Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost, and why the last time
 
 
-class Unwritten(Protocol):
+class ExclusiveWriter(Protocol):
     """Writes a table that nobody else may write meanwhile."""
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
@@ -44,7 +44,7 @@ class LinkState(enum.Enum):
     CLOSED = "closed"
 
 
-class _Past:
+class _QueueBypass:
     """Submits changes past the paused queue."""
 
     def __init__(self, submit: Callable[[Change], asyncio.Future[Any]]):
@@ -54,12 +54,12 @@ class _Past:
         return self.submit(Write(tuple(parts.values())))
 
 
-class Member:
+class ShardLink:
     """A link of one worker, with the operations that `ShardedLink` needs beside `Link`."""
 
     workers = 1
     state: LinkState
-    _book: ReplyBook
+    _book: PendingReplies
     _pauses: Pauses
     _loop: asyncio.AbstractEventLoop
     written: WrittenTables
@@ -71,7 +71,7 @@ class Member:
         self._locked = LockedWrites(self.ask, self.submit, f"write {epoch}")
         self._book.changes.on_blocked = self._locked.begin
 
-    async def ask(self, body: Packet, retry: bool = False, lease: Lease | None = None) -> Any:
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
         """See `Link`."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Member:
         raise NotImplementedError
 
     @property
-    def staging_workers(self) -> Sequence[Member]:
+    def staging_workers(self) -> Sequence[ShardLink]:
         """See `transactions.transaction_coordinator.Workers`, as the next five."""
         return (self,)
 
@@ -144,7 +144,7 @@ class Member:
                 if not future.done():
                     future.set_result(Migrated(0))
 
-    async def _at_once(self, flight: Flight) -> Any:
+    async def _at_once(self, flight: InFlightPacket) -> Any:
         """Send a packet and wait for its answer, even if its callers are gone."""
         done: asyncio.Future[Any] = self._loop.create_future()
         flight.parts.append((0, done))
@@ -167,7 +167,7 @@ class Member:
 
     def hold(self, group: str) -> asyncio.Future[Any]:
         """Reserve a place in the queue for `put`. The future is done when everything before it is answered."""
-        return self._add(Hold(group))
+        return self._add(ReservedPlace(group))
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
         """Put a change in the group's place."""
@@ -185,7 +185,7 @@ class Member:
         self._pump()
 
     @asynccontextmanager
-    async def unwritten(self, table: str) -> AsyncIterator[Unwritten]:
+    async def unwritten(self, table: str) -> AsyncIterator[ExclusiveWriter]:
         """See `Link.unwritten`."""
         with self._pauses.of(table):
             place = f"unwritten {table}"
@@ -193,19 +193,19 @@ class Member:
                 await self.hold(place)  # all before it was answered
             finally:
                 self.let_go(place)
-            yield _Past(self._add)
+            yield _QueueBypass(self._add)
 
     def _after_pauses(self, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._pauses.submit(body, future)
         return future
 
-    def _add(self, body: Change | Hold) -> asyncio.Future[Any]:
+    def _add(self, body: Change | ReservedPlace) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._begin(body, future)
         return future
 
-    def _begin(self, body: Change | Hold, future: asyncio.Future[Any]) -> None:
+    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         raise NotImplementedError
 
     def _pump(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Surroundings:
+class WorkerEnvironment:
     """What the process provides to a worker.
 
     `clock`: nanoseconds; None: nothing is bounded in time. `processor`: nanoseconds that this thread has

@@ -21,17 +21,17 @@ from noria.core.limits import FRONT_UNREAD_S
 from noria.dataflow.messages.packets import Envelope
 from noria.plan.view import ViewDef
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Process
-from noria.runtime.transport.pulse import Computing
+from noria.runtime.transport.heartbeats import Computing
+from noria.runtime.transport.shard_owner import Process
 from noria.server.answering.executor import Executor
-from noria.server.answering.statements import Compiled
+from noria.server.answering.statements import CachedStatement
 from noria.server.fronts import messages
-from noria.server.fronts.looks import looked
+from noria.server.fronts.far_lookups import looked
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.mysql.pieces import is_large, pieces_of
 from noria.server.mysql.rows import encode_result
-from noria.server.mysql.streaming import Turns
-from noria.server.outcomes import Client, Encoded, Form, Later, Outcome, ResultSet
+from noria.server.mysql.streaming import StreamTurns
+from noria.server.outcomes import Client, Encoded, Outcome, PendingOutcome, ResultSet, RowEncoding
 from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import Sessions
 
@@ -40,12 +40,12 @@ TOLD_S = 2.0  # a front end that has not processed a change by then, and does no
 LOOK_S = 0.25  # between two checks of that
 
 
-class Held:
+class ClientSession:
     """A connection's session, its prepared statements, and the rest of its current large answer."""
 
     def __init__(self, session: Session):
         self.session = session
-        self.statements: dict[int, Compiled] = {}
+        self.statements: dict[int, CachedStatement] = {}
         self.pieces: Iterator[bytes] = iter(())  # the unsent pieces of a large answer
 
 
@@ -55,28 +55,28 @@ class FrontEnds(Protocol):
     executor: Executor
     sessions: Sessions
     clock: Callable[[], float]
-    turns: Turns
+    turns: StreamTurns
 
-    def joined(self, line: Line, join: messages.Join) -> None:
+    def joined(self, line: FrontEndLink, join: messages.RegisterFrontEnd) -> None:
         """A front end has connected."""
 
-    def served(self, line: Line, ready: messages.Ready) -> None:
+    def served(self, line: FrontEndLink, ready: messages.FrontEndReady) -> None:
         """A front end listens."""
 
-    def opened(self, line: Line, client: Client) -> None:
+    def opened(self, line: FrontEndLink, client: Client) -> None:
         """A client has connected to the front end."""
 
-    def answered(self, line: Line, reads: int) -> None:
+    def answered(self, line: FrontEndLink, reads: int) -> None:
         """The front end has answered reads by itself."""
 
     def kill(self, process: Process) -> None:
         """End the front end's process."""
 
-    def left(self, line: Line) -> None:
+    def left(self, line: FrontEndLink) -> None:
         """The line is lost."""
 
 
-class Line(asyncio.Protocol):
+class FrontEndLink(asyncio.Protocol):
     """The line to one front end.
 
     version: the program's version that it has processed.  process: its process, if it is on this host.
@@ -86,7 +86,7 @@ class Line(asyncio.Protocol):
 
     def __init__(self, fronts: FrontEnds):
         self._fronts, self._executor = fronts, fronts.executor
-        self._reader = wire.Reader(MESSAGES, KINDS)
+        self._reader = wire.FrameDecoder(MESSAGES, KINDS)
         self.number: int | None = None
         self.is_far = False
         self.readers: dict[str, ViewDef] = {}
@@ -95,22 +95,22 @@ class Line(asyncio.Protocol):
         self._stuck: asyncio.TimerHandle | None = None  # runs while the front end does not read
         self.process: Process | None = None
         self.version, self.reply_bytes, self.connections = -1, 0, 0
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, ClientSession] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._bugs = itertools.count(1)
         self._does: dict[type, Callable[[Any], object]] = {
-            messages.Ready: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
-            messages.Count: self._counted, messages.Touch: self._touched, messages.Open: self._open,
-            messages.Look: self._look,
-            messages.More: self._more,
+            messages.FrontEndReady: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
+            messages.Counters: self._counted, messages.Touch: self._touched, messages.Open: self._open,
+            messages.LookupKeys: self._look,
+            messages.NextPiece: self._more,
             messages.Close: lambda m: self._close(m.connection),
             messages.CloseStatement: lambda m: self.held[m.connection].statements.pop(m.statement, None),
             messages.Reset: lambda m: self.held[m.connection].session.reset()}
-        self._asks: dict[type, Callable[[Held, Any], Any]] = {
-            messages.Query: self._query, messages.Prepare: self._prepare, messages.Execute: self._execute,
+        self._asks: dict[type, Callable[[ClientSession, Any], Any]] = {
+            messages.RunQuery: self._query, messages.PrepareStatement: self._prepare, messages.Execute: self._execute,
             messages.ListFields: lambda held, m: held.session.list_fields(m.table, m.pattern),
-            messages.Kill: lambda held, m: held.session.kill(m.number),
-            messages.Use: lambda held, m: held.session.use(m.database)}
+            messages.KillSession: lambda held, m: held.session.kill(m.number),
+            messages.UseDatabase: lambda held, m: held.session.use(m.database)}
 
     # ------------------------------------------------------------ the line
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -133,11 +133,11 @@ class Line(asyncio.Protocol):
 
     def _take(self, body: Any) -> None:
         if self.number is None:
-            if not isinstance(body, messages.Join):
+            if not isinstance(body, messages.RegisterFrontEnd):
                 raise wire.WireError(f"{body!r} before it joined")
             self.is_far = body.is_far
             self._fronts.joined(self, body)
-        elif isinstance(body, messages.Request):
+        elif isinstance(body, messages.ClientRequest):
             self._ask(body)
         else:
             self._does[type(body)](body)
@@ -206,11 +206,11 @@ class Line(asyncio.Protocol):
         self.readers.clear()
         self.send(messages.Version(version, self._executor.program.catalog.database_names()))
 
-    def _look(self, look: messages.Look) -> None:
+    def _look(self, look: messages.LookupKeys) -> None:
         executor = self._executor
         readers = self.readers if look.version == executor.program.version else {}
         found = looked(executor.reads, readers, look.asked)
-        self.send(messages.Looked(look.number, found))
+        self.send(messages.LookupReply(look.number, found))
 
     def _acknowledged(self, told: messages.Acknowledge) -> None:
         self.version = told.version
@@ -241,7 +241,7 @@ class Line(asyncio.Protocol):
         if view is not None:
             self._executor.program.touch(view)
 
-    def _counted(self, count: messages.Count) -> None:
+    def _counted(self, count: messages.Counters) -> None:
         executor = self._executor
         executor.selects += count.selects
         executor.replies.had_elsewhere(count.kept)
@@ -259,14 +259,14 @@ class Line(asyncio.Protocol):
         except SqlError:  # its database was dropped meanwhile
             self.send(messages.HangUp(told.client.connection_id))
             return
-        self.held[told.client.connection_id] = Held(session)
+        self.held[told.client.connection_id] = ClientSession(session)
 
     def _close(self, connection: int) -> None:
         held = self.held.pop(connection, None)
         if held is not None:
             held.session.close()
 
-    def _ask(self, request: messages.Request) -> None:
+    def _ask(self, request: messages.ClientRequest) -> None:
         held = self.held[request.connection]
         if request.cleared:
             held.session.warnings = ()
@@ -276,7 +276,7 @@ class Line(asyncio.Protocol):
         except Exception as e:
             self._failed(request, held, e)
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingOutcome):
             answer.future.add_done_callback(lambda done: reply(partial(answer.then, done)))
         elif inspect.isawaitable(answer):
             task = asyncio.ensure_future(_awaited(answer))
@@ -284,18 +284,18 @@ class Line(asyncio.Protocol):
         else:
             reply(lambda: answer)
 
-    def _settled(self, request: messages.Request, held: Held, result: Callable[[], Any]) -> None:
+    def _settled(self, request: messages.ClientRequest, held: ClientSession, result: Callable[[], Any]) -> None:
         """Send the session's answer, unless the client has disconnected."""
         try:
             answer = result()
-            if isinstance(request, messages.Query | messages.Execute):
+            if isinstance(request, messages.RunQuery | messages.Execute):
                 answer = self._encoded(answer, held, request.form)
         except (Exception, asyncio.CancelledError) as e:
             self._failed(request, held, e)
             return
         self._reply(request, held, answer, None)
 
-    def _failed(self, request: messages.Request, held: Held, error: BaseException) -> None:
+    def _failed(self, request: messages.ClientRequest, held: ClientSession, error: BaseException) -> None:
         if self.held.get(request.connection) is not held:
             return  # the client has disconnected
         if not isinstance(error, SqlError):
@@ -304,7 +304,7 @@ class Line(asyncio.Protocol):
             error = internal_error(number)
         self._reply(request, held, None, error)
 
-    def _reply(self, request: messages.Request, held: Held, answer: Any, error: SqlError | None) -> None:
+    def _reply(self, request: messages.ClientRequest, held: ClientSession, answer: Any, error: SqlError | None) -> None:
         if self.held.get(request.connection) is not held or self._transport.is_closing():
             return
         session = held.session
@@ -313,31 +313,31 @@ class Line(asyncio.Protocol):
             taught = self._taught(request, held)
             if taught is not None and self.is_far:
                 self.readers[taught.reader.name] = taught.reader
-            lacks = request.lacks if isinstance(request, messages.Query | messages.Execute) else None
+            lacks = request.lacks if isinstance(request, messages.RunQuery | messages.Execute) else None
             seen = lacks if lacks is not None and self._executor.has(*lacks, session.unseen) else None
         self.send(messages.Reply(request.connection, answer, error, session.status, session.keepable, session.unseen,
                                  taught, seen, session.namespace))
 
     # ------------------------------------------------------------ statements
-    def _query(self, held: Held, asked: messages.Query) -> Any:
-        return held.session.query(asked.text, asked.multi, Form(*asked.form))
+    def _query(self, held: ClientSession, asked: messages.RunQuery) -> Any:
+        return held.session.query(asked.text, asked.multi, RowEncoding(*asked.form))
 
-    def _prepare(self, held: Held, asked: messages.Prepare) -> Any:
+    def _prepare(self, held: ClientSession, asked: messages.PrepareStatement) -> Any:
         prepared = held.session.prepare(asked.text)
         held.statements[asked.statement] = prepared.handle
         return prepared.parameters, prepared.fields, prepared.number
 
-    def _execute(self, held: Held, asked: messages.Execute) -> Any:
+    def _execute(self, held: ClientSession, asked: messages.Execute) -> Any:
         compiled = held.statements[asked.statement]
-        return held.session.execute(compiled, asked.values, Form(*asked.form))
+        return held.session.execute(compiled, asked.values, RowEncoding(*asked.form))
 
-    def _taught(self, request: messages.Request, held: Held) -> Any:
+    def _taught(self, request: messages.ClientRequest, held: ClientSession) -> Any:
         """Return the statement in the form with which the front end can answer it the next time, or None."""
         statements = self._executor.statements
-        if isinstance(request, messages.Query):
+        if isinstance(request, messages.RunQuery):
             known = statements.known(request.text, held.session.namespace) if request.learn else None
             return None if known is None else self._executor.taught(known[0])
-        if isinstance(request, messages.Prepare) or (isinstance(request, messages.Execute) and request.learn):
+        if isinstance(request, messages.PrepareStatement) or (isinstance(request, messages.Execute) and request.learn):
             compiled = held.statements[request.statement]
             if compiled.version != self._executor.program.version:
                 with contextlib.suppress(SqlError):  # the next execution reports it
@@ -346,26 +346,26 @@ class Line(asyncio.Protocol):
             return self._executor.taught(compiled)
         return None
 
-    def _encoded(self, answer: Any, held: Held, form: messages.Form) -> Any:
-        """Return the outcomes with encoded rows, or `Large` if they are sent in pieces."""
+    def _encoded(self, answer: Any, held: ClientSession, form: messages.Form) -> Any:
+        """Return the outcomes with encoded rows, or `LargeReply` if they are sent in pieces."""
         outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
         if any(map(is_large, outcomes)):
             held.pieces = pieces_of(outcomes, *form, held.session.status, sending=held.session.sending())
-            return messages.Large()
+            return messages.LargeReply()
         encoded = [_result(o, form, held.session.status) if isinstance(o, ResultSet) else o for o in outcomes]
         return encoded[0] if isinstance(answer, Outcome) else encoded
 
-    def _more(self, asked: messages.More) -> None:
+    def _more(self, asked: messages.NextPiece) -> None:
         """Queue the next piece of a large answer."""
         held = self.held.get(asked.connection)
         if held is not None:
             self._fronts.turns.add(partial(self._piece, asked.connection, held))
 
-    def _piece(self, connection: int, held: Held) -> None:
+    def _piece(self, connection: int, held: ClientSession) -> None:
         if self.held.get(connection) is not held or self._transport.is_closing():
             return
         try:
-            self.send(messages.Piece(connection, next(held.pieces, None)))
+            self.send(messages.ReplyPiece(connection, next(held.pieces, None)))
         except Exception:  # the protocol has no error packet between rows for this
             log.exception("connection %d: a large reply could not be made and is cut off", connection)
             self.send(messages.HangUp(connection))

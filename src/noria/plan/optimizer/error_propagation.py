@@ -42,7 +42,7 @@ ERROR = "error"  # the name of the column
 
 
 @dataclass(frozen=True)
-class Carried:
+class ErrorCarryingPlan:
     """A plan with its columns in their positions.  `error`: the column that is an error if the row's existence is
     unknown.  `shaky`: columns that can hold an error themselves."""
 
@@ -53,7 +53,7 @@ class Carried:
 
 def told(view: ViewDef) -> ViewDef:
     """The view in the form that is maintained: its rows carry the errors of its conditions."""
-    carried = _Carrier().carry(view.plan)
+    carried = _ErrorPropagation().carry(view.plan)
     if carried.error is None or (view.internal and not view.feed):
         return view if carried.plan is view.plan else replace(view, plan=carried.plan)
     at = next((i for i in range(min(view.visible, view.plan.width)) if i not in view.key), 0)
@@ -66,9 +66,9 @@ def told(view: ViewDef) -> ViewDef:
     return replace(view, plan=Project(carried.plan, tuple(exprs), tuple(names)), key=key)
 
 
-def told_plan(plan: Mir) -> Mir:
+def error_reporting_plan(plan: Mir) -> Mir:
     """The plan of a query whose first column carries the errors of its conditions."""
-    carried = _Carrier().carry(plan)
+    carried = _ErrorPropagation().carry(plan)
     if carried.error is None:
         return carried.plan
     exprs = _copies(carried.plan, plan.width)
@@ -76,13 +76,13 @@ def told_plan(plan: Mir) -> Mir:
     return Project(carried.plan, tuple(exprs), tuple(f.name for f in plan.fields))
 
 
-class _Carrier:
+class _ErrorPropagation:
     """One pass over a plan; a part that occurs twice is carried once."""
 
     def __init__(self) -> None:
-        self._done: dict[Mir, Carried] = {}
+        self._done: dict[Mir, ErrorCarryingPlan] = {}
 
-    def carry(self, plan: Mir) -> Carried:
+    def carry(self, plan: Mir) -> ErrorCarryingPlan:
         if plan not in self._done:
             inputs = [self.carry(i) for i in plan.inputs]
             self._done[plan] = _CARRY.get(type(plan), _as_it_is)(plan, *inputs)
@@ -115,21 +115,21 @@ def _with(plan: Mir, width: int, error: Expr | None) -> tuple[Mir, int | None]:
     return Project(plan, (*_copies(plan, width), error), names), width
 
 
-def _same(plan: Mir, *inputs: Carried) -> Mir:
+def _same(plan: Mir, *inputs: ErrorCarryingPlan) -> Mir:
     """The node over the carried inputs."""
     plans = tuple(c.plan for c in inputs)
     return plan if all(a is b for a, b in zip(plans, plan.inputs, strict=True)) else plan.with_inputs(*plans)
 
 
-def _as_it_is(plan: Mir, *inputs: Carried) -> Carried:
+def _as_it_is(plan: Mir, *inputs: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a table, or a Sort or Limit, which keep their input's errors."""
     if not inputs:
-        return Carried(plan)
+        return ErrorCarryingPlan(plan)
     return replace(inputs[0], plan=_same(plan, *inputs))
 
 
 # ------------------------------------------------------------------ rows by themselves
-def _filter(plan: Filter, c: Carried) -> Carried:
+def _filter(plan: Filter, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a filter.  Terms that cannot fail come first, so that rows they exclude report no error."""
     terms = conjuncts(plan.predicate)
     failing = [t for t in terms if can_fail(t, c.shaky.__contains__)]
@@ -144,18 +144,18 @@ def _filter(plan: Filter, c: Carried) -> Carried:
     tested = Project(below, (*_copies(below, width), asked, *known), names)
     kept: Mir = Filter(tested, call("may", _col(tested, width)))
     kept, error = _with(kept, width, _any_of(kept, range(width, kept.width)) if known else _col(kept, width))
-    return Carried(kept, error, c.shaky)
+    return ErrorCarryingPlan(kept, error, c.shaky)
 
 
-def _project(plan: Project, c: Carried) -> Carried:
+def _project(plan: Project, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     shaky = frozenset(i for i, e in enumerate(plan.exprs) if can_fail(e, c.shaky.__contains__))
     if c.error is None:
-        return Carried(_same(plan, c), None, shaky)
+        return ErrorCarryingPlan(_same(plan, c), None, shaky)
     exprs = (*plan.exprs, _col(c.plan, c.error))
-    return Carried(Project(c.plan, exprs, (*plan.names, ERROR)), plan.width, shaky)
+    return ErrorCarryingPlan(Project(c.plan, exprs, (*plan.names, ERROR)), plan.width, shaky)
 
 
-def _repeat(plan: Repeat, c: Carried) -> Carried:
+def _repeat(plan: Repeat, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a repetition.  A row whose count fails occurs once, as an error."""
     if plan.count not in c.shaky:
         return replace(c, plan=_same(plan, c))
@@ -167,26 +167,26 @@ def _repeat(plan: Repeat, c: Carried) -> Carried:
     below = Project(c.plan, (*exprs, failed, once), (*names, ERROR, "times"))
     repeated = Repeat(below, plan.width + 1)
     kept, error = _with(repeated, plan.width, _col(repeated, plan.width))
-    return Carried(kept, error, c.shaky)
+    return ErrorCarryingPlan(kept, error, c.shaky)
 
 
-def _union(plan: UnionAll, left: Carried, right: Carried) -> Carried:
+def _union(plan: UnionAll, left: ErrorCarryingPlan, right: ErrorCarryingPlan) -> ErrorCarryingPlan:
     shaky = left.shaky | right.shaky
     if left.error is None and right.error is None:
-        return Carried(_same(plan, left, right), None, shaky)
+        return ErrorCarryingPlan(_same(plan, left, right), None, shaky)
     sides = [Project(c.plan, (*_copies(c.plan, plan.width), _any_of(c.plan, (c.error,)) or TRUE),
                      (*(f.name for f in plan.fields), ERROR)) for c in (left, right)]
-    return Carried(UnionAll(*sides), plan.width, shaky)
+    return ErrorCarryingPlan(UnionAll(*sides), plan.width, shaky)
 
 
 # ------------------------------------------------------------------ joins
-def _join(plan: Join, left: Carried, right: Carried) -> Carried:
+def _join(plan: Join, left: ErrorCarryingPlan, right: ErrorCarryingPlan) -> ErrorCarryingPlan:
     lw, rw = plan.left.width, plan.right.width
     shaky = left.shaky | {lw + c for c in right.shaky}
     keys = {a for a, _ in plan.on} & left.shaky, {b for _, b in plan.on} & right.shaky
     fails = plan.residual is not None and can_fail(plan.residual, shaky.__contains__)
     if left.error is None and right.error is None and not fails and not any(keys):
-        return Carried(_same(plan, left, right), None, shaky)
+        return ErrorCarryingPlan(_same(plan, left, right), None, shaky)
     there, at = right.plan, right.plan.width
     if fails:  # a column that is NULL if the row has no match
         there = Project(there, (*_copies(there, at), literal(1)), (*(f.name for f in there.fields), "there"))
@@ -208,18 +208,18 @@ def _join(plan: Join, left: Carried, right: Carried) -> Carried:
         exprs[lw:] = [call("told", e, *errors) for e in exprs[lw:]]
         shaky |= set(range(lw, lw + rw))
     names = (*(f.name for f in plan.fields), ERROR)
-    return Carried(Project(joined, (*exprs, call("told", TRUE, *errors)), names), lw + rw, frozenset(shaky))
+    return ErrorCarryingPlan(Project(joined, (*exprs, call("told", TRUE, *errors)), names), lw + rw, frozenset(shaky))
 
 
 # ------------------------------------------------------------------ groups
-def _aggregate(plan: Aggregate, c: Carried) -> Carried:
+def _aggregate(plan: Aggregate, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a grouping.  An error of one row fails all aggregates of its group."""
     given = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
     of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
     shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
     error = _any_of(c.plan, (c.error, *sorted(given)))
     if error is None and not of_groups:
-        return Carried(_same(plan, c), None, shaky)
+        return ErrorCarryingPlan(_same(plan, c), None, shaky)
     grouped: Mir = _same(plan, c)
     if error is not None:
         below, at = _with(c.plan, plan.input.width, error)
@@ -231,10 +231,10 @@ def _aggregate(plan: Aggregate, c: Carried) -> Carried:
     exprs = [*_copies(grouped, keys), *(call("told", e, *failing) for e in _copies(grouped, range(keys, plan.width)))]
     names = (*(f.name for f in plan.fields), ERROR)
     made = Project(grouped, (*exprs, call("told", TRUE, *failing)), names)
-    return Carried(made, plan.width, frozenset({*of_groups, *range(len(plan.group), plan.width)}))
+    return ErrorCarryingPlan(made, plan.width, frozenset({*of_groups, *range(len(plan.group), plan.width)}))
 
 
-def _fails(a: Any, plan: Aggregate | Window, c: Carried) -> bool:
+def _fails(a: Any, plan: Aggregate | Window, c: ErrorCarryingPlan) -> bool:
     """Whether the aggregate or window function can return an error."""
     if a.column is None or a.function in ("count", "count_star"):
         return False
@@ -242,16 +242,16 @@ def _fails(a: Any, plan: Aggregate | Window, c: Carried) -> bool:
     return a.column in c.shaky or (a.function in ("sum", "avg") and sum_can_fail(type))
 
 
-def _distinct(plan: Distinct, c: Carried) -> Carried:
+def _distinct(plan: Distinct, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     if c.error is None:
         return replace(c, plan=_same(plan, c))
     return _aggregate(Aggregate(plan.input, tuple(range(plan.width)), (), ()), c)
 
 
-def _group_concat(plan: GroupConcat, c: Carried) -> Carried:
+def _group_concat(plan: GroupConcat, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     read = {plan.column, *(o for o, _ in plan.order)} & c.shaky
     if c.error is None and not read and not {*plan.group} & c.shaky:
-        return Carried(_same(plan, c))
+        return ErrorCarryingPlan(_same(plan, c))
     failing = _copies(c.plan, [i for i in (c.error, *read) if i is not None])
     exprs = _copies(c.plan, plan.input.width)
     if failing:
@@ -260,16 +260,16 @@ def _group_concat(plan: GroupConcat, c: Carried) -> Carried:
     made = plan.with_inputs(below)
     shaky = frozenset({len(plan.group), *(i for i, g in enumerate(plan.group) if g in c.shaky)})
     kept, error = _with(made, plan.width, _any_of(made, sorted(shaky)))
-    return Carried(kept, error, shaky)
+    return ErrorCarryingPlan(kept, error, shaky)
 
 
-def _window(plan: Window, c: Carried) -> Carried:
+def _window(plan: Window, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     width, calls = plan.input.width, len(plan.calls)
     own = frozenset(width + i for i, a in enumerate(plan.calls) if _fails(a, plan, c))
     read = {*plan.partition, *(o for o, _ in plan.order)} & c.shaky
     error = _any_of(c.plan, (c.error, *sorted(read)))
     if error is None:
-        return Carried(_same(plan, c), None, c.shaky | own)
+        return ErrorCarryingPlan(_same(plan, c), None, c.shaky | own)
     below, at = _with(c.plan, width, error)
     assert at is not None
     whole = over("sum", at, below.fields, "all")
@@ -279,10 +279,10 @@ def _window(plan: Window, c: Carried) -> Carried:
     exprs = [*_copies(made, width), *(call("told", e, failed) for e in given)]
     names = (*(f.name for f in plan.fields), ERROR)
     kept = Project(made, (*exprs, call("told", TRUE, failed)), names)
-    return Carried(kept, plan.width, c.shaky | set(range(width, plan.width)))
+    return ErrorCarryingPlan(kept, plan.width, c.shaky | set(range(width, plan.width)))
 
 
-def _top(plan: TopK, c: Carried) -> Carried:
+def _top(plan: TopK, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a TopK.  Failing rows come first.  With an OFFSET, which could skip them, all rows of their group fail."""
     read = {*plan.group, *(o for o, _ in plan.order)} & c.shaky
     error = _any_of(c.plan, (c.error, *sorted(read)))
@@ -294,11 +294,11 @@ def _top(plan: TopK, c: Carried) -> Carried:
         windowed = Window(below, plan.group, (), (over("sum", at, below.fields, "all"),), ("errors",))
         below, at = _with(windowed, plan.width, _any_of(windowed, (windowed.width - 1,)))
         assert at is not None
-    return Carried(replace(plan, input=below, order=((at, False), *plan.order)), at, c.shaky)
+    return ErrorCarryingPlan(replace(plan, input=below, order=((at, False), *plan.order)), at, c.shaky)
 
 
-_CARRY: dict[type[Mir], Callable[..., Carried]] = {
+_CARRY: dict[type[Mir], Callable[..., ErrorCarryingPlan]] = {
     Filter: _filter, Project: _project, Repeat: _repeat, UnionAll: _union, Join: _join, Aggregate: _aggregate,
     Distinct: _distinct, GroupConcat: _group_concat, Window: _window, TopK: _top,
 }
-__all__ = ["Carried", "told", "told_plan"]
+__all__ = ["ErrorCarryingPlan", "error_reporting_plan", "told"]

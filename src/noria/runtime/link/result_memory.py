@@ -1,7 +1,7 @@
 """Limits the bytes that all large results together may use in a front end.
 
-Keeps true: reserved bytes are returned when their `Lease` is dropped, however that happens. Waiting results are
-served in order of arrival. A result larger than the room has it alone. Large results leave a quarter of the room
+Keeps true: reserved bytes are returned when their `MemoryLease` is dropped, however that happens. Waiting results are
+served in order of arrival. A result larger than the limit has the memory alone. Large results leave a quarter of it
 to small ones.
 """
 
@@ -14,17 +14,17 @@ from collections import deque
 from noria.core.limits import RESULT_SHARE, RESULTS_BYTES
 
 
-class Room:
-    """The room for results. `limit`: bytes."""
+class ResultMemory:
+    """The memory for results. `limit`: bytes."""
 
     def __init__(self, limit: int = RESULTS_BYTES):
         self._limit = limit
         self.taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def lease(self) -> Lease:
+    def lease(self) -> MemoryLease:
         """An empty lease."""
-        return Lease(self)
+        return MemoryLease(self)
 
     async def take(self, nbytes: int) -> None:
         """Wait until so many bytes are reserved for the caller."""
@@ -63,11 +63,11 @@ class Room:
         return not self.taken or self.taken + nbytes <= limit
 
 
-class Lease:
-    """Reserved bytes of a room, until this object is dropped. Parts of one result share a lease. Once the first
-    part has room, the others do not wait: they could be waiting for each other."""
+class MemoryLease:
+    """Reserved bytes of the memory for results, until this object is dropped. Parts of one result share a lease.
+    Once the first part has memory, the others do not wait: they could be waiting for each other."""
 
-    def __init__(self, room: Room):
+    def __init__(self, room: ResultMemory):
         self._room, self._held = room, [0]
         self._turn = asyncio.Lock()
         weakref.finalize(self, _give_back, room, self._held)
@@ -86,5 +86,5 @@ class Lease:
             self._held[0] += nbytes
 
 
-def _give_back(room: Room, held: list[int]) -> None:
+def _give_back(room: ResultMemory, held: list[int]) -> None:
     room.give(held[0])

@@ -6,7 +6,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.limits import WAITING_TIMES
-from noria.dataflow.graph.work import Work
+from noria.dataflow.graph.request_limits import RequestLimits
 
 MS = 1_000_000
 
@@ -15,11 +15,11 @@ class Clocks:
     def __init__(self) -> None:
         self.wall = self.processor = 0
 
-    def work(self, limit_ms: int, known: bool = True) -> Work:
-        return Work(lambda: self.wall, limit_ms, processor=(lambda: self.processor) if known else None)
+    def work(self, limit_ms: int, known: bool = True) -> RequestLimits:
+        return RequestLimits(lambda: self.wall, limit_ms, processor=(lambda: self.processor) if known else None)
 
 
-def late(work: Work) -> bool:
+def late(work: RequestLimits) -> bool:
     try:
         work.check()
     except SqlError as e:

@@ -14,7 +14,7 @@ from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
 
 
-class Beside:
+class ShadowViews:
     """The views by temporary name, each with its final one."""
 
     def __init__(self, first_states: FirstStates):

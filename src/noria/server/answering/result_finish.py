@@ -1,6 +1,6 @@
 """Turns looked-up rows into a client's rows: order, limit, the row of an empty aggregate, conditions after the lookup.
 
-Keeps true: a `Shape` needs only the rows of one lookup, from shared memory or from a worker.
+Keeps true: a `ResultFinish` needs only the rows of one lookup, from shared memory or from a worker.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.order import sort_rows
 from noria.core.types import Field
 from noria.core.values import arrow_type, from_arrow, to_arrow
-from noria.plan.after import Found, filter_of, found_fields, mask_columns, run
+from noria.plan.after import LookedUpRows, filter_of, found_fields, mask_columns, run
 from noria.plan.lookups import Parameter
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
-from noria.runtime.link.room import Lease
+from noria.runtime.link.result_memory import MemoryLease
 from noria.server.outcomes import ResultSet
 from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql
@@ -37,7 +37,7 @@ Row = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Shape:
+class ResultFinish:
     """The operations on the rows of one lookup.  First the plan `after` filters or groups them.  The client sees the
     first `visible` columns.  `order` has (column, descending) pairs.  `empty_row`: an aggregate's row over no rows."""
 
@@ -50,8 +50,9 @@ class Shape:
     after: Mir | None = None
 
     @staticmethod
-    def of(view: ViewDef) -> Shape:
-        return Shape(view.result.fields, view.visible, view.order, view.limit, view.offset, view.empty_row, view.after)
+    def of(view: ViewDef) -> ResultFinish:
+        return ResultFinish(view.result.fields, view.visible, view.order, view.limit, view.offset, view.empty_row,
+                            view.after)
 
     @cached_property
     def shown(self) -> Sequence[Field]:
@@ -64,10 +65,10 @@ class Shape:
         return (bool(self.order) or self.limit is not None or self.offset > 0 or self.empty_row is not None
                 or self.after is not None)
 
-    def rows_of(self, found: pa.Table, lease: Lease | None = None) -> Sequence[Any]:
+    def rows_of(self, found: pa.Table, lease: MemoryLease | None = None) -> Sequence[Any]:
         """Return the answer from the rows of all keys of a lookup.
 
-        found: the view's columns by position, then `__key`.  lease: the room of many rows.
+        found: the view's columns by position, then `__key`.  lease: the memory of many rows.
         """
         predicate = None if self.after is None else filter_of(self.after)
         if self.after is not None and predicate is None:
@@ -80,7 +81,7 @@ class Shape:
             return self.apply(python_rows(found, found.num_columns))
         return LargeRows(self._cut(found), self.visible, lease)
 
-    async def result_of(self, found: pa.Table, lease: Lease | None = None) -> ResultSet:
+    async def result_of(self, found: pa.Table, lease: MemoryLease | None = None) -> ResultSet:
         """As `rows_of`, with a thread for many rows."""
         return ResultSet(self.shown, await beside(lambda rows: self.rows_of(rows, lease), found))
 
@@ -121,7 +122,7 @@ def is_of_rows(view: ViewDef) -> bool:
     def every(plan: Mir, kinds: tuple[type[Mir], ...]) -> bool:
         return isinstance(plan, kinds) and all(every(i, kinds) for i in plan.inputs)
 
-    again = view.after is not None and not every(view.after, (Found, Filter, Project))
+    again = view.after is not None and not every(view.after, (LookedUpRows, Filter, Project))
     return again or every(view.plan, (Base, Filter, Project, Join, UnionAll))
 
 
@@ -146,13 +147,13 @@ def as_named(view: ViewDef, rows: pa.Table) -> pa.Table:
     return rows.select([*range(view.visible), rows.num_columns - 1]).rename_columns(names)
 
 
-class _Own(threading.local):
+class _ThreadSymbols(threading.local):
     """A symbol table for each thread.  It holds the texts that conditions after a lookup compare."""
 
     table: SymbolTable | None = None
 
 
-_OWN = _Own()
+_OWN = _ThreadSymbols()
 
 
 def _symbols() -> SymbolTable:

@@ -24,7 +24,7 @@ def awaited(state: str) -> str:
 
 
 def how_far(view: str, builds: Sequence[dict[str, Any]]) -> str:
-    """Describe the progress of a view in words.  builds: the running builds (`Ask` builds).
+    """Describe the progress of a view in words.  builds: the running builds (`Inspect` builds).
 
     >>> how_far("home", [{"views": ["home"], "rows": 17, "of": 100}])
     "view 'home' is 17 % filled and goes on (SHOW NORIA MIGRATIONS)"
@@ -41,7 +41,7 @@ def _rows_of(view: str, builds: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Filling:
+class FirstStateProgress:
     """The progress of a view.  rows: input rows done; of: input rows in all; seconds: the estimated remaining time."""
 
     view: str
@@ -53,7 +53,7 @@ class Filling:
         return asdict(self)
 
 
-class Progress:
+class FillRate:
     """Estimates how fast views fill, from repeated reports.
 
     Before a view has been observed for SEEN_S seconds, it assumes FILL_ROWS_S, the rate of a busy worker.
@@ -66,21 +66,21 @@ class Progress:
         self._clock = clock
         self._first: dict[str, tuple[float, int]] = {}
 
-    def told(self, builds: Sequence[dict[str, Any]]) -> list[Filling]:
-        """Return the progress of all views that are being filled.  builds: the running builds (`Ask` builds)."""
-        now, found = self._clock(), list[Filling]()
+    def told(self, builds: Sequence[dict[str, Any]]) -> list[FirstStateProgress]:
+        """Return the progress of all views that are being filled.  builds: the running builds (`Inspect` builds)."""
+        now, found = self._clock(), list[FirstStateProgress]()
         names = dict.fromkeys(v for b in builds if b["state"] != "failed" for v in b["views"])
         for view in names:
             rows, of = _rows_of(view, builds)
             since, before = self._first.setdefault(view, (now, rows))
             seen = now - since >= self.SEEN_S and rows > before
             rate = (rows - before) / (now - since) if seen else FILL_ROWS_S
-            found.append(Filling(view, min(rows, of), of, math.ceil(max(of - rows, 0) / rate)))
+            found.append(FirstStateProgress(view, min(rows, of), of, math.ceil(max(of - rows, 0) / rate)))
         self._first = {view: first for view, first in self._first.items() if view in names}
         return found
 
     @staticmethod
-    def line(found: Sequence[Filling]) -> str:
+    def line(found: Sequence[FirstStateProgress]) -> str:
         """Format the progress as the end of a line that programs read.  Names are quoted as in URLs.
 
         >>> Progress.line([Filling("home", 17, 100, 2)])
@@ -88,6 +88,6 @@ class Progress:
         """
         if not found:
             return ""
-        told = [f"{quote(f.view)}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s" for f in found[: Progress.NAMED]]
-        more = [f"and-{len(found) - Progress.NAMED}-more"] if len(found) > Progress.NAMED else []
+        told = [f"{quote(f.view)}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s" for f in found[: FillRate.NAMED]]
+        more = [f"and-{len(found) - FillRate.NAMED}-more"] if len(found) > FillRate.NAMED else []
         return " filling=" + ",".join(told + more)

@@ -15,7 +15,7 @@ from noria.core.limits import KEPT_PLANS
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
-def remembered(make: Made) -> Made:
+def memoized(make: Made) -> Made:
     """Cache a function whose first argument is a plan or has `tables_read`; further arguments are hashable."""
     @lru_cache(maxsize=KEPT_PLANS)
     def kept(plan: Any, _: object, *rest: Any) -> Any:

@@ -7,27 +7,27 @@ import signal
 import subprocess
 import sys
 
-from noria.control.processes.pulse import Pulse, is_stopped
+from noria.control.processes.liveness import Liveness, is_stopped
 from noria.core.limits import SPARK_SILENT_BEATS, SPARK_STOPPED_BEATS
 
 DRIVER, JVM = 1, 2
 
 
-def beats(pulse: Pulse, number: int) -> str:
+def beats(pulse: Liveness, number: int) -> str:
     for _ in range(number):
         pulse.beat(DRIVER, JVM)
     return pulse.verdict
 
 
 def test_a_busy_driver_has_long_to_answer_and_a_stopped_one_has_not() -> None:
-    assert not beats(Pulse(lambda pid: False), SPARK_SILENT_BEATS)
-    assert "answered none of" in beats(Pulse(lambda pid: False), SPARK_SILENT_BEATS + 1)
-    assert not beats(Pulse(lambda pid: pid == DRIVER), SPARK_STOPPED_BEATS)
-    assert "answered none of" in beats(Pulse(lambda pid: pid == DRIVER), SPARK_STOPPED_BEATS + 1)
+    assert not beats(Liveness(lambda pid: False), SPARK_SILENT_BEATS)
+    assert "answered none of" in beats(Liveness(lambda pid: False), SPARK_SILENT_BEATS + 1)
+    assert not beats(Liveness(lambda pid: pid == DRIVER), SPARK_STOPPED_BEATS)
+    assert "answered none of" in beats(Liveness(lambda pid: pid == DRIVER), SPARK_STOPPED_BEATS + 1)
 
 
 def test_a_driver_that_answers_now_and_then_lives() -> None:
-    pulse = Pulse(lambda pid: False)
+    pulse = Liveness(lambda pid: False)
     for _ in range(10):
         beats(pulse, SPARK_SILENT_BEATS)
         pulse.heard(0)
@@ -36,7 +36,7 @@ def test_a_driver_that_answers_now_and_then_lives() -> None:
 
 def test_a_jvm_that_does_not_answer_the_driver_is_the_reason() -> None:
     for stopped, patience in ((False, SPARK_SILENT_BEATS), (True, SPARK_STOPPED_BEATS)):
-        pulse = Pulse(lambda pid, stopped=stopped: stopped and pid == JVM)
+        pulse = Liveness(lambda pid, stopped=stopped: stopped and pid == JVM)
         pulse.heard(patience)
         assert not beats(pulse, 1)
         pulse.heard(patience + 1)

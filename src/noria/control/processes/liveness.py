@@ -24,7 +24,7 @@ def is_stopped(pid: int) -> bool:
 
 
 @dataclass
-class Pulse:
+class Liveness:
     """Counts unanswered questions.  verdict: why the driver must be replaced; empty otherwise."""
 
     stopped: Callable[[int], bool] = is_stopped

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from noria.core.batch import Batch, concat
-from noria.core.errors import SqlError, interrupted, too_much_at_once, took_too_long
+from noria.core.errors import SqlError, interrupted, statement_timeout, too_much_at_once
 from noria.core.errors.codes import TABLE_FULL
 from noria.core.limits import REQUEST_BYTES, WAITING_TIMES
 
 Clock = Callable[[], int]
 
 
-class Work:
+class RequestLimits:
     """The limits of one request.
 
     `limit_ms`: its time; 0: unlimited. If there is a `processor` clock, the limit is on computed time, so that a
@@ -86,10 +86,10 @@ class Work:
         return self._unforeseen(bug)
 
     def late(self) -> SqlError:
-        return took_too_long(self._limit_ms)
+        return statement_timeout(self._limit_ms)
 
 
-def collect(slices: Iterable[Batch], width: int, work: Work | None) -> Batch:
+def collect(slices: Iterable[Batch], width: int, work: RequestLimits | None) -> Batch:
     """Concatenate all rows of a stream, within the limits of the request."""
     parts: list[Batch] = []
     for rows in slices:

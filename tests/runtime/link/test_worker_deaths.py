@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Ask, Read
-from noria.runtime.link.blame import Blame, signature
-from noria.runtime.transport.lineage import Process
-from noria.runtime.transport.pulse import Computing, RequestUnderWay, doing_path
+from noria.dataflow.messages.packets import Inspect, Read
+from noria.runtime.link.worker_deaths import WorkerDeaths, signature
+from noria.runtime.transport.heartbeats import Computing, RequestUnderWay, doing_path
+from noria.runtime.transport.shard_owner import Process
 from runtime.fake_worker import insert
 from runtime.processes import linked, run, within
 
@@ -24,7 +24,7 @@ def test_requests_are_known_by_what_they_ask() -> None:
 
 
 def test_a_request_is_refused_after_its_second_death_and_what_is_remembered_is_bounded() -> None:
-    blame = Blame()
+    blame = WorkerDeaths()
     assert not blame and blame.refusal(Read(1, "v", [(1,)])) is None
     assert blame.note(Read(1, "v", [(1,)])) == 1 and blame.refusal(Read(9, "v", [(1,)])) is None
     assert blame.note(Read(2, "v", [(1,)])) == 2
@@ -41,7 +41,7 @@ def test_a_request_is_refused_after_its_second_death_and_what_is_remembered_is_b
 
 def test_blame_is_forgotten_after_a_while() -> None:
     now = 0.0
-    blame = Blame(lambda: now)
+    blame = WorkerDeaths(lambda: now)
     blame.note(Read(1, "v", [(1,)]))
     blame.note(Read(1, "v", [(1,)]))
     assert blame.refusal(Read(9, "v", [(1,)])) is not None
@@ -52,7 +52,7 @@ def test_blame_is_forgotten_after_a_while() -> None:
 def test_a_question_that_ends_its_worker_twice_is_refused_and_others_are_answered(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path, doing=doing_path(tmp_path / "run", 0)) as (link, nursery):
-            poison = asyncio.create_task(link.ask(Ask(0, "die"), retry=True))
+            poison = asyncio.create_task(link.ask(Inspect(0, "die"), retry=True))
             innocent = [asyncio.create_task(link.ask(Read(0, "v", [i]), retry=True)) for i in range(20)]
             with pytest.raises(SqlError, match="ended 2 times"):
                 await within(poison)
@@ -60,7 +60,7 @@ def test_a_question_that_ends_its_worker_twice_is_refused_and_others_are_answere
                 assert (await within(task)).error is None
             assert len(nursery.children) == 3
             with pytest.raises(SqlError, match="refused"):
-                await link.ask(Ask(0, "die"), retry=True)
+                await link.ask(Inspect(0, "die"), retry=True)
             assert len(nursery.children) == 3
             assert (await within(link.change(insert(1)))).results[0].last_insert_id == 1
 
@@ -98,7 +98,7 @@ def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
             os.kill(nursery.children[0].pid, signal.SIGCONT)
             heard = None
             while not heard:  # the fake worker tells what it was told
-                heard = (await within(link.ask(Ask(0, "unwanted", str(number))))).value["unwanted"]
+                heard = (await within(link.ask(Inspect(0, "unwanted", str(number))))).value["unwanted"]
 
     run(test)
 

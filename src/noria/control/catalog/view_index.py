@@ -12,7 +12,7 @@ from noria.core.limits import KEPT_PLANS
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, TopK
 from noria.plan.optimizer import first_rows, kept_top, top_of
-from noria.plan.reuse.lookups.through import Place, Through, place_of, places_for, through
+from noria.plan.reuse.lookups.through import Place, ReadThrough, place_of, places_for, through
 from noria.plan.view import ViewDef
 
 K = TypeVar("K")
@@ -83,7 +83,7 @@ class ViewIndex:
                     yield name
 
 
-def reading(reader: ViewDef, wanted: ViewDef) -> Through | None:
+def reading(reader: ViewDef, wanted: ViewDef) -> ReadThrough | None:
     """How `wanted` is read through a view that holds more; None if the view has just its rows, or does not hold it."""
     return None if _same(reader, wanted) else _through(reader, columns_asked(reader), wanted, columns_asked(wanted))
 

@@ -14,13 +14,13 @@ import pytest
 
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.runtime.transport import wire
-from noria.runtime.transport.lineage import Fence, Fenced, LockBusy, Process, ShardOwner
+from noria.runtime.transport.shard_owner import Fence, Fenced, LockBusy, Process, ShardOwner
 from runtime.processes import DEADLINE_S, config, finish, spawn
 
 HOLDER = """
 import sys
 from pathlib import Path
-from noria.runtime.transport.lineage import ShardOwner
+from noria.runtime.transport.shard_owner import ShardOwner
 held = ShardOwner(Path(sys.argv[1]), int(sys.argv[2]))
 print("held", flush=True)
 sys.stdin.read()

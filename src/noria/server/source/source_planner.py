@@ -1,4 +1,4 @@
-"""Turns the table, view or query that a read names into a plan for Spark (`reads.Asks`)."""
+"""Turns the table, view or query that a read names into a plan for Spark (`reads.SourcePlanner`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noria.sql.parse import parse
 from noria.sql.text.databases import Names, namespace_of
 
 
-class Asking:
+class ServerSourcePlanner:
     """Plans queries against the program, and lets Spark export them.  Raises SqlError for what cannot be read."""
     def __init__(self, executor: Executor, bulk: Bulk):
         self._executor, self._bulk = executor, bulk

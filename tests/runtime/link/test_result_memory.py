@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from noria.core.errors import result_gone
-from noria.dataflow.messages.packets import More, Rows
+from noria.dataflow.messages.packets import NextRows, Rows
 from noria.runtime.link.changes import WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.room import Room
+from noria.runtime.link.result_memory import ResultMemory
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -28,7 +28,7 @@ async def turns(n: int = 5) -> None:
 
 def test_who_finds_no_room_waits_in_order() -> None:
     async def test() -> None:
-        room, leases, order = Room(1_000), dict.fromkeys(range(4)), list[int]()
+        room, leases, order = ResultMemory(1_000), dict.fromkeys(range(4)), list[int]()
 
         async def ask(n: int) -> None:
             lease = room.lease()
@@ -54,7 +54,7 @@ def test_who_finds_no_room_waits_in_order() -> None:
 
 def test_small_ones_do_not_wait_behind_large_ones() -> None:
     async def test() -> None:
-        room = Room(1_000)
+        room = ResultMemory(1_000)
         first, second, small = room.lease(), room.lease(), room.lease()
         await first.cover(700)
         waiting = asyncio.ensure_future(second.cover(700))
@@ -72,7 +72,7 @@ def test_small_ones_do_not_wait_behind_large_ones() -> None:
 
 def test_one_larger_than_the_room_has_it_alone() -> None:
     async def test() -> None:
-        room = Room(1_000)
+        room = ResultMemory(1_000)
         lease = room.lease()
         await lease.cover(5_000)
         assert room.taken == 5_000 == lease.nbytes
@@ -83,7 +83,7 @@ def test_one_larger_than_the_room_has_it_alone() -> None:
 def test_parts_of_one_result_do_not_wait_for_each_other() -> None:
     """Two results of three parts each: whose first part has room gets the others."""
     async def test() -> None:
-        room, ended = Room(1_000), list[int]()
+        room, ended = ResultMemory(1_000), list[int]()
 
         async def ask(n: int) -> None:
             lease = room.lease()
@@ -99,7 +99,7 @@ def test_parts_of_one_result_do_not_wait_for_each_other() -> None:
 
 def test_who_goes_away_while_it_is_let_in_takes_nothing() -> None:
     async def test() -> None:
-        room = Room(1_000)
+        room = ResultMemory(1_000)
         first, second = room.lease(), room.lease()
         await first.cover(700)
         waiting = asyncio.ensure_future(second.cover(700))
@@ -120,27 +120,27 @@ def piece(request: int, rows: range, left: int) -> Rows:
 
 def test_pieces_are_asked_for_one_by_one_and_are_the_whole() -> None:
     async def test() -> None:
-        room, asked = Room(10_000), list[More]()
+        room, asked = ResultMemory(10_000), list[NextRows]()
 
-        async def more(body: More) -> Rows:
+        async def more(body: NextRows) -> Rows:
             asked.append(body)
             return piece(9, range(10 * len(asked), 10 * len(asked) + 10), 30 - 10 * len(asked))
 
         lease = room.lease()
         whole = await collected(piece(7, range(10), 30), more, asked.append, lease)
         assert whole.rows.column(0).to_pylist() == list(range(40)) and whole.request == 7
-        assert asked == [More(0, 7)] * 3 and lease.nbytes == whole.rows.nbytes
+        assert asked == [NextRows(0, 7)] * 3 and lease.nbytes == whole.rows.nbytes
 
     run(test())
 
 
 def test_who_goes_away_lets_the_worker_let_go() -> None:
     async def test() -> None:
-        room, dropped = Room(100), list[More]()
+        room, dropped = ResultMemory(100), list[NextRows]()
         full = room.lease()
         await full.cover(100)
 
-        async def more(body: More) -> Rows:
+        async def more(body: NextRows) -> Rows:
             raise AssertionError("there was no room")
 
         waiting = asyncio.ensure_future(collected(piece(7, range(10), 30), more, dropped.append, room.lease()))
@@ -148,14 +148,14 @@ def test_who_goes_away_lets_the_worker_let_go() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert dropped == [More(0, 7, stop=True)]
+        assert dropped == [NextRows(0, 7, stop=True)]
 
     run(test())
 
 
 def test_the_rest_of_a_result_goes_with_its_worker() -> None:
     async def test() -> None:
-        async def more(body: More) -> Rows:
+        async def more(body: NextRows) -> Rows:
             return Rows(8, None, result_gone())
 
         with pytest.raises(WorkerGone, match="run the statement again"):

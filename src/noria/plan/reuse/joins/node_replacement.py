@@ -20,7 +20,7 @@ Moved = tuple[Mir, Mapping[int, int]]
 """What stands for a node, and where in that its columns are."""
 
 
-class Moving:
+class NodeReplacement:
     """Rewrites plans.  `new`: the replacements, used below nodes that accept columns in any order."""
 
     def __init__(self, new: Mapping[Mir, Moved]):

@@ -1,7 +1,7 @@
 """Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads
 or writes.
 
-Keeps true: a request is blamed only for a death during which the worker executed it (`pulse.RequestUnderWay`). The
+Keeps true: a request is blamed only for a death during which the worker executed it (`liveness.RequestUnderWay`). The
 record is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified
 by its content, so sending it again does not circumvent this.
 """
@@ -22,7 +22,7 @@ from noria.dataflow.messages.packets import AddView, Migrate, Write
 from noria.runtime.transport.packet_codec import PACKETS
 
 
-class Blame:
+class WorkerDeaths:
     """Deaths by request, with the time of the last one. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,10 +60,10 @@ class Blame:
             return None
         parts = [body] if not isinstance(body, Write) else [body, *(Write((s,)) for s in body.statements)]
         worst = max(self._count(signature(p)) for p in parts)
-        return refused(worst) if worst >= POISON_DEATHS else None
+        return poisoned_error(worst) if worst >= POISON_DEATHS else None
 
 
-def refused(deaths: int) -> SqlError:
+def poisoned_error(deaths: int) -> SqlError:
     return Poisoned(*UNKNOWN_ERROR,
                     f"This statement is refused: the worker ended {deaths} times while it was at it; it "
                     f"may be sent again {BLAME_S // 60} minutes after the last time")

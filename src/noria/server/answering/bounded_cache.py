@@ -10,7 +10,7 @@ from noria.core.limits import KEPT_STATEMENTS, KEPT_TEXT_BYTES
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class BoundedCache(Generic[T]):
     """Caches values by text.  most: the number of entries; most_bytes: the sum of their texts' lengths, in characters.
 
     The oldest entries are dropped first.  A text longer than 1/64 of `most_bytes` is not cached.

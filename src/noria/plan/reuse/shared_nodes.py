@@ -13,16 +13,16 @@ from noria.plan.describing import named
 from noria.plan.mir import Join, Mir, renamed
 from noria.plan.reuse.joins.chains import joins_of
 from noria.plan.reuse.joins.one_copy import copies_in
-from noria.plan.reuse.sharing import Alone, Fullness, groupings, host, replaced, share
+from noria.plan.reuse.sharing import Fullness, UnsharedLayout, groupings, host, replaced, share
 from noria.plan.view import ViewDef
 
 
-class Sharing:
+class SharedNodes:
     """The record of shared nodes.  `fullness`: see `sharing`; called once for each plan, then cached."""
 
     def __init__(self, fullness: Fullness):
         self._fullness = fullness
-        self._alone: dict[tuple[Mir, tuple[int, ...], bool], Alone] = {}
+        self._alone: dict[tuple[Mir, tuple[int, ...], bool], UnsharedLayout] = {}
         self._instead: dict[Mir, Mir] = {}
         self._members: dict[Mir, frozenset[Mir]] = {}
 
@@ -53,7 +53,7 @@ class Sharing:
         return dict(self._instead), dict(self._members)
 
     def take(self, instead: dict[Mir, Mir], members: dict[Mir, frozenset[Mir]]) -> None:
-        """Adopt the record of another `Sharing`."""
+        """Adopt the record of another `SharedNodes`."""
         self._instead, self._members = dict(instead), dict(members)
 
     def rename_table(self, table: str, name: str) -> None:
@@ -77,7 +77,7 @@ class Sharing:
                 parts = tuple(sorted(min(m.width / plan.width, 1) for m in of))
                 yield plan, f"one state instead of {len(of)}: {'; '.join(texts)}", parts
 
-    def _full(self, view: ViewDef, plan: Mir) -> Alone:
+    def _full(self, view: ViewDef, plan: Mir) -> UnsharedLayout:
         which = plan, view.key, view.ranged
         if which not in self._alone:
             if len(self._alone) >= KEPT_PLANS:

@@ -18,8 +18,8 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.plan.view import ViewDef
-from noria.runtime.link.read_batching import Batcher, Part, Whole
-from noria.server.answering.reads import Key, Reads
+from noria.runtime.link.read_batching import BatchQueue, BatchRows, KeyRows
+from noria.server.answering.reads import Key, ViewLookups
 from noria.server.fronts import messages
 from noria.server.rows import python_rows
 
@@ -29,7 +29,7 @@ Rows = list[Any] | None
 
 # ---------------------------------------------------------------- the front end
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PendingLookup:
     """A lookup that waits for its rows."""
 
     view: ViewDef
@@ -37,33 +37,33 @@ class Asked:
     rows: asyncio.Future[Rows] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Looks(Batcher[Asked, list[list[Asked]]]):
+class FarLookups(BatchQueue[PendingLookup, list[list[PendingLookup]]]):
     """The lookups of a far front end.  send: sends a message to the controller.  version: returns the program's version
     that the front end has."""
 
-    def __init__(self, send: Callable[[messages.Look], None], version: Callable[[], int]):
+    def __init__(self, send: Callable[[messages.LookupKeys], None], version: Callable[[], int]):
         super().__init__()
         self._send, self._version, self._number = send, version, 0
 
     def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
         """Return a future of all rows of the key, with all columns; None if the session must answer."""
-        asked = Asked(view, key)
+        asked = PendingLookup(view, key)
         self.add(asked)
         return asked.rows
 
-    def _sent(self, some: list[Asked]) -> tuple[int, list[list[Asked]]] | None:
-        alike: defaultdict[tuple[str, int], list[Asked]] = defaultdict(list)
+    def _sent(self, some: list[PendingLookup]) -> tuple[int, list[list[PendingLookup]]] | None:
+        alike: defaultdict[tuple[str, int], list[PendingLookup]] = defaultdict(list)
         for asked in some:
             if not asked.rows.done():
                 alike[asked.view.name, asked.view.definition].append(asked)
         if not alike:
             return None
         self._number += 1
-        self._send(messages.Look(self._number, self._version(), tuple(
+        self._send(messages.LookupKeys(self._number, self._version(), tuple(
             (*kind, tuple(a.key for a in group)) for kind, group in alike.items())))
         return self._number, list(alike.values())
 
-    def take(self, looked: messages.Looked) -> None:
+    def take(self, looked: messages.LookupReply) -> None:
         for group, found in zip(self.landed(looked.number) or (), looked.found, strict=False):
             for asked, rows in zip(group, _each(found), strict=True):
                 if not asked.rows.done():
@@ -77,22 +77,23 @@ class Looks(Batcher[Asked, list[list[Asked]]]):
                 asked.rows.set_result(None)
 
 
-def _each(found: Sequence[Rows] | messages.Some) -> Sequence[Rows]:
-    if not isinstance(found, messages.Some):
+def _each(found: Sequence[Rows] | messages.KeyRowsReply) -> Sequence[Rows]:
+    if not isinstance(found, messages.KeyRowsReply):
         return found
-    whole = Whole(found.rows, len(found.missing))
+    whole = BatchRows(found.rows, len(found.missing))
     made = whole.made(lambda table: python_rows(table, table.num_columns - 1))
-    return [None if missing else Part(whole, at).of(made) for at, missing in enumerate(found.missing)]
+    return [None if missing else KeyRows(whole, at).of(made) for at, missing in enumerate(found.missing)]
 
 
 # ---------------------------------------------------------------- the controller
-def looked(reads: Reads, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
-           ) -> list[Sequence[Rows] | messages.Some]:
+def looked(reads: ViewLookups, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
+           ) -> list[Sequence[Rows] | messages.KeyRowsReply]:
     """Look keys up for a far front end.  readers: the views that it may read, by name."""
     return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in asked]
 
 
-def _looked(reads: Reads, view: ViewDef | None, definition: int, keys: Sequence[Key]) -> Sequence[Rows] | messages.Some:
+def _looked(reads: ViewLookups, view: ViewDef | None, definition: int,
+            keys: Sequence[Key]) -> Sequence[Rows] | messages.KeyRowsReply:
     if view is None or view.definition != definition:
         return [None] * len(keys)
     if len(keys) >= FEW:
@@ -101,11 +102,11 @@ def _looked(reads: Reads, view: ViewDef | None, definition: int, keys: Sequence[
         except SqlError:  # an error of one key: the session reports it
             found = None
         if found is not None and found[0].num_rows <= OFF_LOOP_ROWS:
-            return messages.Some(found[0], found[1].tolist())
+            return messages.KeyRowsReply(found[0], found[1].tolist())
     return [_one(reads, view, key) for key in keys]
 
 
-def _one(reads: Reads, view: ViewDef, key: Key) -> Rows:
+def _one(reads: ViewLookups, view: ViewDef, key: Key) -> Rows:
     try:
         found = reads.local(view, key, False)
     except SqlError:
