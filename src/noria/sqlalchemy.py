@@ -5,8 +5,7 @@
     create_engine("noria://user:password@host:8080")          a server's HTTP port; noria+https:// for TLS
 
 Keeps true: a missing feature of the database leads to an error or a warning.  A rollback after statements that wrote
-warns (`noria.dbapi.Warning`), because each statement commits by itself.  FOREIGN KEY is left out of CREATE TABLE with a
-warning, because Noria checks none.
+warns (`noria.dbapi.Warning`), because each statement commits by itself.
 """
 
 from __future__ import annotations
@@ -14,17 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import exc, util
-from sqlalchemy.dialects.mysql.base import MySQLDDLCompiler, MySQLDialect
+from sqlalchemy.dialects.mysql.base import MySQLDialect
 from sqlalchemy.engine import URL
 
 _SERVED, _AUTOCOMMIT = "READ COMMITTED", "AUTOCOMMIT"
-
-
-class NoriaDDLCompiler(MySQLDDLCompiler):
-    def visit_foreign_key_constraint(self, constraint: Any, **options: Any) -> Any:
-        """Return None, so that CREATE TABLE has no such clause, and warn."""
-        columns = ", ".join(constraint.column_keys)
-        util.warn(f"Noria checks no foreign keys: the one of {constraint.table.name} ({columns}) is not created")
 
 
 class NoriaDialect(MySQLDialect):
@@ -33,9 +25,7 @@ class NoriaDialect(MySQLDialect):
     driver, scheme = "noria", "http"
     supports_statement_cache = True
     supports_native_decimal = True
-    supports_alter = False  # of constraints: there are none to add after CREATE TABLE
     default_paramstyle = "qmark"
-    ddl_compiler = NoriaDDLCompiler
 
     @classmethod
     def import_dbapi(cls) -> Any:

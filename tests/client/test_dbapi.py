@@ -75,7 +75,7 @@ def test_columns_are_described(connection: dbapi.Connection) -> None:
     ("SELEC 1", (), dbapi.ProgrammingError, 1064),
     ("SELECT * FROM t WHERE id = ?", (1, 2), dbapi.ProgrammingError, 1210),
     ("SELECT * FROM t WHERE id = ?", {"id": 1}, dbapi.ProgrammingError, 0),
-    ("CREATE TABLE c (a INT, FOREIGN KEY (a) REFERENCES t (id))", (), dbapi.NotSupportedError, 1235)])
+    ("CREATE TABLE c (a INT, FOREIGN KEY (a) REFERENCES t (id) MATCH FULL)", (), dbapi.NotSupportedError, 1235)])
 def test_errors_are_of_their_classes(connection: dbapi.Connection, sql: str, parameters: Any, kind: type[dbapi.Error],
                                      code: int) -> None:
     with pytest.raises(kind) as raised:

@@ -20,6 +20,7 @@ from noria.core.types import TableDef
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
 from noria.sql.commands import (
+    AlterTable,
     ClockDependent,
     Command,
     CreateTable,
@@ -39,6 +40,8 @@ SCRIPTS = sorted(Path(__file__).parent.glob("golden/*.txt"))
 def described(command: Command) -> list[str]:
     if isinstance(command, CreateTable):
         return _table(command.table)
+    if isinstance(command, AlterTable):
+        return ["altered", *_table(command.table)] if command.table.foreign_keys else [repr(command)]
     if isinstance(command, CreateView):
         kind = " feed" if command.view.feed else " internal" * command.view.internal
         kind += " materialized" * command.materialized
@@ -83,7 +86,10 @@ def _table(table: TableDef) -> list[str]:
         said += ["default now"] if c.default_now else []
         said += ["auto_increment"] if c.auto_increment else []
         lines.append("  " + " ".join(said))
-    return lines + [f"  {'unique ' if i.unique else ''}index {i.name} {i.columns}" for i in table.indexes]
+    lines += [f"  {'unique ' if i.unique else ''}index {i.name} {i.columns}" for i in table.indexes]
+    return lines + [f"  {k.name}: {k.columns} of {k.parent} ({', '.join(k.parent_columns)}), "
+                    f"on delete {k.on_delete.value.lower()}, on update {k.on_update.value.lower()}"
+                    for k in table.foreign_keys]
 
 
 def _view(view: ViewDef) -> list[str]:

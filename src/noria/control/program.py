@@ -19,6 +19,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.definitions import Definitions
+from noria.control.ddl.foreign_keys import ForeignKeys
 from noria.control.ddl.recovery import Recovery
 from noria.control.ddl.rewriting import TableRewrites
 from noria.control.ddl.shadow_views import ShadowViews
@@ -48,14 +49,16 @@ class Program:
         self.adhoc_views = adhoc = AdHocViews(catalog, sender, states, readers, adhoc_views, hold_ms)
         self.beside = beside = ShadowViews(states)
         self.swap = swap = TableSwap(catalog, sender, beside)
-        self.table_changes = tables = TableChanges(catalog, sender, beside)
+        self.foreign_keys = keys = ForeignKeys(catalog)
+        self.table_changes = tables = TableChanges(catalog, sender, beside, keys)
         self.view_changes = views = ViewChanges(catalog, sender, readers, beside)
-        alter = CopyingAlter(catalog, sender, tables, swap)
+        alter = CopyingAlter(catalog, sender, tables, swap, keys)
         definitions = Definitions(catalog, sender, tables, views, TextViews(catalog, sender, views), alter,
-                                  Truncation(catalog, sender, swap),
-                                  databases := DatabaseChanges(catalog, sender, readers, beside, views))
+                                  Truncation(catalog, sender, swap, keys),
+                                  databases := DatabaseChanges(catalog, sender, readers, beside, views, keys))
         self.rewriting = rewriting = TableRewrites(catalog, sender, states, swap)
-        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases)
+        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases,
+                                                keys)
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
 

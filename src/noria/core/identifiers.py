@@ -1,4 +1,4 @@
-"""Writes names into SQL texts."""
+"""Names of tables, views and columns in SQL texts and messages."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ def quote_identifier(name: str) -> str:
     '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def without_database(name: str) -> str:
+    """Return a table's name in the catalog without its database, as messages and names of constraints have it.
+
+    >>> without_database("shop.t"), without_database("t")
+    ('t', 't')
+    """
+    return name.partition(".")[2] or name

@@ -140,6 +140,20 @@ class WriteResult(NamedTuple):
         return self.last_insert_id or (self.row_id if self.affected else 0)
 
 
+class KeyChange(NamedTuple):
+    """What a statement did to the values of some columns at one worker: rows' values that went and came, net.
+
+    removed: those of all rows that went, even if they came again.  old, new: of rows that it changed in place.  Values
+    with a NULL are left out of all but `new`.
+    """
+
+    gone: tuple[tuple[Any, ...], ...]
+    came: tuple[tuple[Any, ...], ...]
+    removed: tuple[tuple[Any, ...], ...]
+    old: tuple[tuple[Any, ...], ...]
+    new: tuple[tuple[Any, ...], ...]
+
+
 class Part(NamedTuple):
     """A transaction's part at one worker.  done: how many of its requests the worker has staged."""
 

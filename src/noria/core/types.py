@@ -238,6 +238,47 @@ class Check:
     enforced: bool = True
 
 
+class Action(Enum):
+    """What a write of a parent's row does to the rows that refer to it.  NO ACTION and RESTRICT do the same."""
+
+    __hash__ = object.__hash__
+
+    NO_ACTION = "NO ACTION"
+    RESTRICT = "RESTRICT"
+    CASCADE = "CASCADE"
+    SET_NULL = "SET NULL"
+
+    @property
+    def refuses(self) -> bool:
+        """True if the write of the parent's row is an error while other rows refer to it."""
+        return self in (Action.NO_ACTION, Action.RESTRICT)
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A FOREIGN KEY of the table that has it, the child.
+
+    columns: positions in the child.  parent: the catalog's name of the table that it refers to; it may be the child
+    itself.  While a dump is loaded, there may be no such table.  parent_columns: the names of its columns, in the order
+    of `columns`.  They are names because the parent may be created later, or dropped and created again.  If the parent
+    or a column of it is renamed, so is it in the child's definition (`control/ddl/foreign_keys.py`).
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+    on_delete: Action = Action.NO_ACTION
+    on_update: Action = Action.NO_ACTION
+
+    def refers_to(self, table: str) -> bool:
+        return self.parent.lower() == table.lower()
+
+    def positions_in(self, parent: TableDef) -> tuple[int, ...]:
+        """The positions of the parent's columns.  Raises KeyError if it lacks one."""
+        return tuple(parent.position(c) for c in self.parent_columns)
+
+
 @dataclass(frozen=True)
 class Past:
     """The name of a table before a change, and its columns then: (position, name) in their order.
@@ -272,6 +313,7 @@ class TableDef:
     keyed: int = 0  # how often its primary key was changed
     scattered: bool = False  # True if columns that are not among these determine a row's worker
     checks: tuple[Check, ...] = ()  # in the order of their names
+    foreign_keys: tuple[ForeignKey, ...] = ()  # in the order of their names
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -279,7 +321,8 @@ class TableDef:
             raise ValueError(f"table {self.name} has no columns")
         if len(set(names)) != len(names):
             raise ValueError(f"table {self.name} names a column twice")
-        for cols in (self.primary_key, *(i.columns for i in self.indexes)):
+        for cols in (self.primary_key, *(i.columns for i in self.indexes),
+                     *(k.columns for k in self.foreign_keys)):
             if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
         if self.order and sorted(self.order) != _visible(self.columns):
@@ -382,7 +425,7 @@ class TableDef:
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
         return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=(),
-                       checks=()).keyed_as(self)
+                       checks=(), foreign_keys=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""

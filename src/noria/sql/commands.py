@@ -2,6 +2,9 @@
 
 Writes are in `core.statements`.  Keeps true: besides the definition of a view, only a `Select` has parameters.  They
 are in its lookups, LIMIT, OFFSET and the conditions after the lookup; `bound_select` replaces them by values.
+
+`foreign_key_checks`: as the session has set it.  With False, a table to which a FOREIGN KEY refers may be dropped or
+emptied.  A new key may lack its parent, and its rows are not checked.
 """
 
 from __future__ import annotations
@@ -30,17 +33,20 @@ class CreateTable:
     table: TableDef
     if_not_exists: bool = False
     text: str = ""
+    foreign_key_checks: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True)
 class DropTable:
     names: tuple[str, ...]
     if_exists: bool = False
+    foreign_key_checks: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True)
 class Truncate:
     name: str
+    foreign_key_checks: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class AlterTable:
 
     was: TableDef
     table: TableDef
+    foreign_key_checks: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -302,6 +309,7 @@ class AlterDatabase:
 class DropDatabase:
     name: str
     if_exists: bool = False
+    foreign_key_checks: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -350,6 +358,9 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete)
+
+
+CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)
 
 
 def tables_changed(command: Command) -> tuple[str, ...]:

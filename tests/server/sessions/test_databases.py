@@ -47,6 +47,30 @@ def test_the_same_name_in_two_databases(db: Any) -> None:
     assert c.rows("SELECT * FROM t") == [(1, 106)] and c.rows("SELECT * FROM noria.t") == [(1, 10)]
 
 
+def test_keys_and_checks_are_named_without_the_database(db: Any) -> None:
+    c = _filled(db)
+    assert c.error("INSERT INTO shop.t VALUES (1, 7)") == "1062 Duplicate entry '1' for key 't.PRIMARY'"
+    c.sql("CREATE TABLE shop.u (n INT UNIQUE, m INT, CHECK (n > 0), CHECK (m > n))")
+    assert c.error("INSERT INTO shop.u VALUES (0, 1)") == "3819 Check constraint 'u_chk_1' is violated."
+    c.sql("INSERT INTO shop.u VALUES (1, 2)")
+    assert c.error("INSERT INTO shop.u VALUES (1, 2)") == "1062 Duplicate entry '1' for key 'u.n'"
+    c.sql("ALTER TABLE shop.u ADD CHECK (m < 9)")
+    c.sql("RENAME TABLE shop.u TO shop.w")
+    assert c.rows("SELECT constraint_schema, constraint_name FROM information_schema.check_constraints ORDER BY 2") == [
+        ("shop", f"w_chk_{n}") for n in (1, 2, 3)]
+    c.sql("USE shop")
+    for part in ("ADD CONSTRAINT low CHECK (n < 50)", "DROP CHECK low", "ADD CONSTRAINT low CHECK (n < 50)",
+                 "DROP CONSTRAINT low", "ADD CONSTRAINT k UNIQUE (m)", "DROP CONSTRAINT k", "ADD KEY k (m)",
+                 "DROP KEY k"):
+        c.sql(f"ALTER TABLE w {part}")
+    assert c.error("ALTER TABLE w DROP CHECK low") == "3821 Check constraint 'low' is not found in the table."
+    assert c.error("ALTER TABLE w DROP CONSTRAINT low") == "3940 Constraint 'low' does not exist."
+    assert c.error("ALTER TABLE w DROP FOREIGN KEY low") == Connection(db).error("ALTER TABLE t DROP FOREIGN KEY low")
+    c.sql("USE noria")
+    c.sql("RENAME TABLE shop.w TO noria.x")
+    assert c.error("INSERT INTO x VALUES (5, 9)") == "3819 Check constraint 'x_chk_3' is violated."
+
+
 def test_joins_and_views_across(db: Any) -> None:
     c = _filled(db)
     join = "SELECT noria.t.n, shop.t.n FROM noria.t JOIN shop.t ON noria.t.id = shop.t.id"

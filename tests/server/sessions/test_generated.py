@@ -116,6 +116,17 @@ def test_a_printed_definition_is_read_alike() -> None:
     assert isinstance(again, CreateTable) and again.table == made.table
 
 
+@pytest.mark.parametrize("rest", ["", " NOT NULL", " UNIQUE", " COMMENT 'c'"])
+def test_virtual_is_the_default(rest: str) -> None:
+    """SQLAlchemy's `Computed` is written this way."""
+    (made,), (said,) = (parse(f"CREATE TABLE t (id INT PRIMARY KEY, a INT GENERATED ALWAYS AS (id * 2){kind}{rest})",
+                              DictCatalog()) for kind in ("", " VIRTUAL"))
+    assert isinstance(made, CreateTable) and isinstance(said, CreateTable) and made.table == said.table
+    assert made.table.columns[1].computed == "virtual"
+    with pytest.raises(SqlError, match="write AUTO_INCREMENT"):
+        parse("CREATE TABLE t (id INT GENERATED ALWAYS AS IDENTITY PRIMARY KEY)", DictCatalog())
+
+
 def test_files(tmp_path: Path) -> None:
     (made,) = parse(TABLE.replace("AS (a + 1)", "AS (100 / a)") + " CHARSET=utf8mb4", DictCatalog())
     assert isinstance(made, CreateTable)

@@ -30,6 +30,7 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost
 from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
+from noria.control.ddl.foreign_keys import ForeignKeys, only_keys
 from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.table_changes import TableChanges
 from noria.control.views.first_states import FirstStates
@@ -85,8 +86,9 @@ class ProgramApply:
     """
 
     def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, first_states: FirstStates, readers: ViewReaders,
-                 views: ShadowViews, tables: TableChanges, alter: CopyingAlter, databases: DatabaseChanges):
-        self._databases = databases
+                 views: ShadowViews, tables: TableChanges, alter: CopyingAlter, databases: DatabaseChanges,
+                 keys: ForeignKeys):
+        self._databases, self._keys = databases, keys
         self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
         self._beside, self._tables, self._alter = views, tables, alter
 
@@ -128,6 +130,7 @@ class ProgramApply:
         if d.refused:
             raise SqlError(*NOT_SUPPORTED_YET, "\n".join(d.refused))
         found = await asyncio.to_thread(target_of, d, want, running, schema, last_id, as_of)
+        self._keys.refuse_applied(found.created, found.altered, d.tables_dropped)
         views = tuple(replace(v, at_once=v.at_once or self._is_read(v)) for v in found.views)
         new = tuple(d for d in want.databases if catalog.databases.get(d.name) is None)
         return PlannedTarget(replace(found, views=self._with_lent(views, d), databases=new), version)
@@ -246,6 +249,7 @@ class ProgramApply:
             explained = await self._made_beside(new, planned.version, run.tell) if new else {}
             for alter in planned.target.altered:
                 self._tables.refuse_if_needed(alter, self._going(planned.target))
+                await self._tables.refuse_orphans_before(alter)
                 await self._tables.fit(alter)
             async with self._sender.lock:
                 self._check(planned.version)
@@ -352,6 +356,8 @@ class ProgramApply:
                     await self._first_states.of(view)
             for name in indexed:
                 await self._sender.ask(packets.Inspect(0, "indexed", name))
+            for alter in t.altered:
+                await self._tables.refuse_orphans(alter, only_keys)
         except SqlError as e:
             raise SqlError(e.code, e.state, f"The program is changed, but not all of it could be filled: {e.message}"
                            ) from e

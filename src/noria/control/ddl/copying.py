@@ -26,6 +26,7 @@ from noria.control.catalog.names import copy_of, fold, without_numbers
 from noria.control.catalog.recipe import with_change_numbers
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult
+from noria.control.ddl.foreign_keys import ForeignKeys, only_keys
 from noria.control.ddl.swapping import ReplacedTable, TableSwap
 from noria.control.ddl.table_changes import TableChanges
 from noria.core.errors import SqlError, table_exists, view_changed
@@ -40,13 +41,18 @@ from noria.sql import commands
 class CopyingAlter:
     """Alters tables: in place (`TableChanges`), or by copying their rows between workers."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, tables: TableChanges, swap: TableSwap):
-        self._catalog, self._sender, self._tables, self._swap = catalog, sender, tables, swap
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, tables: TableChanges, swap: TableSwap,
+                 keys: ForeignKeys):
+        self._catalog, self._sender, self._tables, self._swap, self._keys = catalog, sender, tables, swap, keys
 
     async def alter(self, command: commands.AlterTable) -> ChangeResult:
         if not self.moves(command):
             return await self._tables.alter(command)
-        return await self._swap.while_gone(command.was.name, partial(self._moved, command))
+        await self._tables.refuse_orphans_before(command)
+        change = await self._swap.while_gone(command.was.name, partial(self._moved, command))
+        if (made := self._catalog.table(command.table.name)) is not None:
+            await self._tables.refuse_orphans(replace(command, table=made), only_keys)
+        return change
 
     def moves(self, command: commands.AlterTable) -> bool:
         """True if rows move to other workers, or need numbers that are unique among all workers."""
@@ -65,7 +71,8 @@ class CopyingAlter:
         return ReplacedTable(command.was, other, wanted.name, around=partial(self._copied, command))
 
     def _wanted(self, command: commands.AlterTable) -> TableDef:
-        return with_change_numbers(command.was, command.table, self._catalog.schema + 1, self._catalog.as_of.values())
+        table, _ = self._keys.altered(command)
+        return with_change_numbers(command.was, table, self._catalog.schema + 1, self._catalog.as_of.values())
 
     def _check(self, command: commands.AlterTable) -> None:
         self._tables.refuse_if_needed(command)
@@ -81,6 +88,7 @@ class CopyingAlter:
         assert isinstance(link, ShardedLink)
         try:
             async with link.copied(run.was, run.empty):
+                run.children = self._keys.altered(command)[1]
                 run.empty = replace(self._wanted(command), name=run.empty.name, table_id=run.empty.table_id)
                 yield
                 self._catalog.note_altered(self._catalog.table_defs[fold(run.name)])

@@ -10,6 +10,7 @@ from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult, quoted
+from noria.control.ddl.foreign_keys import ForeignKeys
 from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.view_changes import ViewChanges
 from noria.control.views.readers import ViewReaders
@@ -25,7 +26,8 @@ class DatabaseChanges:
     """Changes of databases."""
 
     def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, beside: ShadowViews,
-                 views: ViewChanges):
+                 views: ViewChanges, keys: ForeignKeys):
+        self._keys = keys
         self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
         self._views = views
 
@@ -70,13 +72,14 @@ class DatabaseChanges:
                 if not command.if_exists:
                     raise error
                 return ChangeResult((("Note", error.code, error.message),))
-            return await self._drop(found.name)
+            return await self._drop(found.name, command.foreign_key_checks)
 
-    async def _drop(self, database: str) -> ChangeResult:
+    async def _drop(self, database: str, checks: bool) -> ChangeResult:
         catalog = self._catalog
         tables = [n for n, t in catalog.table_defs.items() if self._is_in(t.name, database)]
         views = [n for n, v in catalog.view_defs.items() if self._is_in(v.name, database)]
         texts = [n for n, v in catalog.text_defs.items() if self._is_in(v.name, database)]
+        self._keys.refuse_dropped([catalog.table_defs[n].name for n in tables], checks)
         self._refuse_if_used(database, tables, views)
         adhoc = catalog.adhoc_over(tables)
         feeds = [n for n in views if catalog.view_defs[n].feed]

@@ -64,6 +64,7 @@ class ReplacedTable:
     left: Callable[[ReplacedTable], Awaitable[object] | None] = lambda run: None
     spark_input: Callable[[Mir, ReplacedTable], Mir] = lambda plan, run: without_rows(plan, run)
     around: Callable[[ReplacedTable], AbstractAsyncContextManager[object]] = lambda run: nullcontext()
+    children: Sequence[TableDef] = ()  # tables whose FOREIGN KEYs have the table's new names
 
     @property
     def beside(self) -> list[TwinView]:
@@ -158,6 +159,7 @@ class TableSwap:
         drops = [*(catalog.adhoc_defs[n].name for n in adhoc), *(v.name for v in views),
                  *(t.name for t in run.beside if t not in twins)]
         await self._sender.migrate((*map(packets.DropView, drops), packets.AlterTable(gone), packets.AlterTable(table),
+                                    *map(packets.AlterTable, run.children),
                                     *(packets.RenameView(t.name, t.view.name) for t in twins),
                                     packets.DropTable(gone.name)), catalog.recipe())
         for name in adhoc:
@@ -165,6 +167,9 @@ class TableSwap:
         if fold(table.name) != fold(run.was.name):
             del catalog.table_defs[fold(run.was.name)]
         catalog.table_defs[fold(table.name)] = table
+        for child in run.children:
+            catalog.table_defs[fold(child.name)] = child
+            catalog.note_altered(child)
         numbers = {fold(t.view.name): t.view.definition for t in twins}
         for name, view in [(n, v) for n, v in catalog.view_defs.items() if _reads(v, run.was)]:
             new = catalog.numbered(_over(view, run.was, table))  # a view without a reader keeps its own number

@@ -6,7 +6,7 @@ Keeps true: nothing is dropped or changed that a named view needs.  Ad-hoc views
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from noria.control.catalog.catalog import ProgramCatalog
@@ -16,6 +16,7 @@ from noria.control.catalog.recipe import HistoricalCatalog, SubstituteCatalog, w
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost, refits
 from noria.control.ddl.change import ChangeResult, quoted, unknown
+from noria.control.ddl.foreign_keys import ForeignKeys, keeps_rows, only_keys, taken_back
 from noria.control.ddl.shadow_views import ShadowViews
 from noria.core import limits
 from noria.core.errors import SqlError, table_exists, unknown_table, view_changed
@@ -26,14 +27,14 @@ from noria.plan.mir import tables_of
 from noria.plan.uses import columns_used
 from noria.sql import commands
 from noria.sql.parse import parse
-from noria.sql.statements.checks import renamed
+from noria.sql.statements.foreign_keys import with_indexed_keys
 
 
 class TableChanges:
     """Changes of tables whose rows stay where they are."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, beside: ShadowViews):
-        self._catalog, self._sender, self._beside = catalog, sender, beside
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, beside: ShadowViews, keys: ForeignKeys):
+        self._catalog, self._sender, self._beside, self._keys = catalog, sender, beside, keys
 
     async def create(self, command: commands.CreateTable) -> ChangeResult:
         catalog, name = self._catalog, fold(command.table.name)
@@ -43,7 +44,7 @@ class TableChanges:
             if catalog.taken(name):
                 raise table_exists(command.table.name)
             catalog.databases.of(command.table.name)  # it may have been dropped since the statement was parsed
-            table = replace(command.table, table_id=catalog.next_table_id(), made=catalog.schema)
+            table = replace(self._keys.created(command), table_id=catalog.next_table_id(), made=catalog.schema)
             await self._sender.migrate((packets.CreateTable(table),), catalog.recipe())
             catalog.table_defs[name] = table
             catalog.version += 1
@@ -58,6 +59,7 @@ class TableChanges:
         known = [n for n in command.names if fold(n) in catalog.table_defs]
         warnings = unknown([n for n in command.names if n not in known], command.if_exists)
         gone = {fold(n) for n in known}
+        self._keys.refuse_dropped(known, command.foreign_key_checks)
         readers = [v.name for v in (*catalog.views(), *self._beside.views.values())
                    if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
@@ -94,8 +96,10 @@ class TableChanges:
                 raise table_exists(new)
             catalog.databases.of(new)
             del tables[fold(old)]
-            tables[fold(new)] = with_change_numbers(was, renamed(was, new), change, catalog.as_of.values())
-            steps.append(packets.AlterTable(tables[fold(new)]))
+            table, changed = self._keys.renamed(tables, was, new)
+            tables[fold(new)] = with_change_numbers(was, table, change, catalog.as_of.values())
+            tables |= {fold(t.name): t for t in changed}
+            steps += map(packets.AlterTable, (tables[fold(new)], *changed))
             names.append((was.name, new))
         await self._sender.migrate(steps, catalog.recipe())
         catalog.table_defs = tables
@@ -124,6 +128,8 @@ class TableChanges:
 
     async def alter(self, command: commands.AlterTable) -> ChangeResult:
         """Redefine the table, and wait for its indexes."""
+        if not keeps_rows(command):
+            await self.refuse_orphans_before(command)
         for attempt in range(limits.FITTING_TRIES):
             self.refuse_if_needed(command)
             try:
@@ -143,6 +149,7 @@ class TableChanges:
                 raise
             break
         await self._indexed(altered)
+        await self.refuse_orphans(altered)
         return ChangeResult()
 
     async def _alter(self, command: commands.AlterTable) -> commands.AlterTable:
@@ -155,21 +162,48 @@ class TableChanges:
             raise table_exists(command.table.name)
         catalog.databases.of(command.table.name)
         self.refuse_if_needed(command)
-        table = with_change_numbers(command.was, command.table, catalog.schema + 1, catalog.as_of.values())
+        wanted, children = self._keys.altered(command)
+        table = with_change_numbers(command.was, wanted, catalog.schema + 1, catalog.as_of.values())
         loses = loses_unique(command.was, table)  # an index that views may look up by
         adhoc = [n for n, v in catalog.adhoc_defs.items()
                  if lost(command, v) or (loses and command.was.name in tables_of(v.plan))]
         drops = tuple(packets.DropView(catalog.adhoc_defs[n].name) for n in adhoc)
-        await self._sender.migrate((*drops, packets.AlterTable(table)), catalog.recipe())
+        steps = (packets.AlterTable(table), *map(packets.AlterTable, children))
+        await self._sender.migrate((*drops, *steps), catalog.recipe())
         for n in adhoc:
             catalog.forget(n)
         del catalog.table_defs[name]
         catalog.table_defs[to] = table
-        catalog.note_altered(table)
+        catalog.table_defs |= {fold(t.name): t for t in children}
+        for each in (table, *children):
+            catalog.note_altered(each)
         if command.was.name != table.name:
             self._renamed(command.was.name, table.name)
         catalog.version += 1
-        return commands.AlterTable(command.was, table)
+        return replace(command, table=table)
+
+    async def refuse_orphans_before(self, command: commands.AlterTable) -> None:
+        """As `refuse_orphans`, before a change that cannot be taken back completely: of keys over existing columns."""
+        if keys := self._keys.to_count(command):
+            known = len(command.was.columns)
+            await self._keys.refuse_orphans(command.was, [k for k in keys if max(k.columns) < known])
+
+    async def refuse_orphans(self, command: commands.AlterTable,
+                             back: Callable[[commands.AlterTable], TableDef] = taken_back) -> None:
+        """Count the rows without a parent of the keys that the command has added.  Raises error 1452 if there are any,
+        and takes the change back.  back: the definition after that."""
+        if not (keys := self._keys.to_count(command)):
+            return
+        try:
+            await self._keys.in_force(command.table)
+            await self._keys.refuse_orphans(command.table, keys)
+        except BaseException:
+            async with self._sender.lock:
+                table = self._catalog.table_defs.get(fold(command.table.name))
+                if table == command.table:
+                    with with_text(f"foreign keys of {command.table.name} were taken back: rows have no parent"):
+                        await self._alter(commands.AlterTable(table, back(command), False))
+            raise
 
     async def _indexed(self, command: commands.AlterTable) -> None:
         """Wait for the table's indexes, which are built in the background; on failure drop them.  The rest of the
@@ -181,7 +215,7 @@ class TableChanges:
                 if self._catalog.table_defs.get(fold(command.table.name)) == command.table:
                     known = {i.columns for i in command.was.indexes}
                     bare = [i for i in command.table.indexes if i.unique or i.columns in known]
-                    without = replace(command.table, indexes=tuple(bare))
+                    without = with_indexed_keys(replace(only_keys(command), indexes=tuple(bare)))
                     with with_text(f"indexes of {command.table.name} were taken back: they are not whole"):
                         await self._alter(commands.AlterTable(command.table, without))
             raise

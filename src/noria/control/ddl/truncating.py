@@ -15,6 +15,7 @@ from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, temporary_name
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult
+from noria.control.ddl.foreign_keys import ForeignKeys
 from noria.control.ddl.swapping import ReplacedTable, TableSwap
 from noria.core import limits
 from noria.core.errors.codes import QUERY_TIMEOUT
@@ -27,13 +28,14 @@ from noria.sql import commands
 class Truncation:
     """Empties tables."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, swap: TableSwap):
-        self._catalog, self._sender, self._swap = catalog, sender, swap
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, swap: TableSwap, keys: ForeignKeys):
+        self._catalog, self._sender, self._swap, self._keys = catalog, sender, swap, keys
 
     async def truncate(self, command: commands.Truncate) -> ChangeResult:
-        return await self._swap.while_gone(command.name, partial(self._emptied, command.name))
+        return await self._swap.while_gone(command.name, partial(self._emptied, command.name, command))
 
-    async def _emptied(self, name: str) -> None:
+    async def _emptied(self, name: str, command: commands.Truncate) -> None:
+        self._keys.refuse_truncated(command)
         if not await self._emptied_at_once(name):
             async with self._swap.turn:
                 await self._swap.swap(self._run_for(self._swap.known(name)))

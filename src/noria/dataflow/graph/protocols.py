@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, Part, Statement, StatementEffect, WriteResult
+from noria.core.statements import Insert, KeyChange, Part, Statement, StatementEffect, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
@@ -131,6 +131,14 @@ class Staging(Protocol):
     def lock_rows(self, transaction: str, done: int, table: str, keys: Sequence[tuple[object, ...]], exclusive: bool,
                   how: str) -> tuple[int, ...]:
         """Lock rows by the values of their primary keys; as `LockRows` says. Raises Blocked, if `how` is wait."""
+
+    def key_changes(self, transaction: str, done: int, since: int, table: str, columns: Sequence[tuple[int, ...]]
+                    ) -> tuple[KeyChange, ...]:
+        """What the requests from `since` on did to the values of each set of columns."""
+
+    def find_keys(self, part: Part, table: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
+                  lock: bool) -> tuple[int, ...]:
+        """The positions of the keys that no row has, as `FindKeys` says. Raises Blocked."""
 
     def lock_definitions(self, transaction: str, tables: Sequence[str]) -> None:
         """Keep other transactions from changing and locking these tables. Raises Blocked."""

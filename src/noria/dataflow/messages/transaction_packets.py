@@ -93,6 +93,35 @@ class LockDefinitions:
 
 
 @dataclass(frozen=True)
+class AskKeyChanges:
+    """Ask what the transaction's requests from number `since` on did to the values of these columns of a table.
+    Answer: for each set of columns a `statements.KeyChange`."""
+
+    request: int
+    transaction: str
+    done: int
+    since: int
+    table: str
+    columns: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class FindKeys:
+    """Ask which of these keys no row here has. Rows that the transaction has staged count. Answer: their positions.
+
+    `lock`: lock the rows that are found, shared. The answer waits while another transaction has such a lock.
+    """
+
+    request: int
+    transaction: str
+    done: int
+    table: str
+    columns: tuple[int, ...]
+    keys: tuple[tuple[Any, ...], ...]
+    lock: bool
+
+
+@dataclass(frozen=True)
 class Within:
     """The transaction in which a `Query` reads.
 
@@ -108,4 +137,5 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = LockDefinitions | LockRows | Stage | Undo | EndTransaction | EndWait | OpenSnapshot
+TransactionPacket = (AskKeyChanges | FindKeys | LockDefinitions | LockRows | Stage | Undo | EndTransaction | EndWait
+                     | OpenSnapshot)

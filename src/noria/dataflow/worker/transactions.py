@@ -19,6 +19,7 @@ from typing import Any
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
+from noria.core.statements import Part
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.protocols import Staging
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -48,7 +49,8 @@ class Transactions:
         self.handlers: dict[type, Callable[[Any, Envelope], Packet | None]] = {
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
             messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
-            messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions}
+            messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions,
+            messages.AskKeyChanges: self._key_changes, messages.FindKeys: self._find_keys}
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -126,6 +128,17 @@ class Transactions:
             return Done(body.request)
 
         return self._locking(body.transaction, e, run, lambda: self._lock_definitions(body, e))
+
+    def _key_changes(self, body: messages.AskKeyChanges, e: Envelope) -> Packet:
+        return Done(body.request, self._staging.key_changes(body.transaction, body.done, body.since, body.table,
+                                                            body.columns))
+
+    def _find_keys(self, body: messages.FindKeys, e: Envelope) -> Packet | None:
+        def run() -> Packet:
+            return Done(body.request, self._staging.find_keys(Part(body.transaction, body.done), body.table,
+                                                              tuple(body.columns), body.keys, body.lock))
+
+        return self._locking(body.transaction, e, run, lambda: self._find_keys(body, e))
 
     def _undo(self, body: messages.Undo, e: Envelope) -> Packet:
         self._staging.undo(body.transaction, body.done, body.keep)

@@ -146,14 +146,17 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: AutoInc
                   few=concerned is not None, renumbers=renumbers(statement, table))
 
 
-def by_worker(table: TableDef, keys: Sequence[Key], workers: int) -> dict[int, list[Key]]:
-    """The primary keys, by the worker that may have their rows. Each is at all of them if the key does not tell."""
+def by_worker(table: TableDef, keys: Sequence[Key], workers: int, columns: tuple[int, ...] | None = None
+              ) -> dict[int, list[Key]]:
+    """The keys, by the worker that may have their rows. Each is at all of them if the key does not tell. `columns`: of
+    the keys; by default those of the primary key."""
+    columns = table.primary_key if columns is None else columns
     by = table.sharded_by
     if by == () or workers == 1:
         return {0: list(keys)}
-    if by is None or not set(by) <= set(table.primary_key):
+    if by is None or not set(by) <= set(columns):
         return {w: list(keys) for w in range(workers)}
-    places, symbols = [table.primary_key.index(c) for c in by], PlainSymbols()
+    places, symbols = [columns.index(c) for c in by], PlainSymbols()
     codes = [convert([key[at] for key in keys], table.columns[c], 1, symbols) for at, c in zip(places, by, strict=True)]
     found: dict[int, list[Key]] = {}
     owners = shard_of(codes, [table.columns[c].type for c in by], workers, symbols)

@@ -266,6 +266,18 @@ class TransactionCoordinator:
             if done != mark.get(worker, 0):
                 await self._undo(transaction, worker, mark.get(worker, 0))
 
+    async def ask(self, transaction: OpenTransaction, requests: Mapping[int, Packet], wait_s: float) -> list[Any]:
+        """Ask workers and return their answers, in order of the requests. Raises SqlError if one answers with it."""
+        replies, why = await self._replies(transaction, requests, wait_s)
+        errors = [r.error for r in replies.values() if r.error is not None]
+        if errors or why is not None:
+            raise errors[0] if errors else why or interrupted()
+        return [replies[w].value for w in requests]
+
+    @property
+    def workers(self) -> int:
+        return len(self._workers.staging_workers)
+
     # ------------------------------------------------------------ locks
     async def lock_rows(self, transaction: OpenTransaction, table: TableDef, keys: Sequence[Key], exclusive: bool,
                         how: str, wait_s: float) -> list[Key]:
@@ -273,13 +285,10 @@ class TransactionCoordinator:
         1205 after `wait_s`, 3572 if `how` is nowait, 1213."""
         self._refuse_lost(transaction)
         mine = by_worker(table, keys, len(self._workers.staging_workers))
-        replies, why = await self._replies(transaction, {
+        refused = await self.ask(transaction, {
             w: LockRows(0, transaction.name, transaction.done.get(w, 0), table.name, tuple(some), exclusive, how)
             for w, some in mine.items()}, wait_s)
-        errors = [r.error for r in replies.values() if r.error is not None]
-        if errors or why is not None:
-            raise errors[0] if errors else why or interrupted()
-        return list(dict.fromkeys(mine[w][n] for w, reply in replies.items() for n in reply.value))
+        return list(dict.fromkeys(mine[w][n] for w, some in zip(mine, refused, strict=True) for n in some))
 
     @asynccontextmanager
     async def alone(self, tables: Sequence[str], wait_s: float) -> AsyncIterator[None]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from noria.core.codec import Codec
 from noria.core.expressions.expr import Expr
-from noria.core.statements import Statement, StatementEffect
+from noria.core.statements import KeyChange, Statement, StatementEffect
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.rehearsal import Rehearsal
 from noria.plan import after
 from noria.plan.graph_plan import GraphPlan
 
-_ANSWERS = (packets.IndexRequest, packets.RecordedChange, packets.QueryForecast, Rehearsal, StatementEffect, TableDef,
-            GraphPlan, after.LookedUpRows)
+_ANSWERS = (KeyChange, packets.IndexRequest, packets.RecordedChange, packets.QueryForecast, Rehearsal, StatementEffect,
+            TableDef, GraphPlan, after.LookedUpRows)
 
 PACKETS = Codec(packets.Packet, Statement, Expr, *_ANSWERS)

@@ -435,6 +435,7 @@ class Executor:
         if statement is None:
             return 0
         self.locks.check(None, statement.table)
+        self.program.foreign_keys.refuse_unchecked(statement.table)
         done = self.submit(statement)
         await asyncio.wait((done,))
         affected = self.result_of(done).affected

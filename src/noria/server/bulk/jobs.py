@@ -258,7 +258,7 @@ class Bulk:
                 assert run is not None
                 await run(statement)
                 yield {"step": f"made the table {name}", "statement": statement}
-            table = self._program.table(name)
+            table = self._program.foreign_keys.loadable(name)
             if table is None:  # dropped meanwhile
                 raise unknown_table(name)
             about = await self._asked(Inspect(0, "table", table.name))

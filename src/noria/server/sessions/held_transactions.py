@@ -126,15 +126,27 @@ class HeldTransactions:
 
     async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int:
         """Insert rows of an Arrow table (`Executor.insert`)."""
-        if caller.token is None:
+        if caller.token is not None:
+            with self._turn(caller) as session:
+                return await self._inserted(session, self._full(session, table), rows, on_duplicate)
+        if not self._executor.program.foreign_keys.has_any:
             return await self._executor.insert(table, rows, on_duplicate)
-        with self._turn(caller) as session:
-            command = self._executor.insert_of(self._full(session, table), rows, on_duplicate)
-            if command is None:
-                return 0
-            done = await session.run_made(lambda: command, f"INSERT INTO {table}")
-            assert isinstance(done, Ok)
-            return done.affected
+        database = caller.database or self._executor.program.catalog.default_database
+        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", False))
+        try:
+            affected = await self._inserted(session, table, rows, on_duplicate)
+            await session.see_own()
+            return affected
+        finally:
+            session.close()
+
+    async def _inserted(self, session: Session, table: str, rows: pa.Table, on_duplicate: str) -> int:
+        command = self._executor.insert_of(table, rows, on_duplicate)
+        if command is None:
+            return 0
+        done = await session.run_made(lambda: command, f"INSERT INTO {table}")
+        assert isinstance(done, Ok)
+        return done.affected
 
     async def lookup(self, caller: Caller, view: str, keys: pa.Table) -> pa.Table:
         """Look up many keys of a named view (`Executor.lookup`)."""

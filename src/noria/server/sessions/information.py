@@ -15,6 +15,7 @@ from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
 from noria.server.sessions.over_rows import run
 from noria.sql.commands import Information
+from noria.sql.statements.foreign_keys import unique_over
 from noria.sql.statements.information import RELATIONS
 
 Values = dict[str, Any]  # by the column's name in lower case; the others are NULL
@@ -142,6 +143,9 @@ def _table_constraints(program: NamedRelations) -> Iterator[Values]:
         for check in table.checks:
             yield {**_constrained(program, table), "constraint_name": check.name, "constraint_type": "CHECK",
                    "enforced": "YES" if check.enforced else "NO"}
+        for key in table.foreign_keys:
+            yield {**_constrained(program, table), "constraint_name": key.name, "constraint_type": "FOREIGN KEY",
+                   "enforced": "YES"}
 
 
 def _check_constraints(program: NamedRelations) -> Iterator[Values]:
@@ -156,6 +160,27 @@ def _key_column_usage(program: NamedRelations) -> Iterator[Values]:
     for named, table, _, columns in _constraints(program):
         for n, c in enumerate(columns):
             yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
+    for table in program.tables():
+        for key in table.foreign_keys:
+            database, parent = program.databases.split(key.parent)
+            for n, (c, name) in enumerate(zip(key.columns, key.parent_columns, strict=True)):
+                yield {**_constrained(program, table), "constraint_name": key.name,
+                       "column_name": table.columns[c].name, "ordinal_position": n + 1,
+                       "position_in_unique_constraint": n + 1, "referenced_table_schema": database,
+                       "referenced_table_name": parent, "referenced_column_name": name}
+
+
+def _referential_constraints(program: NamedRelations) -> Iterator[Values]:
+    for table in program.tables():
+        for key in table.foreign_keys:
+            (database, name), parent = program.databases.split(key.parent), program.table(key.parent)
+            unique = None if parent is None else unique_over(parent, key.positions_in(parent))
+            placed = _constrained(program, table)
+            yield {"constraint_catalog": "def", "constraint_schema": placed["constraint_schema"],
+                   "constraint_name": key.name, "unique_constraint_catalog": "def",
+                   "unique_constraint_schema": database, "unique_constraint_name": unique, "match_option": "NONE",
+                   "update_rule": key.on_update.value, "delete_rule": key.on_delete.value,
+                   "table_name": placed["table_name"], "referenced_table_name": name}
 
 
 def _views(program: NamedRelations) -> Iterator[Values]:
@@ -173,13 +198,14 @@ def _engines(program: NamedRelations) -> Iterator[Values]:
 
 
 def _none(program: NamedRelations) -> Iterator[Values]:
-    """Yield no rows: Noria has no foreign keys, triggers, routines or events."""
+    """Yield no rows: Noria has no triggers, routines or events."""
     return iter(())
 
 
 _ROWS: dict[str, Callable[[NamedRelations], Iterator[Values]]] = {
     "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
-    "table_constraints": _table_constraints, "key_column_usage": _key_column_usage, "referential_constraints": _none,
+    "table_constraints": _table_constraints, "key_column_usage": _key_column_usage,
+    "referential_constraints": _referential_constraints,
     "check_constraints": _check_constraints, "views": _views, "engines": _engines,
     **dict.fromkeys(("triggers", "routines", "parameters", "events"), _none),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
@@ -232,8 +233,10 @@ def key_of(at: int, table: TableDef | None) -> str:
 
 
 def create_table(table: TableDef, next_number: int, program: NamedRelations) -> ResultSet:
-    name, options = program.databases.bare(table.name), program.databases.table_options(table.name)
-    return texts(["Table", "Create Table"], [(name, table_text(table, next_number, quote_identifier(name), options))])
+    databases = program.databases
+    (database, name), options = databases.split(table.name), databases.table_options(table.name)
+    text = table_text(table, next_number, quote_identifier(name), options, partial(databases.called_in, database))
+    return texts(["Table", "Create Table"], [(name, text)])
 
 
 def _create_database(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:

@@ -223,7 +223,7 @@ class Session:
             else:
                 command = compiled.bind(values)
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
-                        compiled, command):
+                        compiled, command) and not self._transaction.is_checked(command.table):
                     later = self._write(command)
                     self.running.write(later.future, text)
                     return later
@@ -316,7 +316,7 @@ class Session:
             return await self._limited(self._select(command))
         if isinstance(command, sql.LockingSelect):
             return await self._limited(self._select_locking(command))
-        if isinstance(command, _WRITES) and self._transaction.active:
+        if isinstance(command, _WRITES) and (self._transaction.active or self._transaction.is_checked(command.table)):
             return await self._write_within(command)
         if isinstance(command, _WRITES):
             if self._executor.program.may_rewrite(command) and (done := await self._rewrite(command)) is not None:
@@ -379,6 +379,8 @@ class Session:
             self._transaction.check_write()
         if self.offset and isinstance(command, sql.AlterTable):
             zones.refuse_converting(command)
+        if isinstance(command, sql.CHECKED_KEYS) and not self.variables["foreign_key_checks"]:
+            command = replace(command, foreign_key_checks=False)
         await self._commit()
         for name in self._tables_changed(command):
             self._executor.locks.check(self, name)
@@ -494,9 +496,11 @@ class Session:
                                 "run it without a transaction, or give a condition on an index")
         self._tell("waiting for the worker")
         try:
-            return self._applied(command, await self._transaction.write(command, self.offset))
+            if self._transaction.active:
+                return self._applied(command, await self._transaction.write(command, self.offset))
+            return self._applied(command, await self._transaction.write_alone(command, self.offset))
         finally:
-            self._set_status()
+            self._saw_own()
 
     def _refuse_zero(self, command: Insert | Update | Delete) -> None:
         if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:

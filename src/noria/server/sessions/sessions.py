@@ -12,7 +12,7 @@ from typing import Any
 from noria.core.errors import not_supported
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
-from noria.server.outcomes import Client, Outcome
+from noria.server.outcomes import Client, Outcome, ResultSet
 from noria.server.sessions import inspection
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.held_transactions import HeldTransactions
@@ -35,6 +35,8 @@ class Sessions:
         self._transactions = TransactionService(executor)
         self._user_locks = UserLocks()
         self.held = HeldTransactions(executor, self.processes, self.connect)
+        executor.program.foreign_keys.count = self._count
+        executor.program.foreign_keys.in_force = self._transactions.over
 
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions,
@@ -56,6 +58,12 @@ class Sessions:
             return outcomes
         finally:
             session.close()
+
+    async def _count(self, text: str) -> int:
+        """The number that a SELECT returns."""
+        (outcome,) = await self.run(text, ())
+        assert isinstance(outcome, ResultSet)
+        return int(str(outcome.rows[0][0]))
 
     def views(self) -> list[dict[str, Any]]:
         """Describe every named and ad-hoc view for /views."""

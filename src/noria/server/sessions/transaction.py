@@ -181,9 +181,20 @@ class SessionTransaction:
         """Run a write within the transaction."""
         try:
             return await self._service.stage(self._its_parts(), command, offset,
-                                             float(self._variables["innodb_lock_wait_timeout"]))
+                                             float(self._variables["innodb_lock_wait_timeout"]),
+                                             bool(self._variables["foreign_key_checks"]))
         except SqlError as e:
             raise self._told(e) from None
+
+    def is_checked(self, table: str) -> bool:
+        """True if a write of the table must keep FOREIGN KEYs."""
+        return bool(self._variables["foreign_key_checks"]) and self._service.foreign_keys.concerns(table)
+
+    async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
+        """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
+        result, self.written = await self._service.alone(command, offset,
+                                                         float(self._variables["innodb_lock_wait_timeout"]))
+        return result
 
     async def select_locking(self, command: sql.LockingSelect) -> ResultSet:
         """Answer SELECT … FOR UPDATE or FOR SHARE.  Without a transaction its locks end with it."""

@@ -13,7 +13,10 @@ from datetime import timedelta
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
+from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.core.types import TableDef
+from noria.dataflow.messages.packets import Own
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.runtime.routing.write_routing import Key
@@ -27,6 +30,7 @@ from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
 
+ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 
@@ -36,12 +40,41 @@ class TransactionService:
     def __init__(self, executor: Executor):
         self.coordinator = TransactionCoordinator(executor.staging, "t")
         self._executor, self._reads = executor, executor.reads
+        self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
-                    wait_s: float) -> WriteResult:
-        """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC."""
-        return await self.coordinator.stage(transaction, self._executor.at_its_time(statement, offset), wait_s)
+                    wait_s: float, checks: bool) -> WriteResult:
+        """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC.  checks: keep
+        FOREIGN KEYs."""
+        timed = self._executor.at_its_time(statement, offset)
+        if checks and self.foreign_keys.concerns(statement.table):
+            return await self.foreign_keys.stage(transaction, timed, wait_s)
+        return await self.coordinator.stage(transaction, timed, wait_s)
+
+    async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float
+                    ) -> tuple[WriteResult, Own]:
+        """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.
+
+        It is tried again if its transaction is lost with a worker, or to end a deadlock.
+        """
+        for tries in range(ALONE_TRIES):
+            own = self.coordinator.begin()
+            try:
+                result = await self.stage(own, statement, offset, wait_s, True)
+                return result, (await self.coordinator.commit(own)).own
+            except SqlError as e:
+                if e.code != LOCK_DEADLOCK.number or tries == ALONE_TRIES - 1:
+                    raise
+            finally:
+                self.coordinator.end(own)
+        raise AssertionError("the last try returns or raises")
+
+    async def over(self, table: TableDef) -> None:
+        """Wait until the transactions have ended that have changed or locked the table or a parent of it."""
+        names = {table.name, *(key.parent for key in table.foreign_keys)}
+        async with self.coordinator.alone(sorted(names), LOCK_WAIT_S):
+            pass
 
     def tables(self, view: ViewDef) -> frozenset[str]:
         """The base tables below a view."""

@@ -144,6 +144,7 @@ class StagedWrites:
             raise no_table(named, program.view(named) is not None)
         files = [self._file(write, str(p)) for p in request["parts"]]
         self._executor.locks.check(None, table.name)
+        program.foreign_keys.refuse_unchecked(table.name)
         if request.get("overwrite"):
             await self._run(f"TRUNCATE TABLE {program.catalog.databases.full(table.name)}")
         name = f"{ONCE}{scope}/{batch}"
@@ -230,6 +231,7 @@ class StagedWrites:
     async def _write(self, statement: Insert | Delete, once: str) -> int:
         """Run a statement and return the number of affected rows."""
         self._executor.locks.check(None, statement.table)
+        self._executor.program.foreign_keys.refuse_unchecked(statement.table)
         done = self._executor.submit(statement, once=once)
         await asyncio.wait((done,))
         result = self._executor.result_of(done)

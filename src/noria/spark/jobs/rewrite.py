@@ -29,6 +29,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.codec import Codec
 from noria.core.errors import SqlError, view_changed
 from noria.core.errors.codes import DUP_ENTRY, UNKNOWN_ERROR
+from noria.core.identifiers import without_database
 from noria.core.limits import NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Move, Update
@@ -158,7 +159,7 @@ def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
     if (found := _ERROR.search(told)) is not None:
         return SqlError(int(found[1]), found[2], found[3])
     if (twice := _TWICE.search(told)) is not None:
-        return SqlError(*DUP_ENTRY, twice[0].replace("'PRIMARY'", f"'{table.name}.PRIMARY'"))
+        return SqlError(*DUP_ENTRY, twice[0].replace("'PRIMARY'", f"'{without_database(table.name)}.PRIMARY'"))
     return SqlError(*UNKNOWN_ERROR, told)
 
 

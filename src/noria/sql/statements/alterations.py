@@ -35,14 +35,13 @@ from noria.sql.statements.checks import (
     alter_check,
     checked_conditions,
     declared,
-    names_check,
+    kind_of,
     renamed,
     with_checks,
     without_check,
 )
 from noria.sql.statements.defaults import with_defaults, without_default
 from noria.sql.statements.definitions import (
-    NOT_ENFORCED,
     charset,
     check_name,
     checked,
@@ -54,6 +53,16 @@ from noria.sql.statements.definitions import (
     index_of,
     unique_of,
 )
+from noria.sql.statements.foreign_keys import (
+    checked_keys,
+    is_foreign_key,
+    moved,
+    refuse_dropped,
+    renamed_keys,
+    with_foreign_keys,
+    without_foreign_key,
+)
+from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import refuse_other_status, regenerated
 from noria.sql.statements.keys import key_column, key_positions, with_indexes, with_prefixes, without_column
 from noria.sql.text.constraints import AlterCheck
@@ -77,6 +86,7 @@ def alter(tree: exp.Alter, catalog: Catalog) -> Command:
         if handler is None:
             raise refuse("this in ALTER TABLE", part, COPY)
         table = handler(table, part)
+    table = with_foreign_keys(table, declared_keys(parts), check_name)
     if table.numbered(was) is None:  # else AUTO_INCREMENT begins at this statement's number
         table = replace(table, first_id=max(table.first_id, was.first_id))
     return AlterTable(was, _checked(was, table))
@@ -137,7 +147,8 @@ def _checked(was: TableDef, table: TableDef) -> TableDef:
     for at in range(len(was.columns), len(table.columns)):
         if table.columns[at].source is None:  # not earlier: a key may make the column NOT NULL
             table = _with(table, at, replace(table.columns[at], initial=_initial(table.columns[at])))
-    return checked_table(checked_conditions(was, table))
+    refuse_dropped(was, table)
+    return checked_keys(checked_table(checked_conditions(was, table)))
 
 
 def create_index(tree: exp.Create, catalog: Catalog) -> Command:
@@ -212,10 +223,8 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
             table = _with_index(table, *index_of(node))
         elif checks := declared([node]):
             table = with_checks(table, checks)
-        else:
-            (inner,) = node.expressions if isinstance(node, exp.Constraint) and len(node.expressions) == 1 else (node,)
-            what, instead = NOT_ENFORCED.get(type(inner), ("this in ALTER TABLE … ADD", COPY))
-            raise refuse(what, node, instead)
+        elif not is_foreign_key(node):
+            raise refuse("this in ALTER TABLE … ADD", node, COPY)
     return table
 
 
@@ -416,7 +425,8 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
     made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
     columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
     key = tuple(new if c == at else c for c in made.primary_key)
-    made = _dropped(replace(made, indexes=tuple(columns), primary_key=key), at)
+    keys = moved(made.foreign_keys, at, new)
+    made = _dropped(replace(made, indexes=tuple(columns), primary_key=key, foreign_keys=keys), at)
     order = [c for c in made.shown if c != new]
     made = replace(made, order=(*order[:place], new, *order[place:]))
     return _with(made, new, replace(made.columns[new], name=column.name))
@@ -462,7 +472,7 @@ def _first_id(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _rename(table: TableDef, part: exp.Expr) -> TableDef:
-    return renamed(table, check_name(part.this.name))
+    return renamed_keys(table, renamed(table, check_name(part.this.name)))
 
 
 def _how(table: TableDef, part: exp.Expr) -> TableDef:
@@ -472,17 +482,13 @@ def _how(table: TableDef, part: exp.Expr) -> TableDef:
     return table
 
 
-def _without_foreign_key(table: TableDef, name: str) -> TableDef:
-    """DROP FOREIGN KEY: raise error 1091, because no table has one."""
-    raise _no_key(name)
-
-
 def _without_constraint(table: TableDef, name: str) -> TableDef:
-    return without_check(table, name) if names_check(table, name) else _without_index(table, name)
+    drop = {"CHECK": without_check, "FOREIGN KEY": without_foreign_key, "KEY": _without_index}
+    return drop[kind_of(table, name)](table, name)
 
 
 _DROPS = {"COLUMN": _without_column, "INDEX": _without_index, "KEY": _without_index, "CONSTRAINT": _without_constraint,
-          "FOREIGN KEY": _without_foreign_key, "CHECK": without_check}
+          "FOREIGN KEY": without_foreign_key, "CHECK": without_check}
 _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.ColumnDef: _add_column, exp.AddConstraint: _add, exp.Drop: _drop, exp.RenameIndex: _rename_index,
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,

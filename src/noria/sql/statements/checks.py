@@ -31,8 +31,10 @@ from noria.core.errors.codes import (
     NON_BOOLEAN_EXPR_FOR_CHECK_CONSTRAINT,
 )
 from noria.core.expressions.expr import Call, Col, Expr
+from noria.core.identifiers import without_database
 from noria.core.types import Check, TableDef
 from noria.sql.expressions.of_columns import Place, names_in, parsed, refuse_unfit, resolved, text_of
+from noria.sql.statements.foreign_keys import has_foreign_key
 from noria.sql.text.refusals import refuse
 
 
@@ -87,7 +89,7 @@ def with_checks(table: TableDef, more: Sequence[Declared]) -> TableDef:
         name = check.name
         if not name:
             last += 1
-            name = f"{table.name}_chk_{last}"
+            name = f"{without_database(table.name)}_chk_{last}"
         if name.lower() in known:
             raise SqlError(*CHECK_CONSTRAINT_DUP_NAME, f"Duplicate check constraint name '{name}'.")
         known.add(name.lower())
@@ -102,7 +104,7 @@ def _in_order(checks: Sequence[Check]) -> tuple[Check, ...]:
 
 def _number(table: str, name: str) -> int:
     """The n of a generated name t_chk_n, or 0."""
-    found = re.fullmatch(re.escape(table.lower()) + r"_chk_([1-9][0-9]*)", name.lower())
+    found = re.fullmatch(re.escape(without_database(table).lower()) + r"_chk_([1-9][0-9]*)", name.lower())
     return int(found[1]) if found else 0
 
 
@@ -180,23 +182,27 @@ def without_check(table: TableDef, name: str) -> TableDef:
     return replace(table, checks=tuple(c for c in table.checks if c is not gone))
 
 
-def names_check(table: TableDef, name: str) -> bool:
-    """Whether the constraint of this name is a CHECK, or else a key.  Raises error 3940 for neither, 3939 for both."""
-    check, key = _has_check(table, name), _is_key(table, name)
-    if check and key:
+def kind_of(table: TableDef, name: str) -> str:
+    """Whether the constraint of this name is a "CHECK", a "FOREIGN KEY" or a "KEY".
+
+    Raises error 3940 if there is none, and 3939 if there are several.
+    """
+    found = [kind for kind, there in (("CHECK", _has_check(table, name)), ("FOREIGN KEY", has_foreign_key(table, name)),
+                                      ("KEY", _is_key(table, name))) if there]
+    if len(found) > 1:
         raise SqlError(*MULTIPLE_CONSTRAINTS_WITH_SAME_NAME,
                        f"Table has multiple constraints with the name '{name}'. Please use constraint specific "
                        "'DROP' clause.")
-    if not check and not key:
+    if not found:
         raise SqlError(*CONSTRAINT_NOT_FOUND, f"Constraint '{name}' does not exist.")
-    return check
+    return found[0]
 
 
 def alter_check(table: TableDef, part: exp.Expr) -> TableDef:
     """ALTER {CHECK | CONSTRAINT} name [NOT] ENFORCED.  Raises error 3821 or 3940 if there is none of this name."""
     name = part.this.name
     if part.args["kind"] == "CONSTRAINT" and not _has_check(table, name):
-        names_check(table, name)
+        kind_of(table, name)
         raise SqlError(*ALTER_CONSTRAINT_ENFORCEMENT_NOT_SUPPORTED,
                        f"Altering constraint enforcement is not supported for the constraint '{name}'. Enforcement "
                        "state alter is not supported for the PRIMARY, UNIQUE and FOREIGN KEY type constraints.")
@@ -224,5 +230,6 @@ def _found(table: TableDef, name: str) -> Check:
 
 def renamed(table: TableDef, name: str) -> TableDef:
     """The table under another name, which generated names of CHECKs follow."""
-    checks = [replace(c, name=f"{name}_chk_{n}") if (n := _number(table.name, c.name)) else c for c in table.checks]
+    own = without_database(name)
+    checks = [replace(c, name=f"{own}_chk_{n}") if (n := _number(table.name, c.name)) else c for c in table.checks]
     return replace(table, name=name, checks=_in_order(checks))

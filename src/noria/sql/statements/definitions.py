@@ -1,6 +1,6 @@
 """Translates CREATE TABLE, CREATE VIEW and DROP to commands.  Call `create` and `drop`.
 
-Keeps true: a constraint that Noria does not enforce is refused (FOREIGN KEY), and so is FULLTEXT.
+Keeps true: a constraint that Noria does not enforce is refused, and so is FULLTEXT.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from noria.sql.query.purposes import view_of
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.checks import declared, says_json, with_checks
 from noria.sql.statements.defaults import by_expression, with_defaults
+from noria.sql.statements.foreign_keys import checked_keys, with_foreign_keys
+from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import generated, with_expressions
 from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeated, with_indexes
 from noria.sql.statements.text_views import body_of, has_no_from, items_of
@@ -172,6 +174,7 @@ def _create_table(statement: Statement, tree: exp.Create, names: Names) -> Comma
             raise refuse("this in CREATE TABLE", part)
         handler(draft, part)
     table = with_checks(with_defaults(with_expressions(_finished(draft))), declared(tree.this.expressions))
+    table = checked_keys(with_foreign_keys(table, declared_keys(tree.this.expressions), check_name))
     return CreateTable(table, bool(tree.args.get("exists")), statement.text)
 
 
@@ -337,6 +340,11 @@ def _check(draft: _Draft, c: Column, node: exp.Expr) -> Column:
 
 
 def _generated(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    """Read GENERATED ALWAYS AS (…).  Without VIRTUAL or STORED, the parser takes it for an identity column."""
+    if isinstance(node, exp.GeneratedAsIdentityColumnConstraint):
+        if node.expression is None:
+            raise refuse("GENERATED … AS IDENTITY", node, "write AUTO_INCREMENT")
+        node = exp.ComputedColumnConstraint(this=node.expression)
     return generated(c, node)
 
 
@@ -349,11 +357,11 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.AutoIncrementColumnConstraint: _auto_increment, exp.PrimaryKeyColumnConstraint: _inline_primary_key,
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
-    exp.ComputedColumnConstraint: _generated,
+    exp.ComputedColumnConstraint: _generated, exp.GeneratedAsIdentityColumnConstraint: _generated,
     exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
+    exp.Reference: _ignored,  # `foreign_keys.with_foreign_keys` adds it to the finished table
 }
 _REFUSED: dict[type, tuple[str, str]] = {
-    exp.Reference: ("REFERENCES", "leave it out, and keep the tables consistent in the application"),
     exp.ZeroFillColumnConstraint: ("ZEROFILL", "format numbers in the application"),
 }
 
@@ -398,24 +406,14 @@ def _constraint(draft: _Draft, node: exp.Expr) -> None:
         handler(draft, inner)
 
 
-NOT_ENFORCED: dict[type, tuple[str, str]] = {
-    exp.ForeignKey: ("FOREIGN KEY", "leave it out, and keep the tables consistent in the application"),
-}
-
-
-def _not_enforced(draft: _Draft, node: exp.Expr) -> None:
-    what, instead = NOT_ENFORCED[type(node)]
-    raise refuse(what, node, instead)
-
-
-def _table_check(draft: _Draft, node: exp.Expr) -> None:
-    """Do nothing: `checks.with_checks` adds it to the finished table."""
+def _added_later(draft: _Draft, node: exp.Expr) -> None:
+    """Do nothing: `with_checks` and `with_foreign_keys` add it to the finished table."""
 
 
 _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
     exp.ColumnDef: _column, exp.PrimaryKey: _primary_key, exp.UniqueColumnConstraint: _unique,
     exp.IndexColumnConstraint: _index, exp.Constraint: _constraint,
-    **dict.fromkeys(NOT_ENFORCED, _not_enforced), exp.CheckColumnConstraint: _table_check,
+    exp.CheckColumnConstraint: _added_later, exp.ForeignKey: _added_later,
 }
 
 

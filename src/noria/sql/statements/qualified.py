@@ -90,9 +90,9 @@ def _tables(statement: Statement) -> Iterator[exp.Table]:
     for node in statement.nodes:
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             continue
-        index = isinstance(node.parent, exp.Drop) and node.parent.kind == "INDEX"
+        part = isinstance(node.parent, exp.Drop) and node.parent.kind not in ("TABLE", "VIEW")  # an index, a CHECK, …
         bare = not node.args.get("db")
-        if not (index or (bare and (_is_dual(node) or _is_of_with(node)))):
+        if not (part or (bare and (_is_dual(node) or _is_of_with(node)))):
             yield node
 
 

@@ -472,6 +472,7 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "LOAD": _refused("load files with `noria load`"),
     "CALL": _refused("there are no stored procedures"),
     "HANDLER": _refused("use SELECT"),
+    "XA": _refused("a transaction of one server commits by COMMIT"),
     "PREPARE": _refused("prepare through the client protocol"),
     "EXECUTE": _refused("prepare through the client protocol"),
     "DEALLOCATE": _refused("prepare through the client protocol"),

@@ -6,7 +6,8 @@
     syntax         sqlglot's trees, and the parts of MySQL that its dialect lacks
     trees          fast walks over syntax trees
     literal_rows   INSERT … VALUES with literal rows, by one regular expression
+    databases      the databases of a server, and the catalog's names of their tables and views
     refusals       errors for unsupported features: what, where, and what to write instead
 
-`the_database` has the name of the one database.
+A statement's names become the catalog's when it is parsed.
 """

@@ -118,6 +118,11 @@ class Databases:
         """The catalog's name of a table or view as statements in any database have it."""
         return ".".join(map(quote_identifier, self.split(name)))
 
+    def called_in(self, database: str, name: str) -> str:
+        """The catalog's name of a table as statements in this database have it: with its own only if it is another."""
+        of, bare = self.split(name)
+        return quote_identifier(bare) if of == database else self.full(name)
+
     def resolved(self, text: str, default: str) -> str:
         """The catalog's name for what a client of another interface than SQL names: `t`, `db.t` or `named_in`'s text.
 

@@ -6,6 +6,7 @@
     meaning      plans a view's text over a set of tables
     difference   computes the changes between two programs
     restated     prints a view's text with current names
+    references   compares FOREIGN KEYs with the tables that they refer to
 
 `exported` prints a running program as a text.
 """

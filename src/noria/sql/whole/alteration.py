@@ -6,22 +6,24 @@ indexes are the same if their names are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from noria.core.identifiers import quote_identifier
-from noria.core.types import Column, IndexDef, TableDef
+from noria.core.types import Column, ForeignKey, IndexDef, TableDef
 from noria.sql.statements.defaults import KINDS
-from noria.sql.whole.written import check_text, column_text, default_text, index_text
+from noria.sql.whole.written import check_text, column_text, default_text, foreign_key_text, index_text
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
 
 
-def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]:
+def alteration(was: TableDef, want: TableDef, drop: bool, called: Callable[[str], str] = quote_identifier
+               ) -> tuple[Names, Names]:
     """Return the parts of the ALTER TABLE from `was` to `want`, and messages about changes that it cannot make.
 
-    `drop`: drop the columns that `want` does not have; without it each is a message.
+    `drop`: drop the columns that `want` does not have; without it each is a message.  `called`: how to write the name
+    of a table to which a FOREIGN KEY refers.
     """
     columns = {c.name.lower(): c for c in _there(was)}
     wrong = [*_order_differs(was, want)]
@@ -49,7 +51,8 @@ def alteration(was: TableDef, want: TableDef, drop: bool) -> tuple[Names, Names]
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
         added = (*[f"ADD PRIMARY KEY ({', '.join(map(quote_identifier, key))})"] * bool(key), *added)
     gone_checks, new_checks = _checks(was, want)
-    dropped, added = (*gone_checks, *dropped), (*added, *new_checks)
+    gone_keys, new_keys = _foreign_keys(was, want, called)
+    dropped, added = (*gone_keys, *gone_checks, *dropped), (*added, *new_keys, *new_checks)
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -131,6 +134,19 @@ def _checks(was: TableDef, want: TableDef) -> tuple[Names, Names]:
     return (tuple(f"DROP CHECK {quote_identifier(c.name)}" for n, c in old.items() if n not in same),
             (*(f"ADD {check_text(c)}" for n, c in new.items() if n not in same),
              *(f"ALTER CHECK {quote_identifier(c.name)} {'' if c.enforced else 'NOT '}ENFORCED" for c in switched)))
+
+
+def _foreign_keys(was: TableDef, want: TableDef, called: Callable[[str], str]) -> tuple[Names, Names]:
+    """The parts about FOREIGN KEYs: those before new columns (drops) and those after (new ones)."""
+    old, new = ({k.name.lower(): k for k in table.foreign_keys} for table in (was, want))
+    same = {n for n, k in new.items() if n in old and _foreign_key(was, old[n]) == _foreign_key(want, k)}
+    return (tuple(f"DROP FOREIGN KEY {quote_identifier(k.name)}" for n, k in old.items() if n not in same),
+            tuple(f"ADD {foreign_key_text(want, k, called)}" for n, k in new.items() if n not in same))
+
+
+def _foreign_key(table: TableDef, key: ForeignKey) -> tuple[object, ...]:
+    return (_columns(table, key.columns), key.parent.lower(), tuple(c.lower() for c in key.parent_columns),
+            key.on_delete, key.on_update)
 
 
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:

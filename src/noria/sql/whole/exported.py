@@ -46,7 +46,8 @@ def program_text(tables: Iterable[TableDef], views: Sequence[ExportedView], coun
 
 def _table(table: TableDef, databases: Databases) -> str:
     name = table.name
-    return table_text(table, table.first_id, databases.written(name), databases.table_options(name))
+    return table_text(table, table.first_id, databases.written(name), databases.table_options(name),
+                      databases.written)
 
 
 def made_text(database: Database) -> str:
@@ -62,7 +63,7 @@ def _staged(tables: Sequence[TableDef], views: Sequence[ExportedView], last: int
             if was is None:
                 said.append(_table(then, databases))
             else:
-                parts, wrong = alteration(was, then, False)
+                parts, wrong = alteration(was, then, False, databases.written)
                 if wrong or lost(was, then):
                     raise not_supported(f"the text of a program with views that are older than changes of the table "
                                         f"{table.name}, and that mean something else since,",

@@ -5,22 +5,25 @@ Keeps true: `sql/parse.py` reads the printed text to the same definition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.identifiers import quote_identifier
-from noria.core.types import Check, Column, IndexDef, TableDef
+from noria.core.types import Action, Check, Column, ForeignKey, IndexDef, TableDef
 from noria.sql.statements.defaults import KINDS
 
 
 # ------------------------------------------------------------------ one table
-def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str = "") -> str:
-    """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT.  `name`: how to write its name."""
+def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str = "",
+               called: Callable[[str], str] = quote_identifier) -> str:
+    """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT.  `name`: how to write its name.
+    `called`: how to write the name of a table that it refers to."""
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
+    lines += [f"  {foreign_key_text(table, k, called)}" for k in table.foreign_keys]
     lines += [f"  {check_text(c)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
     return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
@@ -35,6 +38,13 @@ def index_text(table: TableDef, index: IndexDef) -> str:
 def check_text(check: Check) -> str:
     off = "" if check.enforced else " /*!80016 NOT ENFORCED */"
     return f"CONSTRAINT {quote_identifier(check.name)} CHECK ({check.text}){off}"
+
+
+def foreign_key_text(table: TableDef, key: ForeignKey, called: Callable[[str], str] = quote_identifier) -> str:
+    actions = [f" ON {when} {action.value}" for when, action in (("DELETE", key.on_delete), ("UPDATE", key.on_update))
+               if action is not Action.NO_ACTION]
+    return (f"CONSTRAINT {quote_identifier(key.name)} FOREIGN KEY ({_names(table, key.columns)}) REFERENCES "
+            f"{called(key.parent)} ({', '.join(map(quote_identifier, key.parent_columns))}){''.join(actions)}")
 
 
 def column_text(c: Column) -> str:

@@ -16,9 +16,20 @@ from typing import Any
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.statements import WriteResult
-from noria.core.types import Check, Collation, Column, IndexDef, Kind, Past, SqlType, TableDef
+from noria.core.types import (
+    Action,
+    Check,
+    Collation,
+    Column,
+    ForeignKey,
+    IndexDef,
+    Kind,
+    Past,
+    SqlType,
+    TableDef,
+)
 
-FORMAT = 5  # 5: databases, CHECKs and generated columns, which an older version would not keep
+FORMAT = 5  # 5: databases, CHECKs, FOREIGN KEYs and generated columns, which an older version would not keep
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 
@@ -46,6 +57,7 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         **({"made": table.made} if table.made else {}),
         **({"keyed": table.keyed} if table.keyed else {}),
         **({"checks": [[c.name, c.text, c.enforced] for c in table.checks]} if table.checks else {}),
+        **({"foreign_keys": [_foreign_key_to_json(k) for k in table.foreign_keys]} if table.foreign_keys else {}),
     }
 
 
@@ -63,7 +75,17 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         made=data.get("made", 0),
         keyed=data.get("keyed", 0),
         checks=tuple(Check(*c) for c in data.get("checks", ())),
+        foreign_keys=tuple(map(_foreign_key_from_json, data.get("foreign_keys", ()))),
     )
+
+
+def _foreign_key_to_json(key: ForeignKey) -> list[Any]:
+    return [key.name, list(key.columns), key.parent, list(key.parent_columns), key.on_delete.value, key.on_update.value]
+
+
+def _foreign_key_from_json(data: list[Any]) -> ForeignKey:
+    name, columns, parent, parent_columns, on_delete, on_update = data
+    return ForeignKey(name, tuple(columns), parent, tuple(parent_columns), Action(on_delete), Action(on_update))
 
 
 def _column_to_json(column: Column) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Codes
 from noria.core.errors import SqlError, duplicate_entry, null_not_allowed, value_overflow
+from noria.core.identifiers import without_database
 from noria.core.integers import codes_of, span
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
 from noria.core.symbols import Symbols
@@ -258,7 +259,7 @@ class StoredTable:
         columns, name = (self.key, "PRIMARY") if index is None else (index.columns, index.name)
         values = [decode(int(row[c]), self.types[c], self._symbols) for c in columns]
         shown = "-".join("NULL" if v is None else str(v) for v in values)
-        return duplicate_entry(shown, f"{self.name}.{name}")
+        return duplicate_entry(shown, f"{without_database(self.name)}.{name}")
 
     # ---------------------------------------------------------------- which index answers
     def access(self, columns: Sequence[int]) -> tuple[Index | None, tuple[int, ...]] | None:

@@ -17,20 +17,23 @@ from dataclasses import dataclass, field
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
+from noria.core.expressions.key_condition import with_keys
 from noria.core.limits import TRANSACTION_BYTES
-from noria.core.statements import Move, Part, Staged, Statement, WriteResult
+from noria.core.statements import KeyChange, Move, Part, Staged, Statement, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.values import convert
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.transactions.locks import Blocked, LockTable, Resource, locked
 from noria.state.rows.netting import netted
 from noria.storage.rocks.engine import RocksEngine
+from noria.storage.statements.find import find
 from noria.storage.statements.stage import Effect, FamilyChange, TableStage
 from noria.storage.statements.writer import run
 from noria.storage.tables.shards import Shard
 from noria.storage.tables.table import Counters, StoredTable
 from noria.storage.transactions.guard import Guard
 from noria.storage.transactions.history import History, undone
+from noria.storage.transactions.key_changes import absent, key_changes
 
 Marks = dict[str, tuple[int, Counters]]
 
@@ -165,6 +168,27 @@ class StagedTransactions:
             raise guard.blocked
         guard.take()
         self._open[part.transaction] = found
+
+    def key_changes(self, transaction: str, done: int, since: int, name: str, columns: Sequence[tuple[int, ...]]
+                    ) -> tuple[KeyChange, ...]:
+        """What the requests from `since` on did to the values of each set of columns."""
+        found = self._of(transaction, done)
+        stage = found.stages.get(name)
+        if stage is None or since >= len(found.marks):
+            return tuple(KeyChange((), (), (), (), ()) for _ in columns)
+        mark = found.marks[since].get(name)
+        return key_changes(stage, 0 if mark is None else mark[0], columns, self._symbols)
+
+    def find_keys(self, part: Part, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]], lock: bool
+                  ) -> tuple[int, ...]:
+        """The positions of the keys that no row has.  lock: lock the rows that are found, shared.  Raises Blocked."""
+        with self.looking(part, name, None, False) as stage:
+            rows = find(stage, with_keys(stage.table.definition, columns, keys), self._symbols)
+            missing = absent(stage.table, columns, keys, rows.codes, self._symbols)
+            wanted = [(stage.table.family, key) for key in rows.keys] if lock else []
+        if (wrong := self.locks.take(part.transaction, wanted, exclusive=False)) is not None:
+            raise Blocked(wrong, exclusive=False)
+        return missing
 
     def _use(self, transaction: str, table: str) -> None:
         """Keep the table's definition until the transaction ends.  Raises Blocked while another is being made."""

@@ -1,0 +1,198 @@
+"""Keeps FOREIGN KEYs: checks what a statement of a transaction did, and does what its keys ask for.
+
+    staged ──► which keys came and went? ──► a child's new key: its parent exists, and is locked, else error 1452
+                                         └─► a parent's lost key: no child has it (1451), or the children are
+                                             deleted, or get NULL or the new key, by statements of the transaction
+
+Keeps true: when a statement is done, each key of a child has a parent, and stays so until the transaction ends: whoever
+removes a parent must lock it. A statement that fails is undone with all that followed from it.
+
+Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that are
+accepted here, as the removal of a parent before its child in one DELETE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import FK_DEPTH_EXCEEDED, NO_REFERENCED_ROW_2, ROW_IS_REFERENCED_2
+from noria.core.expressions.expr import const
+from noria.core.expressions.key_condition import with_keys
+from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
+from noria.core.types import Action, ForeignKey, TableDef
+from noria.dataflow.messages.transaction_packets import AskKeyChanges, FindKeys
+from noria.runtime.routing.write_routing import Key, by_worker
+from noria.runtime.transactions.transaction_coordinator import OpenTransaction, TransactionCoordinator
+
+FOREIGN_KEY_DEPTH = 15  # statements that may follow from each other, as in InnoDB
+FOREIGN_KEYS_AT_ONCE = 200  # keys that are looked up, or whose children are changed, by one request
+Tables = Mapping[str, TableDef]  # by names in small letters
+Describe = Callable[[TableDef, ForeignKey], str]  # `child`, CONSTRAINT …
+
+
+class ForeignKeyChecks:
+    """See the module. `tables`: those of the program now, which has this `version`. `describe`: a key as error messages
+    show it."""
+
+    def __init__(self, coordinator: TransactionCoordinator, tables: Callable[[], Tables], version: Callable[[], int],
+                 describe: Describe):
+        self._coordinator, self._tables, self._version, self._describe = coordinator, tables, version, describe
+        self._known: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def concerns(self, table: str) -> bool:
+        """Whether the table has a FOREIGN KEY, or another table refers to it."""
+        if self._known[0] != self._version():
+            children = [t for t in self._tables().values() if t.foreign_keys]
+            self._known = self._version(), frozenset({t.name.lower() for t in children} | {
+                k.parent.lower() for t in children for k in t.foreign_keys})
+        return table.lower() in self._known[1]
+
+    async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, depth: int = 0
+                    ) -> WriteResult:
+        """Run a statement within the transaction, and all that follows from it. Raises SqlError 1451, 1452 and those
+        of `TransactionCoordinator.stage`; then nothing is done."""
+        if depth > FOREIGN_KEY_DEPTH:
+            raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
+                                               f"{FOREIGN_KEY_DEPTH}.")
+        before = transaction.mark()
+        result = await self._coordinator.stage(transaction, statement, wait_s)
+        try:
+            await self._keep(transaction, statement, before, wait_s, depth)
+        except SqlError:
+            if transaction.lost is None:
+                await self._coordinator.back_to(transaction, before)
+            raise
+        return result
+
+    async def _keep(self, transaction: OpenTransaction, statement: Statement, before: Mapping[int, int], wait_s: float,
+                    depth: int) -> None:
+        tables = self._tables()
+        table = tables.get(statement.table.lower())
+        if table is None:
+            return
+        references = list(_references(tables, table))
+        sets = list(dict.fromkeys([*(k.columns for k in table.foreign_keys), *(at for _, _, at in references)]))
+        if not sets:
+            return
+        changes = await self._changes(transaction, before, table, sets, wait_s)
+        for key in table.foreign_keys:
+            await self._need_parents(transaction, statement, table, key, changes[key.columns].came, wait_s)
+        for child, key, at in references:
+            await self._follow(transaction, statement, table, child, key, changes[at], wait_s, depth)
+
+    async def _changes(self, transaction: OpenTransaction, before: Mapping[int, int], table: TableDef,
+                       sets: Sequence[tuple[int, ...]], wait_s: float) -> dict[tuple[int, ...], _Changes]:
+        """What happened to the values of each set of columns at all workers together."""
+        concerned = [w for w, done in transaction.done.items() if done > before.get(w, 0)]
+        answers = await self._coordinator.ask(transaction, {
+            w: AskKeyChanges(0, transaction.name, transaction.done[w], before.get(w, 0), table.name, tuple(sets))
+            for w in concerned}, wait_s)
+        found = {}
+        for n, columns in enumerate(sets):
+            net: Counter[Key] = Counter()
+            for each in answers:
+                net.update(each[n].came)
+                net.subtract(each[n].gone)
+            pairs = {old: new for each in answers for old, new in zip(each[n].old, each[n].new, strict=True)}
+            removed = list(dict.fromkeys(k for each in answers for k in each[n].removed))
+            found[columns] = _Changes([k for k, c in net.items() if c < 0], [k for k, c in net.items() if c > 0],
+                                      removed, pairs)
+        return found
+
+    async def _need_parents(self, transaction: OpenTransaction, statement: Statement, child: TableDef,
+                            key: ForeignKey, values: Sequence[Key], wait_s: float) -> None:
+        if not values:
+            return
+        parent = self._tables().get(key.parent.lower())
+        if parent is not None:
+            missing = await self._missing(transaction, parent, key.positions_in(parent), values, True, wait_s)
+            if not missing:
+                return
+        if isinstance(statement, Insert) and statement.on_duplicate == "ignore":
+            raise not_supported("INSERT IGNORE of a row without a parent", "leave the row out")
+        raise SqlError(*NO_REFERENCED_ROW_2, "Cannot add or update a child row: a foreign key constraint fails "
+                                             f"({self._describe(child, key)})")
+
+    async def _follow(self, transaction: OpenTransaction, statement: Statement, table: TableDef, child: TableDef,
+                      key: ForeignKey, changes: _Changes, wait_s: float, depth: int) -> None:
+        """Do what the key asks for, now that the table has lost some keys."""
+        replaces = isinstance(statement, Insert) and statement.on_duplicate == "replace"  # it deletes, and inserts
+        lost = changes.removed if replaces else changes.gone
+        if not lost:
+            return
+        updates = isinstance(statement, Update) or (isinstance(statement, Insert) and not replaces)
+        action = key.on_update if updates else key.on_delete
+        present = await self._missing(transaction, child, key.columns, lost, False, wait_s)
+        had = [k for k in lost if k not in set(present)]
+        if not had:
+            return
+        if action.refuses:
+            raise SqlError(*ROW_IS_REFERENCED_2, "Cannot delete or update a parent row: a foreign key constraint fails "
+                                                 f"({self._describe(child, key)})")
+        if action is Action.CASCADE and updates:
+            for old, new in _in_turn(changes.paired(had)):
+                await self.stage(transaction, Update(child.name, tuple(
+                    (c, const(v, child.columns[c].type)) for c, v in zip(key.columns, new, strict=True)),
+                    with_keys(child, key.columns, [old])), wait_s, depth + 1)
+            return
+        for some in _pieces(had):
+            where = with_keys(child, key.columns, some)
+            nulls = tuple((c, const(None, child.columns[c].type)) for c in key.columns)
+            follows = Delete(child.name, where) if action is Action.CASCADE else Update(child.name, nulls, where)
+            await self.stage(transaction, follows, wait_s, depth + 1)
+
+    async def _missing(self, transaction: OpenTransaction, table: TableDef, columns: tuple[int, ...],
+                       keys: Sequence[Key], lock: bool, wait_s: float) -> list[Key]:
+        """The keys that no row of the table has, at any worker. `lock`: lock the rows that are found."""
+        missing: list[Key] = []
+        for some in _pieces(keys):
+            asked = by_worker(table, some, self._coordinator.workers, columns)
+            answers = await self._coordinator.ask(transaction, {
+                w: FindKeys(0, transaction.name, transaction.done.get(w, 0), table.name, columns, tuple(mine), lock)
+                for w, mine in asked.items()}, wait_s)
+            absent = Counter(mine[n] for mine, found in zip(asked.values(), answers, strict=True) for n in found)
+            times = Counter(k for mine in asked.values() for k in mine)
+            missing += [k for k in some if absent[k] == times[k]]
+        return missing
+
+
+class _Changes:
+    """Keys that went and came, net. `removed`: of all rows that went. `pairs`: the new key of each old one, of rows
+    that were changed in place."""
+
+    def __init__(self, gone: list[Key], came: list[Key], removed: list[Key], pairs: Mapping[Key, Key]):
+        self.gone, self.came, self.removed, self._pairs = gone, came, removed, pairs
+
+    def paired(self, keys: Sequence[Key]) -> dict[Key, Key]:
+        """The new key of each of these old ones."""
+        if len(self.gone) == len(self.came) == 1:
+            return {self.gone[0]: self.came[0]}
+        if any(k not in self._pairs for k in keys):
+            raise not_supported("ON UPDATE CASCADE of several rows that move to other workers", "update one at a time")
+        return {k: self._pairs[k] for k in keys}
+
+
+def _references(tables: Tables, parent: TableDef) -> Iterator[tuple[TableDef, ForeignKey, tuple[int, ...]]]:
+    """The keys that refer to the table, also its own, with its columns that they name."""
+    for child in tables.values():
+        for key in child.foreign_keys:
+            if key.refers_to(parent.name):
+                yield child, key, key.positions_in(parent)
+
+
+def _in_turn(pairs: Mapping[Key, Key]) -> Iterator[tuple[Key, Key]]:
+    """The changes of keys in an order in which none makes a key that a later one changes."""
+    left = dict(pairs)
+    while left:
+        free = [old for old, new in left.items() if new not in left or new == old]
+        if not free:
+            raise not_supported("ON UPDATE CASCADE of keys that change places", "update them one at a time")
+        for old in free:
+            yield old, left.pop(old)
+
+
+def _pieces(keys: Sequence[Key]) -> Iterator[list[Key]]:
+    for at in range(0, len(keys), FOREIGN_KEYS_AT_ONCE):
+        yield list(keys[at : at + FOREIGN_KEYS_AT_ONCE])
