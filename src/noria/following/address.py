@@ -27,7 +27,7 @@ class SourceAddress:
     @classmethod
     def of(cls, text: str) -> SourceAddress:
         """
-        >>> Address.of("mysql://app@db.example/shop").source
+        >>> SourceAddress.of("mysql://app@db.example/shop").source
         'mysql://db.example:3306/shop'
         """
         parts = urlsplit(text)

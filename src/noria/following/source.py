@@ -50,7 +50,7 @@ class BinlogPosition(NamedTuple):
 def place(file: str, position: int) -> BinlogPosition:
     """
     >>> place("binlog.000012", 4)
-    Place(base='binlog', number=51539607556)
+    BinlogPosition(base='binlog', number=51539607556)
     """
     base, _, number = file.rpartition(".")
     return BinlogPosition(base, int(number) * IN_FILE + position)

@@ -45,7 +45,7 @@ def meaning(statement: str, schema: str, database: str) -> StatementMeaning:
     """Return the meaning of a statement.  schema: the default database of its session.
 
     >>> meaning("TRUNCATE shop.`votes`", "", "shop"), meaning("truncate votes", "other", "shop").what
-    (Meaning(what='truncate', tables=('votes',)), 'nothing')
+    (StatementMeaning(what='truncate', tables=('votes',)), 'nothing')
     """
     text = _VERSIONED.sub(r"\1", _COMMENT.sub(" ", statement))
     while found := _LINE.match(text):

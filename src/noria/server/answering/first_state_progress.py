@@ -83,7 +83,7 @@ class FillRate:
     def line(found: Sequence[FirstStateProgress]) -> str:
         """Format the progress as the end of a line that programs read.  Names are quoted as in URLs.
 
-        >>> Progress.line([Filling("home", 17, 100, 2)])
+        >>> FillRate.line([FirstStateProgress("home", 17, 100, 2)])
         ' filling=home:17%:2s'
         """
         if not found:
