@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pymysql
 import pytest
 
 from e2e.local import LocalServer
+from e2e.transactions.waiting import refused, run
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, n INT AS (a + b) STORED, "
          "v VARCHAR(20) AS (CONCAT('#', n)) VIRTUAL, d INT DEFAULT (a * 2), CONSTRAINT few CHECK (a < 100), KEY (n))")
@@ -24,22 +23,6 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalServ
         "INSERT INTO t (id, a, b) VALUES (1, 10, 1), (2, 20, 2), (3, 30, 3)")
     yield server
     server.close()
-
-
-def run(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
-    """The rows of the last statement."""
-    rows: list[tuple[Any, ...]] = []
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall())
-    return rows
-
-
-def refused(connection: Any, statement: str) -> int:
-    with pytest.raises(pymysql.MySQLError) as e:
-        run(connection, statement)
-    return int(e.value.args[0])
 
 
 def test_a_row_that_breaks_a_check_is_not_staged(server: LocalServer) -> None:

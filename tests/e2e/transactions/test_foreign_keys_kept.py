@@ -84,6 +84,13 @@ def test_what_follows_from_a_write(server: LocalServer) -> None:
     assert run(a, "SELECT a, b FROM r") == [(1, None)]
 
 
+def test_a_key_that_is_only_written_in_another_way_stays(server: LocalServer) -> None:
+    a = server.connect()
+    run(a, "CREATE TABLE named (id INT PRIMARY KEY, code VARCHAR(9), FOREIGN KEY (code) REFERENCES p (code))",
+        "INSERT INTO named VALUES (1, 'TWO')", "UPDATE p SET code = 'Two' WHERE id = 2")
+    assert refused(a, "UPDATE p SET code = 'three' WHERE id = 2") == 1451
+
+
 def test_within_a_transaction(server: LocalServer) -> None:
     a, b = server.connect(), server.connect()
     run(a, "BEGIN", "INSERT INTO p VALUES (5, 'five', 5)", "INSERT INTO c VALUES (5, 5, 'five')", "SAVEPOINT s",

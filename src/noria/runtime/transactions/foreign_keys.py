@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import FK_DEPTH_EXCEEDED, NO_REFERENCED_ROW_2, ROW_IS_REFERENCED_2
 from noria.core.expressions.expr import const
 from noria.core.expressions.key_condition import with_keys
@@ -63,6 +63,9 @@ class ForeignKeyChecks:
         except SqlError:
             if transaction.lost is None:
                 await self._coordinator.back_to(transaction, before)
+            raise
+        except BaseException:  # stopped at a moment at which nothing can be undone
+            self._coordinator.lose(transaction, interrupted())
             raise
         return result
 
@@ -124,8 +127,10 @@ class ForeignKeyChecks:
             return
         updates = isinstance(statement, Update) or (isinstance(statement, Insert) and not replaces)
         action = key.on_update if updates else key.on_delete
-        present = await self._missing(transaction, child, key.columns, lost, False, wait_s)
-        had = [k for k in lost if k not in set(present)]
+        childless = set(await self._missing(transaction, child, key.columns, lost, False, wait_s))
+        had = [k for k in lost if k not in childless]
+        if updates and had:  # a key that is only written in another way is there still
+            had = await self._missing(transaction, table, key.positions_in(table), had, False, wait_s)
         if not had:
             return
         if action.refuses:

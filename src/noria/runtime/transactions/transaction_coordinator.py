@@ -180,11 +180,11 @@ class TransactionCoordinator:
         replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
-            self._lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
+            self.lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
                                              f"transaction: it is rolled back; try restarting transaction "
                                              f"({failures[0]})"))
         elif (deadlock := next((e for e in errors if e.code == LOCK_DEADLOCK.number), None)) is not None:
-            self._lose(transaction, deadlock)
+            self.lose(transaction, deadlock)
         self._refuse_lost(transaction)
         return replies, why
 
@@ -255,7 +255,7 @@ class TransactionCoordinator:
         except WorkerGone as e:
             reply = Done(0, None, SqlError(*LOCK_DEADLOCK, f"A worker was lost: {e}; try restarting transaction"))
         if reply.error is not None:
-            self._lose(transaction, reply.error)
+            self.lose(transaction, reply.error)
             raise reply.error
         transaction.done[worker] = keep
 
@@ -399,7 +399,7 @@ class TransactionCoordinator:
         for w in transaction.done:
             self._tell(w, EndTransaction(0, transaction.name))
 
-    def _lose(self, transaction: OpenTransaction, why: SqlError) -> None:
+    def lose(self, transaction: OpenTransaction, why: SqlError) -> None:
         """Roll the transaction back at all workers. Its client can only end it."""
         transaction.lost = why
         for w in transaction.done:
