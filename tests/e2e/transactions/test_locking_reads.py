@@ -12,6 +12,7 @@ import pytest
 
 from e2e.local import LocalServer
 from e2e.transactions.waiting import Waiting, refused, run
+from noria.storage.transactions import staging
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), KEY (a))",
           "INSERT INTO t VALUES (1, 10, 'one'), (2, 20, 'two'), (3, 20, 'three'), (4, NULL, NULL)",
@@ -186,3 +187,13 @@ def test_without_a_transaction_nothing_stays_locked(server: LocalServer) -> None
     assert run(a, "SELECT id FROM t WHERE id = 1 FOR UPDATE") == [(1,)]
     assert run(server.connect(), "SELECT id FROM t WHERE id = 1 FOR UPDATE NOWAIT") == [(1,)]
     assert run(a, "SELECT 1 FOR UPDATE") == [(1,)]
+
+
+def test_locks_are_bounded(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MOST_LOCKS", 4)
+    a = server.connect()
+    run(a, "BEGIN", "SELECT id FROM t WHERE id = 1 FOR UPDATE")
+    for number in range(5, 20):
+        run(server.connect(), f"INSERT INTO t VALUES ({number}, 1, NULL)")
+    assert refused(a, "SELECT id FROM t FOR UPDATE") == 1206
+    run(a, "UPDATE t SET a = 1 WHERE id = 1", "COMMIT")

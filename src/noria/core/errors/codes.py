@@ -75,6 +75,7 @@ CRASHED_ON_USAGE = Code(1194, "HY000")  # a file of the table is damaged
 TRANS_CACHE_FULL = Code(1197, "HY000")  # a transaction has too many changes
 TOO_MANY_USER_CONNECTIONS = Code(1203, "42000")  # a user has too many at a time
 LOCK_WAIT_TIMEOUT = Code(1205, "HY000")  # a wait took too long
+LOCK_TABLE_FULL = Code(1206, "HY000")  # too many locked rows
 WRONG_ARGUMENTS = Code(1210, "HY000")  # wrong arguments
 LOCK_DEADLOCK = Code(1213, "40001")  # transactions wait for each other, or one is lost
 CANNOT_ADD_FOREIGN = Code(1215, "HY000")  # a FOREIGN KEY with SET DEFAULT

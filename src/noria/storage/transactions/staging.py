@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, unknown_table
-from noria.core.errors.codes import LOCK_DEADLOCK, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
 from noria.core.expressions.key_condition import with_keys
 from noria.core.limits import TRANSACTION_BYTES
 from noria.core.statements import KeyChange, Move, Part, Staged, Statement, WriteResult
@@ -35,6 +35,7 @@ from noria.storage.transactions.guard import Guard
 from noria.storage.transactions.history import History, undone
 from noria.storage.transactions.key_changes import absent, key_changes
 
+MOST_LOCKS = 1_000_000  # of one worker; then SELECT … FOR UPDATE locks no more rows
 Marks = dict[str, tuple[int, Counters]]
 
 
@@ -209,6 +210,8 @@ class StagedTransactions:
         columns = [table.definition.columns[c] for c in table.key]
         codes = [convert([key[n] for key in keys], column, 1, self._symbols) for n, column in enumerate(columns)]
         wanted = [(table.family, key) for key in table.columns_key(codes, table.key)]
+        if len(self.locks) + len(wanted) > MOST_LOCKS:
+            raise SqlError(*LOCK_TABLE_FULL, "The total number of locks exceeds the lock table size")
         if how == "skip":
             return tuple(n for n, one in enumerate(wanted) if self.locks.take(transaction, (one,), exclusive))
         if (wrong := self.locks.take(transaction, wanted, exclusive)) is not None:
