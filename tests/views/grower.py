@@ -1,6 +1,6 @@
 """A writer process for the tests: keys come to a large view, BATCH a tick, so that its index grows again and again.
 
-Prints "up" when the first keys are there, and goes on until it is killed or all have come.
+Prints "up" when the first keys are there, awaits a line, and goes on until it is killed or all have come.
 
     python grower.py DIRECTORY full|partial
 """
@@ -48,6 +48,7 @@ def main(directory: str, full: bool) -> None:
         add(view, tick, (tick - 1) * BATCH, BATCH)
         if tick == 1:
             print("up", flush=True)
+            sys.stdin.readline()
     print("done", flush=True)
     sys.stdin.read()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from noria.core.batch import Batch
+from noria.views import files
 from noria.views.layout import INDEXED, LIVE
 from noria.views.reader import attach
 from noria.views.writer import WritableView
@@ -96,6 +97,29 @@ def test_a_handle_is_of_its_entry_until_the_key_goes_over(tmp_path: Path) -> Non
     assert all(entry is not None and reader.version(entry[1]) == -1 for entry in handles.values())
 
 
+@pytest.mark.parametrize("listing", ["before the move", "without any record"])
+def test_a_view_that_moves_while_a_reader_lists_its_records_is_found(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str) -> None:
+    """A directory that changes while it is listed may show neither the old name nor the new one."""
+    view = grower.make(str(tmp_path), False)
+    grower.add(view, 1, 0, 10)
+    list_records, times = files.newest_first, 0
+
+    def moving(folder: str) -> list[str]:
+        nonlocal times
+        times += 1
+        found = list_records(folder)
+        if times > 1:
+            return found
+        grower.add(view, 2, 10, STEP)
+        assert list_records(folder) != found
+        return found if listing == "before the move" else []
+
+    monkeypatch.setattr(files, "newest_first", moving)
+    reader = attach(str(tmp_path / "views")).view("v")
+    assert reader.lookup((0,)) == [(0, 0)] and times == 2
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_another_process_finds_every_key_while_the_index_grows(tmp_path: Path, full: bool) -> None:
     process = subprocess.Popen([sys.executable, grower.__file__, str(tmp_path), "full" if full else "partial"],
@@ -103,6 +127,10 @@ def test_another_process_finds_every_key_while_the_index_grows(tmp_path: Path, f
     try:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         view, chance = attach(str(tmp_path / "views")).view("v"), random.Random(2)
+        assert view.lookup((0,)) == [(0, 0)]  # compiles its kernel if that is new
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
         while_it_grew, there = 0, grower.BATCH
         while there < grower.KEYS:
             there = (view.tick() or 0) * grower.BATCH or there

@@ -110,14 +110,24 @@ class AttachedView:
     def _follow(self) -> bool:
         """Find the view's current memory; False if it has none."""
         self.detach()
-        for path in files.newest_first(self._folder):
-            with suppress(FileNotFoundError, ValueError):  # the view moved after the listing
-                about, spot = files.read_record(path)
-                file = self._directory.file(spot, about.full)
-                words = file.words[spot.first:spot.first + spot.words]
-                if words[MAGIC] == FORMAT and kernels.serves(words, spot.serves):
-                    self._open(about, spot, file, words)
-                    return True
+        listed: list[str] | None = None
+        for _ in range(_FOLLOWS):
+            before, listed = listed, files.newest_first(self._folder)
+            if listed == before:  # else the view may have moved after the listing, or during it
+                return False
+            if any(self._open_record(path) for path in listed):
+                return True
+        return False
+
+    def _open_record(self, path: str) -> bool:
+        """Open the memory that a record names; False if the view is no longer there."""
+        with suppress(FileNotFoundError, ValueError):
+            about, spot = files.read_record(path)
+            file = self._directory.file(spot, about.full)
+            words = file.words[spot.first:spot.first + spot.words]
+            if words[MAGIC] == FORMAT and kernels.serves(words, spot.serves):
+                self._open(about, spot, file, words)
+                return True
         return False
 
     def _open(self, about: files.ViewDescriptor, spot: files.MemoryLocation, file: _File, words: Codes) -> None:
