@@ -42,6 +42,7 @@ from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.of_columns import of_text
 from noria.sql.expressions.scalars import Resolver, literal_value
+from noria.sql.expressions.templates import Templates
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.generated import without_generated
 from noria.sql.text import syntax as trees
@@ -49,6 +50,7 @@ from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts, snippet
 
 Binder = Callable[[Sequence[Any]], ClientWrite]
+Assignments = tuple[tuple[int, Expr], ...]
 _INSERT = frozenset({"this", "expression", "conflict", "ignore"})
 _LITERALS = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, exp.National)
 
@@ -98,7 +100,7 @@ def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Bi
 
 
 def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], ...], on_duplicate: str,
-              assignments: Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]) -> Binder:
+              assignments: Callable[[Sequence[Any]], Assignments]) -> Binder:
     parameters = [[v for v in row if type(v) is _Param] for row in rows]
     timed = any(isinstance(v, Expr) for row in rows for v in row)
 
@@ -185,7 +187,7 @@ def _on_duplicate(statement: trees.Statement, node: exp.Insert) -> str:
 
 
 def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str, shown: str
-              ) -> Callable[[Sequence[Any]], tuple[tuple[int, Expr], ...]]:
+              ) -> Callable[[Sequence[Any]], Assignments]:
     """The assignments of ON DUPLICATE KEY UPDATE.  A column refers to the stored row; VALUES(c), or a column of the
     alias, to the new row.  `shown`: the table's name as the statement has it."""
     def column(name: str, qualifier: str, clause: str) -> Expr:
@@ -199,13 +201,18 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str, shown: str
     marked = [_values_marked(n) for n in nodes]
     alias = alias or "\0new"
 
-    def assign(values: Sequence[Any]) -> tuple[tuple[int, Expr], ...]:
+    def assign(values: Sequence[Any]) -> Assignments:
         return _assignments(table, marked, _resolver(column, _bound(values), "field list"))
 
+    fixed = assign(())
     if not any(n.find(exp.Placeholder) for n in marked):
-        fixed = assign(())
         return lambda values: fixed
-    return assign
+    targets, made = [at for at, _ in fixed], Templates(lambda values: tuple(e for _, e in assign(values)))
+    return lambda values: _to(targets, made(values)[0])
+
+
+def _to(targets: Sequence[int], values: Sequence[Expr | None]) -> Assignments:
+    return tuple(zip(targets, [e for e in values if e is not None], strict=True))
 
 
 def _values_marked(node: exp.Expr) -> exp.Expr:
@@ -222,7 +229,7 @@ def _bound(values: Sequence[Any]) -> Callable[[exp.Placeholder], Expr]:
     return lambda p: literal(values[int(p.this)]) if values else NULL
 
 
-def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) -> tuple[tuple[int, Expr], ...]:
+def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) -> Assignments:
     out: list[tuple[int, Expr]] = []
     for n in nodes:
         if not isinstance(n, exp.EQ) or not isinstance(n.this, exp.Column):
@@ -282,10 +289,17 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
     _refuse_order(node, "UPDATE")
     column = _columns_of(table, node.this.alias_or_name)
 
+    def assignments(values: Sequence[Any]) -> Assignments:
+        return _assignments(table, node.expressions, _resolver(column, _bound(values), "field list"))
+
+    def resolved(values: Sequence[Any]) -> tuple[Expr | None, ...]:
+        return *(e for _, e in assignments(values)), _where(node, column, values)
+
+    made, targets = Templates(resolved), [at for at, _ in assignments(())]
+
     def bind(values: Sequence[Any]) -> Update:
-        resolve = _resolver(column, _bound(values), "field list")
-        assigned, where = _assignments(table, node.expressions, resolve), _where(node, column, values)
-        return Update(table.name, assigned, where, _timed(where) or any(uses_clock(e) for _, e in assigned))
+        (*assigned, where), timed = made(values)
+        return Update(table.name, _to(targets, assigned), where, timed)
 
     return _once(node, bind)
 
@@ -298,15 +312,13 @@ def delete(node: exp.Delete, catalog: Catalog) -> Binder:
     _refuse_order(node, "DELETE")
     column = _columns_of(table, node.this.alias_or_name)
 
+    made = Templates(lambda values: (_where(node, column, values),))
+
     def bind(values: Sequence[Any]) -> Delete:
-        where = _where(node, column, values)
-        return Delete(table.name, where, _timed(where))
+        (where,), timed = made(values)
+        return Delete(table.name, where, timed)
 
     return _once(node, bind)
-
-
-def _timed(where: Expr | None) -> bool:
-    return where is not None and uses_clock(where)
 
 
 def truncate(node: exp.TruncateTable, catalog: Catalog) -> Truncate:

@@ -9,7 +9,7 @@ import pytest
 
 from noria.sql.text import syntax
 
-CASES = Path(__file__).parent.parent
+CASES = Path(__file__).parents[2]
 WORDS = ["select", "FROM", "a", "t1", "user", "group by", "ORDER  BY", "group", "order", "by", "key", "in", "is",
          "null", "int", "as", "x", "n", "_b", "values", "primary", "double", "defined", "é", "$v", "@v", "null_", "b2"]
 OTHERS = ["1", "0", "12.50", "1.", ".5", "1e5", "0x1F", "0b1", "1a", "'x'", "'it''s'", "'a\\'b'", '"d"', '"d""e"',
