@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import FK_DEPTH_EXCEEDED, NO_REFERENCED_ROW_2, ROW_IS_REFERENCED_2
@@ -39,15 +40,24 @@ class ForeignKeyChecks:
     def __init__(self, coordinator: TransactionCoordinator, tables: Callable[[], Tables], version: Callable[[], int],
                  describe: Describe):
         self._coordinator, self._tables, self._version, self._describe = coordinator, tables, version, describe
-        self._known: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._known: dict[str, _Keys] = {}  # tables with keys, or to which others refer
+        self._known_version = -1
 
-    def concerns(self, table: str) -> bool:
-        """Whether the table has a FOREIGN KEY, or another table refers to it."""
-        if self._known[0] != self._version():
-            children = [t for t in self._tables().values() if t.foreign_keys]
-            self._known = self._version(), frozenset({t.name.lower() for t in children} | {
-                k.parent.lower() for t in children for k in t.foreign_keys})
-        return table.lower() in self._known[1]
+    def concerns(self, statement: Statement) -> bool:
+        """Whether the statement may add a child's key, or remove a parent's."""
+        return self._concerned(statement) is not None
+
+    def _concerned(self, statement: Statement) -> _Keys | None:
+        """The keys that the statement may add, and those that refer to what it may remove."""
+        if self._known_version != self._version():
+            self._known_version, self._known = self._version(), _keys_of(self._tables())
+        known = self._known.get(statement.table.lower())
+        if known is None:
+            return None
+        table = known.table
+        found = _Keys(table, [k for k in known.keys if _may_come(statement, table, k.columns)],
+                      [r for r in known.references if _may_go(statement, table, r[2])])
+        return found if found.keys or found.references else None
 
     async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, depth: int = 0
                     ) -> WriteResult:
@@ -71,16 +81,13 @@ class ForeignKeyChecks:
 
     async def _keep(self, transaction: OpenTransaction, statement: Statement, before: Mapping[int, int], wait_s: float,
                     depth: int) -> None:
-        tables = self._tables()
-        table = tables.get(statement.table.lower())
-        if table is None:
+        concerned = self._concerned(statement)
+        if concerned is None:
             return
-        references = list(_references(tables, table))
-        sets = list(dict.fromkeys([*(k.columns for k in table.foreign_keys), *(at for _, _, at in references)]))
-        if not sets:
-            return
+        table, keys, references = concerned
+        sets = list(dict.fromkeys([*(k.columns for k in keys), *(at for _, _, at in references)]))
         changes = await self._changes(transaction, before, table, sets, wait_s)
-        for key in table.foreign_keys:
+        for key in keys:
             await self._need_parents(transaction, statement, table, key, changes[key.columns].came, wait_s)
         for child, key, at in references:
             await self._follow(transaction, statement, table, child, key, changes[at], wait_s, depth)
@@ -179,12 +186,40 @@ class _Changes:
         return {k: self._pairs[k] for k in keys}
 
 
-def _references(tables: Tables, parent: TableDef) -> Iterator[tuple[TableDef, ForeignKey, tuple[int, ...]]]:
-    """The keys that refer to the table, also its own, with its columns that they name."""
+class _Keys(NamedTuple):
+    """A table's FOREIGN KEYs, and those that refer to it, also its own, with its columns that they name."""
+
+    table: TableDef
+    keys: list[ForeignKey]
+    references: list[tuple[TableDef, ForeignKey, tuple[int, ...]]]
+
+
+def _keys_of(tables: Tables) -> dict[str, _Keys]:
+    """The keys of all tables that have some, or to which some refer, by name in small letters."""
+    found = {name: _Keys(table, list(table.foreign_keys), []) for name, table in tables.items()}
     for child in tables.values():
         for key in child.foreign_keys:
-            if key.refers_to(parent.name):
-                yield child, key, key.positions_in(parent)
+            if (parent := found.get(key.parent.lower())) is not None:  # a parent may be missing: foreign_key_checks = 0
+                parent.references.append((child, key, key.positions_in(parent.table)))
+    return {name: keys for name, keys in found.items() if keys.keys or keys.references}
+
+
+def _may_come(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
+    """Whether the statement may add new values of the columns."""
+    return isinstance(statement, Insert) or (isinstance(statement, Update) and _assigns(statement, table, columns))
+
+
+def _may_go(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
+    """Whether the statement may remove values of the columns."""
+    if isinstance(statement, Insert) and statement.on_duplicate != "replace":
+        return statement.on_duplicate == "update" and _assigns(statement, table, columns)
+    return not isinstance(statement, Update) or _assigns(statement, table, columns)
+
+
+def _assigns(statement: Insert | Update, table: TableDef, columns: Sequence[int]) -> bool:
+    """Whether the statement's assignments may change the columns."""
+    assigned = {at for at, _ in statement.assignments}
+    return any(c in assigned or table.columns[c].generated or table.columns[c].update_now for c in columns)
 
 
 def _in_turn(pairs: Mapping[Key, Key]) -> Iterator[tuple[Key, Key]]:

@@ -223,7 +223,7 @@ class Session:
             else:
                 command = compiled.bind(values)
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
-                        compiled, command) and not self._transaction.is_checked(command.table):
+                        compiled, command) and not self._transaction.is_checked(command):
                     later = self._write(command)
                     self.running.write(later.future, text)
                     return later
@@ -316,7 +316,7 @@ class Session:
             return await self._limited(self._select(command))
         if isinstance(command, sql.LockingSelect):
             return await self._limited(self._select_locking(command))
-        if isinstance(command, _WRITES) and (self._transaction.active or self._transaction.is_checked(command.table)):
+        if isinstance(command, _WRITES) and (self._transaction.active or self._transaction.is_checked(command)):
             return await self._write_within(command)
         if isinstance(command, _WRITES):
             if self._executor.program.may_rewrite(command) and (done := await self._rewrite(command)) is not None:

@@ -186,9 +186,9 @@ class SessionTransaction:
         except SqlError as e:
             raise self._told(e) from None
 
-    def is_checked(self, table: str) -> bool:
-        """True if a write of the table must keep FOREIGN KEYs."""
-        return bool(self._variables["foreign_key_checks"]) and self._service.foreign_keys.concerns(table)
+    def is_checked(self, command: Insert | Update | Delete) -> bool:
+        """True if a write must keep FOREIGN KEYs."""
+        return bool(self._variables["foreign_key_checks"]) and self._service.foreign_keys.concerns(command)
 
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""

@@ -48,7 +48,7 @@ class TransactionService:
         """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC.  checks: keep
         FOREIGN KEYs."""
         timed = self._executor.at_its_time(statement, offset)
-        if checks and self.foreign_keys.concerns(statement.table):
+        if checks and self.foreign_keys.concerns(statement):
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
 
