@@ -311,7 +311,8 @@ def test_a_full_run_directory_is_an_error_that_changes_nothing(small_disk: Path)
         for i in range(100):
             setting.create([BIGINT] * 9, (), name=f"one more {i}")
     assert setting.reader.lookup((5,)) == [(5, 5)]
-    view.evict(everything[:, :5000])
+    view.evict(everything[:, :filled - 1000])  # so many that it moves to less memory
+    assert setting.reader.lookup((filled - 1,)) == [(filled - 1, filled - 1)]  # follows it: the old memory is free
     view.fill(keys, Batch.of(np.concatenate([keys, keys])))  # into the space that is free now
     assert setting.reader.lookup((filled,)) == [(filled, filled)]
 
@@ -355,3 +356,37 @@ def test_texts_that_went_with_their_worker(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(AttachedView, "_ask", gone)
     assert reader.lookup(["a"]) == [("a", 2)]
+
+
+def test_rows_as_of_an_earlier_tick(tmp_path: Path) -> None:
+    """An entry that a later tick has published, also by filling it, is a miss for the earlier one."""
+    setting, row = Setting(tmp_path), np.array([[7], [70]], np.int64)
+    view = setting.create([BIGINT, BIGINT], (0,))
+    for tick, keys in ((5, [1, 2]), (7, [3])):
+        view.begin_tick(tick)
+        view.fill(np.array([keys], np.int64), Batch.of(np.array([keys, [10 * k for k in keys]], np.int64)))
+        view.end_tick(tick)
+    view.begin_tick(9)
+    view.apply(Batch.of(np.array([[2], [21]], np.int64)))
+    view.end_tick(9)
+    reader = setting.attached.view("v")
+    assert reader.lookup_as_of((1,), 5) == [(1, 10)] and reader.lookup_as_of((1,), 4) is None
+    assert reader.lookup_as_of((2,), 8) is None and reader.lookup_as_of((2,), 9) == [(2, 20), (2, 21)]
+    assert reader.lookup_as_of((3,), 6) is None and reader.lookup_as_of((3,), 7) == [(3, 30)]
+    assert reader.lookup_as_of((4,), 99) is None
+    view.begin_tick(10)
+    view.fill(row[:1], Batch.of(row))
+    view.end_tick(10)
+    view.expect(200_000, 200_000)  # moves to larger memory: the ticks go with the entries
+    assert reader.lookup_as_of((1,), 5) == [(1, 10)] and reader.lookup_as_of((7,), 9) is None
+    assert reader.lookup_as_of((7,), 10) == [(7, 70)]
+
+
+def test_a_whole_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    view = setting.full([BIGINT, BIGINT], (), [(1, 1)])
+    view.begin_tick(3)
+    view.apply(Batch.of(np.array([[2], [2]], np.int64)))
+    view.end_tick(3)
+    reader = setting.attached.view("v")
+    assert reader.lookup_as_of((), 2) is None and sorted(reader.lookup_as_of((), 3) or ()) == [(1, 1), (2, 2)]

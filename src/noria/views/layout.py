@@ -3,7 +3,8 @@
     header | index: the slot words of an open-addressing hash table | slab of blocks, and larger indexes
 
 * slot: EMPTY, GONE (removed; probing continues past it), or hash bits and the word offset of the key's block
-* block: version, row count and size class, the folded key, then for each row its weight and its columns
+* block: version, row count and size class, the tick that published it, the folded key, then for each row its weight
+  and its columns
 * stamps, in another file: for each slot the tick of its last read, written by readers
 
 Keeps true: one release store changes a slot, after its new block is complete.  When no slot refers to a block any
@@ -48,7 +49,7 @@ EPOCH, HELD, MOST_USED, PASSED = range(INDEXES + POWERS, INDEXES + POWERS + 4)
 INDEX = 256  # the first index starts here
 MAX_KEY = 16  # the most key columns of a view
 
-FORMAT = 0x4E4F524941_03  # "NORIA", layout 3
+FORMAT = 0x4E4F524941_04  # "NORIA", layout 4
 BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; the bits above are the number
 STATE_BITS = 2
 STATES = (1 << STATE_BITS) - 1
@@ -60,7 +61,8 @@ NO_VERSION = -1
 COUNT = 1  # a word of a block: the number of rows, and from bit COUNT_BITS on the size class
 COUNT_BITS = 48
 COUNT_MASK = (1 << COUNT_BITS) - 1
-KEY = 2  # the first key word of a block
+PUBLISHED = 2  # a word of a block: the number of the tick that published it
+KEY = 3  # the first key word of a block
 LEAST_SLOTS = 64
 PAD = 2 * MAX_KEY
 

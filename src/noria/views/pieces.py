@@ -36,6 +36,7 @@ from noria.views.layout import (
 )
 from noria.views.read_kernels import (
     ELSEWHERE,
+    ENTRY_TICK,
     ENTRY_VERSION,
     MISS,
     PLAIN,
@@ -126,6 +127,6 @@ def read_whole(A, Q):
             continue
         if rows == -2:
             return TOO_LARGE
-        Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = rows, 0, -1
+        Q[ROWS], Q[ENTRY_VERSION], Q[SLOT], Q[ENTRY_TICK] = rows, 0, -1, tick >> 1
         return PLAIN if _is_plain(Q, rows, width) else SPECIAL
     return MISS

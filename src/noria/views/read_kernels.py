@@ -30,6 +30,7 @@ from noria.views.layout import (
     KEYS,
     NO_VERSION,
     OFFSET,
+    PUBLISHED,
     READY,
     SERVING,
     STATE,
@@ -44,8 +45,10 @@ from noria.views.layout import (
 )
 
 # Q: the words of the answer, the number of visible columns, the view's state, the key, the rows.
-ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES = range(6)  # SERVES: STATE while the memory is this view's
+ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES, ENTRY_TICK = range(7)
+# SERVES: STATE while the memory is this view's.  ENTRY_TICK: the tick that published the entry; NO_TICK without one.
 ASKED = 8
+NO_TICK = 2**62  # later than every tick
 ROWS_AT = 24
 
 # The results of `read`.
@@ -139,7 +142,7 @@ def _copy_version(A, at, word, width, Q):
     version = load_acquire(A, block)
     if version == NO_VERSION:
         return np.int64(-1)
-    rows = A[block + COUNT] & COUNT_MASK
+    rows, published = A[block + COUNT] & COUNT_MASK, A[block + PUBLISHED]
     start = block + KEY + A[KEYS]
     fence()
     if load_acquire(A, block) != version or load_acquire(A, STATE) != Q[SERVES]:
@@ -155,7 +158,7 @@ def _copy_version(A, at, word, width, Q):
         return np.int64(-1)
     if load_acquire(A, STATE) != Q[SERVES]:
         return np.int64(-1)
-    Q[ENTRY_VERSION] = version
+    Q[ENTRY_VERSION], Q[ENTRY_TICK] = version, published
     return rows
 
 
@@ -189,7 +192,7 @@ def read(A, P, Q):
             fence()
             if load_acquire(A, STATE) != Q[SERVES]:
                 return ELSEWHERE
-            Q[ROWS], Q[ENTRY_VERSION], Q[SLOT] = 0, 0, -1
+            Q[ROWS], Q[ENTRY_VERSION], Q[SLOT], Q[ENTRY_TICK] = 0, 0, -1, NO_TICK
             return PLAIN if full else MISS
         rows = _copy_version(A, at, word, width, Q)
         if rows == -2:

@@ -37,8 +37,10 @@ from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
 from noria.views.read_kernels import (
     ASKED,
     ELSEWHERE,
+    ENTRY_TICK,
     ENTRY_VERSION,
     MISS,
+    NO_TICK,
     PLAIN,
     ROWS,
     ROWS_AT,
@@ -283,6 +285,13 @@ class AttachedView:
             return None
         return (rows, (self._serial << _SLOT_BITS) | slot, self._q[ENTRY_VERSION]) if slot >= 0 else (
             rows, NO_VERSION, NO_VERSION)
+
+    def lookup_as_of(self, key: Sequence[Any], tick: int, through: ReadThrough | None = None) -> list[Row] | None:
+        """`lookup` at the end of an earlier tick of this writer.  None for a miss, also if the key's rows may have
+        changed since."""
+        self._q[ENTRY_TICK] = NO_TICK
+        rows = self.lookup(key, through)
+        return rows if self._q[ENTRY_TICK] <= tick else None
 
     def _plain_rows(self, rows: int) -> list[Row]:
         """Decode rows that have weight 1 and no NULL or error."""

@@ -32,6 +32,7 @@ from noria.views.layout import (
     MAX_KEY,
     NO_VERSION,
     OFFSET,
+    PUBLISHED,
     TICK,
     TOP,
     USED,
@@ -178,6 +179,7 @@ def publish(A, P, slot, h, block, rows, c):
     """Publish a complete block in the key's slot, or in a new one (slot -1), and free the old block."""
     A[VERSION] += 1
     A[block + COUNT] = rows | (c << COUNT_BITS)
+    A[block + PUBLISHED] = (A[TICK] + 1) >> 1
     store_release(A, block, A[VERSION])
     A[HELD] += rows
     if slot < 0:

@@ -382,3 +382,38 @@ def test_statements_of_several_workers_wait_too(
         server.validate()
     finally:
         server.close()
+
+
+def test_a_snapshot_reads_what_has_not_changed_from_shared_memory(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path / "data", workers=1)
+    a, b, ids = server.connect(), server.connect(), range(200)
+    run(b, "CREATE TABLE w (id INT PRIMARY KEY, g INT, a INT)",
+        "INSERT INTO w VALUES " + ", ".join(f"({n}, {n % 20}, {n})" for n in ids))
+    chance, rows = random.Random(5), {n: (n % 20, n) for n in ids}
+    for n in ids:
+        run(a, f"SELECT g, a FROM w WHERE id = {n}")  # the keys are present before the snapshot
+    for _ in range(10):
+        run(a, "BEGIN", "SELECT a FROM w WHERE id = 0")
+        seen, changed = dict(rows), set()
+        for _ in range(8):
+            n = chance.choice(ids)
+            changed.add(n)
+            if chance.random() < 0.3:
+                run(b, f"DELETE FROM w WHERE id = {n}")
+                rows.pop(n, None)
+            else:
+                rows[n] = (chance.randrange(20), chance.randrange(1_000))
+                run(b, f"REPLACE INTO w VALUES ({n}, {rows[n][0]}, {rows[n][1]})")
+        shots = server.one_shots()
+        for n in ids:
+            if n not in changed:
+                assert run(a, f"SELECT g, a FROM w WHERE id = {n}") == [seen[n] for _ in range(n in seen)]
+        assert server.one_shots() - shots <= len(ids) // 10, "of keys that were changed before"
+        for n in changed:
+            assert run(a, f"SELECT g, a FROM w WHERE id = {n}") == [seen[n] for _ in range(n in seen)]
+        assert sorted(run(a, "SELECT id, g, a FROM w WHERE id >= 0")) == [(n, *seen[n]) for n in sorted(seen)]
+        run(a, "COMMIT")
+        for n in chance.sample(ids, 100):
+            assert run(a, f"SELECT g, a FROM w WHERE id = {n}") == [rows[n] for _ in range(n in rows)]
+    server.validate()
+    server.close()

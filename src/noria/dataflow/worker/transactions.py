@@ -162,4 +162,4 @@ class Transactions:
 
     def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
         self._staging.history.open(body.transaction)
-        return Done(body.request)
+        return Done(body.request, self._engine.tick_number)

@@ -39,7 +39,7 @@ from noria.dataflow.messages.transaction_packets import (
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import WorkerGone, WorkerLost
-from noria.runtime.link.shard_link import StagingWorker
+from noria.runtime.link.shard_link import Losses, StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.plans import Planning, met, worked_out
@@ -71,13 +71,17 @@ class Workers(Protocol):
     def unanswered(self) -> set[str]:
         """The tables with writes that are under way."""
 
+    def losses(self) -> Losses:
+        """How often each worker was lost since the start, and why the last time."""
+
 
 @dataclass(eq=False)
 class OpenTransaction:
     """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
-    may be older or newer than the snapshot.
+    may be older or newer than the snapshot. `tick`: the last tick of its snapshot, if there is one worker. `losses`:
+    how often the worker had been lost then.
     """
 
     name: str
@@ -86,6 +90,8 @@ class OpenTransaction:
     lost: SqlError | None = None
     snapshot: int | None = None
     unsure: set[str] = field(default_factory=set)
+    tick: int | None = None
+    losses: Losses = field(default_factory=dict)
 
     @property
     def changed(self) -> set[str]:
@@ -321,12 +327,20 @@ class TransactionCoordinator:
         workers = range(len(self._workers.staging_workers))
         for w in workers:
             transaction.done.setdefault(w, 0)
+        losses, ticks = self._workers.losses(), []
+
+        async def opened(link: StagingWorker) -> None:
+            reply: Done = await link.ask(OpenSnapshot(0, transaction.name))
+            ticks.append(reply.value)
+
         try:
-            await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
+            await self._workers.at_one_moment(opened)
         finally:
             if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
                 self._forget(transaction)
         transaction.snapshot, transaction.unsure = moment, unsure
+        if len(ticks) == 1:
+            transaction.tick, transaction.losses = ticks[0], losses
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
         """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""
@@ -336,6 +350,14 @@ class TransactionCoordinator:
         if transaction.snapshot is None:
             return False
         return not names.isdisjoint(transaction.unsure) or self._workers.written.since(transaction.snapshot, names)
+
+    def tick_of(self, transaction: OpenTransaction, tables: Iterable[str]) -> int | None:
+        """The tick of the snapshot, if rows of these tables that no later tick has changed are those that the
+        transaction must see. None if it has changed one, with several workers, and after the loss of the worker."""
+        if transaction.tick is None or transaction.lost is not None or not transaction.changed.isdisjoint(tables) or (
+                transaction.losses != self._workers.losses()):
+            return None
+        return transaction.tick
 
     def within(self, transaction: OpenTransaction, tables: Iterable[str], latest: bool = False) -> Within:
         """How a query of these tables reads within the transaction. `latest`: the last commits, not its snapshot."""

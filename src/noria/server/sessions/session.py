@@ -220,6 +220,8 @@ class Session:
                     self.warnings = ()
                     return answer
                 first = self._in_time(answer) if self._transaction.unchecked else self._within(answer, compiled, values)
+            elif (found := self._as_of(compiled, values)) is not None:
+                return found
             else:
                 command = compiled.bind(values)
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
@@ -233,6 +235,14 @@ class Session:
                 raise self._noted(e) from None
             first = self._again(compiled, values)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
+
+    def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
+        """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
+        tick = self._transaction.tick_of(compiled) if compiled.direct and not self.offset else None
+        found = None if tick is None else self._executor.select_as_of(compiled, values, tick)
+        if found is not None:
+            self.warnings = ()
+        return found
 
     async def _within(self, answer: Awaitable[ResultSet], compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
         """Answer a SELECT of a transaction that no view has at once."""

@@ -217,6 +217,12 @@ class SessionTransaction:
         view = compiled.view
         return view is None or self._service.reads_apart(self._parts, view)
 
+    def tick_of(self, compiled: CachedStatement) -> int | None:
+        """The tick of the snapshot, if a SELECT may read the rows of views that have not changed since."""
+        if self._parts is None or not self.reads_snapshot or compiled.view is None:
+            return None
+        return self._service.tick_of(self._parts, compiled.view)
+
     def is_outdated(self, command: sql.Select) -> bool:
         """True if the tables were written since the snapshot, so that an answer of views or Spark may be too new."""
         return self._parts is not None and self._parts.snapshot is not None and self._service.is_apart(

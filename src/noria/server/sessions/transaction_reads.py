@@ -90,6 +90,10 @@ class TransactionService:
         return self.coordinator.reads_apart(transaction, self.tables(view)) or (
             transaction.snapshot is not None and self._executor.lags(view))
 
+    def tick_of(self, transaction: OpenTransaction, view: ViewDef) -> int | None:
+        """See `TransactionCoordinator.tick_of`."""
+        return self.coordinator.tick_of(transaction, self.tables(view))
+
     def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
         """True if neither views nor Spark have just the rows that the transaction must see."""
         if select.view is not None:

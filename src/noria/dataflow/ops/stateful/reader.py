@@ -96,6 +96,12 @@ class Reader(Stateful):
         else:  # uses no memory, which may be exhausted
             view.evict(view.present())
 
+    def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
+        view = view_of(node)
+        view.begin_tick(engine.tick_number)  # the rows are of now, not of the view's last change
+        node.stored.fill(cols, keys, rows)
+        view.end_tick(engine.tick_number)
+
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas
