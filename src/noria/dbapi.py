@@ -4,8 +4,10 @@
     connection = noria.dbapi.connect("http://127.0.0.1:8080")     # like noria.connect
     cursor = connection.execute("SELECT title FROM stories WHERE author = ?", ["ann"])
 
-* Each statement commits by itself.  `commit` has nothing to do.  `rollback` undoes nothing, and warns if statements of
-  this connection have written since the last `commit`.
+* The first statement begins a transaction, which lasts until `commit` or `rollback`.  With `autocommit` each statement
+  commits by itself.  A definition commits at once.
+* A transaction that the database has rolled back, after a deadlock or an idle time, raises OperationalError once.  The
+  next statement begins another one.
 * A connection is for one thread at a time.  All connections of a process to a directory share one database, which is
   closed with the last of them.
 * `executemany` sends an INSERT of `VALUES (?, …)` as statements of many rows.
@@ -19,8 +21,8 @@ import itertools
 import os
 import re
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -28,18 +30,20 @@ from typing import Any
 import pyarrow as pa
 
 from noria import client
-from noria.client import Database, Result
+from noria.client import Database, Result, Transaction
 from noria.control.processes.leases import CannotClaim
 from noria.core.errors import SqlError
+from noria.core.errors.codes import CLIENT_INTERACTION_TIMEOUT, LOCK_DEADLOCK
 from noria.storage.rocks.errors import StoreError
 
 apilevel, threadsafety, paramstyle = "2.0", 1, "qmark"
 Row = tuple[Any, ...]
+_ENDS = {c.number for c in (LOCK_DEADLOCK, CLIENT_INTERACTION_TIMEOUT)}  # errors after which a transaction is no more
 
 
 # ---------------------------------------------------------------- errors
 class Warning(UserWarning):
-    """The warning of `Connection.rollback`.  A statement's warnings are in `Cursor.messages` and are not raised."""
+    """The class of the warnings in `Cursor.messages`.  They are not raised."""
 
 
 class Error(Exception):
@@ -98,6 +102,17 @@ def _error(e: SqlError) -> DatabaseError:
     return kind(f"({e.code}) {e.message}", e.code, e.state)
 
 
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raise this module's errors instead of the client's."""
+    try:
+        yield
+    except SqlError as e:
+        raise _error(e) from e
+    except ConnectionError as e:
+        raise OperationalError(str(e)) from e
+
+
 # ---------------------------------------------------------------- types
 Date, Time, Timestamp, Binary = datetime.date, datetime.time, datetime.datetime, bytes
 DateFromTicks = datetime.date.fromtimestamp
@@ -140,17 +155,19 @@ def _kind(kind: pa.DataType) -> _Type:
 
 
 # ---------------------------------------------------------------- connections
-def connect(database: str, *, found_rows: bool = False, **more: Any) -> Connection:
+def connect(database: str, *, found_rows: bool = False, autocommit: bool = False, isolation: str | None = None,
+            **more: Any) -> Connection:
     """Connect to a server or open an embedded database.  Raises OperationalError if that fails.
 
     `database`: a server's address, http[s]://…, or the directory of an embedded database.  `found_rows`: `rowcount` of
-    an UPDATE also counts the rows that it finds and leaves unchanged.  `more`: arguments of `noria.open`.
+    an UPDATE also counts the rows that it finds and leaves unchanged.  `autocommit`, `isolation`: those of the
+    connection.  `more`: arguments of `noria.open`.
     """
     try:
         if database.startswith(("http://", "https://")):
             opened = client.connect(database, **more)
-            return Connection(opened, opened.close, found_rows)
-        return Connection(*_embedded(os.path.realpath(database), more), found_rows)
+            return Connection(opened, opened.close, found_rows, autocommit, isolation)
+        return Connection(*_embedded(os.path.realpath(database), more), found_rows, autocommit, isolation)
     except SqlError as e:
         raise _error(e) from e
     except (ConnectionError, CannotClaim, StoreError) as e:
@@ -196,8 +213,7 @@ def _embedded(place: str, options: dict[str, Any]) -> tuple[Database, Callable[[
 class Connection:
     """A connection, and a context manager that closes it.
 
-    uncommitted: the number of statements that have written since the last `commit`.  warns: whether a `rollback` after
-    such statements warns.
+    isolation: the level of its next transactions, READ COMMITTED for example; None: the database's default.
     """
 
     Warning, Error, InterfaceError, DatabaseError = Warning, Error, InterfaceError, DatabaseError
@@ -205,19 +221,22 @@ class Connection:
         DataError, OperationalError, IntegrityError, InternalError)
     ProgrammingError, NotSupportedError = ProgrammingError, NotSupportedError
 
-    def __init__(self, database: Database, close: Callable[[], None], found_rows: bool = False):
+    def __init__(self, database: Database, close: Callable[[], None], found_rows: bool = False,
+                 autocommit: bool = False, isolation: str | None = None):
         self._database: Database | None = database
+        self._transaction: Transaction | None = None
         self._close, self.found_rows = close, found_rows
-        self.uncommitted, self.warns = 0, True
+        self._autocommit, self.isolation = autocommit, isolation
 
     @property
     def autocommit(self) -> bool:
-        return True
+        """Whether each statement commits by itself.  Setting it commits the open transaction."""
+        return self._autocommit
 
     @autocommit.setter
     def autocommit(self, on: bool) -> None:
-        if not on:
-            raise NotSupportedError("transactions of several statements are not supported: each commits by itself")
+        self.commit()
+        self._autocommit = on
 
     @property
     def database(self) -> Database:
@@ -234,22 +253,46 @@ class Connection:
         """Run one statement and return its cursor."""
         return self.cursor().execute(operation, parameters)
 
-    def commit(self) -> None:
-        """Do nothing to the database: each statement is durable when it returns."""
-        self.database  # noqa: B018
-        self.uncommitted = 0
+    def run(self, operation: str, parameters: Sequence[Any]) -> Result:
+        """Run one statement, within the connection's transaction."""
+        with _errors():
+            if self._autocommit:
+                return self.database.sql(operation, parameters, found_rows=self.found_rows)
+            if self._transaction is None or not self._transaction.is_open:
+                self._transaction = self.database.begin(self.isolation)
+            try:
+                return self._transaction.sql(operation, parameters, found_rows=self.found_rows)
+            except SqlError as e:
+                if e.code in _ENDS:
+                    self._transaction = None
+                raise
 
-    def rollback(self, since: int = 0) -> None:
-        """Undo nothing.  Warn if more than `since` statements have written since the last `commit`."""
-        self.database  # noqa: B018
-        if self.uncommitted > since and self.warns:
-            warnings.warn("rollback undid nothing: what was written since the last commit stays, for each statement "
-                          "commits by itself", Warning, stacklevel=2)
-        self.uncommitted = min(self.uncommitted, since)
+    def commit(self) -> None:
+        """Commit the transaction, if there is one.  Raises OperationalError if it is lost."""
+        transaction = self._taken()
+        if transaction is not None:
+            with _errors():
+                transaction.commit()
+
+    def rollback(self) -> None:
+        """Roll the transaction back, if there is one."""
+        transaction = self._taken()
+        if transaction is not None:
+            with _errors():
+                transaction.rollback()
+
+    def _taken(self) -> Transaction | None:
+        """The open transaction, which is no longer the connection's."""
+        self.database  # noqa: B018 - raises if it is closed
+        transaction, self._transaction = self._transaction, None
+        return transaction
 
     def close(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
+        """Close the connection.  Its transaction is rolled back."""
+        if self._database is not None:
+            with suppress(Error):  # a server that is gone has rolled it back
+                self.rollback()
+            self._database = None
             self._close()
 
     def __enter__(self) -> Connection:
@@ -318,17 +361,10 @@ class Cursor:
         return self
 
     def _run(self, operation: str, parameters: Sequence[Any]) -> Result:
-        database = self._database()
+        self._database()
         if isinstance(parameters, Mapping | str | bytes):
             raise ProgrammingError("parameters are a sequence, one for each `?`")
-        try:
-            result = database.sql(operation, parameters, found_rows=self.connection.found_rows)
-            self.connection.uncommitted += result.affected > 0
-            return result
-        except SqlError as e:
-            raise _error(e) from e
-        except ConnectionError as e:
-            raise OperationalError(str(e)) from e
+        return self.connection.run(operation, parameters)
 
     def _set(self, result: Result) -> None:
         rows = result.arrow

@@ -4,8 +4,7 @@
     create_engine("noria:////srv/data?memory_limit=1000000000")   another one, with options of `noria.open`
     create_engine("noria://user:password@host:8080")          a server's HTTP port; noria+https:// for TLS
 
-Keeps true: a missing feature of the database leads to an error or a warning.  A rollback after statements that wrote
-warns (`noria.dbapi.Warning`), because each statement commits by itself.
+Keeps true: a missing feature of the database leads to an error.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from sqlalchemy import exc, util
 from sqlalchemy.dialects.mysql.base import MySQLDialect
 from sqlalchemy.engine import URL
 
-_SERVED, _AUTOCOMMIT = "READ COMMITTED", "AUTOCOMMIT"
+from noria.client.within import LEVELS
+
+_DEFAULT, _AUTOCOMMIT = "REPEATABLE READ", "AUTOCOMMIT"
 
 
 class NoriaDialect(MySQLDialect):
@@ -55,27 +56,19 @@ class NoriaDialect(MySQLDialect):
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
         return "the database is closed" in str(e) or "the connection is closed" in str(e)
 
-    # ------------------------------------------------------------ transactions, which Noria does not have
+    # ------------------------------------------------------------ transactions
     def get_isolation_level_values(self, dbapi_conn: Any) -> Any:
-        return (_SERVED, _AUTOCOMMIT)
+        return (*LEVELS, _AUTOCOMMIT)
 
     def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
-        dbapi_connection.warns = level == _SERVED
+        dbapi_connection.autocommit = level == _AUTOCOMMIT
+        dbapi_connection.isolation = None if level == _AUTOCOMMIT else level
 
     def get_isolation_level(self, dbapi_connection: Any) -> Any:
-        return _SERVED if dbapi_connection.warns else _AUTOCOMMIT
-
-    def do_savepoint(self, connection: Any, name: str) -> None:
-        connection.info[name] = connection.connection.dbapi_connection.uncommitted
-
-    def do_release_savepoint(self, connection: Any, name: str) -> None:
-        connection.info.pop(name)
-
-    def do_rollback_to_savepoint(self, connection: Any, name: str) -> None:
-        connection.connection.dbapi_connection.rollback(since=connection.info.pop(name))
+        return _AUTOCOMMIT if dbapi_connection.autocommit else dbapi_connection.isolation or _DEFAULT
 
     def _two_phases(self, *arguments: Any, **options: Any) -> Any:
-        raise exc.NotSupportedError("two-phase commits: each statement commits by itself", None, NotImplementedError())
+        raise exc.NotSupportedError("two-phase commits (XA)", None, NotImplementedError())
 
     do_begin_twophase = _two_phases
 

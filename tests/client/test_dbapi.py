@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ def connection(tmp_path: Path) -> Iterator[dbapi.Connection]:
     with dbapi.connect(str(tmp_path / "data")) as opened:
         opened.execute("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20) NOT NULL)")
         opened.cursor().executemany("INSERT INTO t VALUES (?, ?)", [(1, "a"), (2, "b"), (3, "c")])
+        opened.commit()
         yield opened
 
 
@@ -84,17 +87,101 @@ def test_errors_are_of_their_classes(connection: dbapi.Connection, sql: str, par
     assert connection.execute("SELECT COUNT(*) FROM t").fetchall() == [(3,)], "the connection goes on"
 
 
-def test_there_is_no_transaction_and_none_is_pretended(connection: dbapi.Connection) -> None:
-    connection.execute("INSERT INTO t VALUES (4, 'd')")
-    with pytest.warns(dbapi.Warning, match="undid nothing"):
+@pytest.fixture(params=["embedded", "served"])
+def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[dbapi.Connection, dbapi.Connection]]:
+    """Two connections to one database, whose table t has three rows."""
+    with ExitStack() as stack:
+        place = str(tmp_path / "both")
+        if request.param == "served":
+            place = f"http://127.0.0.1:{stack.enter_context(LocalServices(tmp_path)).port}"
+        one, other = (stack.enter_context(dbapi.connect(place)) for _ in range(2))
+        one.execute("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20) NOT NULL)")
+        one.cursor().executemany("INSERT INTO t VALUES (?, ?)", [(1, "a"), (2, "b"), (3, "c")])
+        one.commit()
+        yield one, other
+
+
+ALL = "SELECT id FROM t ORDER BY id"
+
+
+def test_a_transaction_lasts_until_commit_or_rollback(two: tuple[dbapi.Connection, dbapi.Connection]) -> None:
+    one, other = two
+    one.execute("INSERT INTO t VALUES (4, 'd')")
+    assert one.execute(ALL).fetchall() == [(1,), (2,), (3,), (4,)] and other.execute(ALL).rowcount == 3
+    one.rollback()
+    assert one.execute(ALL).rowcount == 3
+    one.execute("INSERT INTO t VALUES (5, 'e')")
+    one.commit()
+    assert other.execute(ALL).rowcount == 3, "its snapshot is of its first SELECT"
+    other.commit()
+    assert other.execute(ALL).fetchall() == [(1,), (2,), (3,), (5,)]
+    one.rollback()
+    one.commit()
+    with pytest.raises(dbapi.IntegrityError):
+        one.cursor().executemany("INSERT INTO t VALUES (?, '?')", [(6,), (5,)])
+    assert one.execute(ALL).rowcount == 5, "a failed statement leaves its transaction open"
+    one.close()
+    other.rollback()
+    assert other.execute(ALL).rowcount == 4, "what was not committed at its end is gone"
+
+
+def test_a_definition_commits(two: tuple[dbapi.Connection, dbapi.Connection]) -> None:
+    one, other = two
+    one.execute("INSERT INTO t VALUES (4, 'd')")
+    one.execute("CREATE TABLE another (id INT PRIMARY KEY)")
+    one.execute("DELETE FROM t WHERE id = 1")
+    one.rollback()
+    assert other.execute(ALL).fetchall() == [(1,), (2,), (3,), (4,)]
+
+
+def test_with_autocommit_each_statement_commits(two: tuple[dbapi.Connection, dbapi.Connection]) -> None:
+    one, other = two
+    assert not one.autocommit
+    one.execute("INSERT INTO t VALUES (4, 'd')")
+    one.autocommit = True  # commits what is open
+    assert other.execute(ALL).rowcount == 4
+    one.execute("INSERT INTO t VALUES (5, 'e')")
+    one.rollback()
+    other.commit()
+    assert other.execute(ALL).rowcount == 5
+
+
+def test_a_level_holds_for_later_transactions(two: tuple[dbapi.Connection, dbapi.Connection]) -> None:
+    one, other = two
+    other.isolation = "READ COMMITTED"
+    assert other.execute(ALL).rowcount == 3
+    one.execute("INSERT INTO t VALUES (4, 'd')")
+    one.commit()
+    assert other.execute(ALL).rowcount == 4
+
+
+def test_a_transaction_that_was_rolled_back_is_told_of_once(two: tuple[dbapi.Connection, dbapi.Connection]) -> None:
+    one, other = two
+    one.execute("UPDATE t SET s = 'x' WHERE id = 1")
+    other.execute("UPDATE t SET s = 'y' WHERE id IN (2, 3)")
+    failed: list[dbapi.Error] = []
+
+    def waits() -> None:
+        try:
+            other.execute("UPDATE t SET s = 'z' WHERE id = 1")
+            other.commit()
+        except dbapi.Error as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    while thread.is_alive() and not failed:  # whoever closes the cycle
+        try:
+            one.execute("UPDATE t SET s = 'w' WHERE id = 2")
+            one.commit()
+            break
+        except dbapi.Error as e:
+            failed.append(e)
+    thread.join()
+    assert [(type(e), e.code) for e in failed] == [(dbapi.OperationalError, 1213)]
+    for connection in two:
+        connection.execute(ALL)
         connection.rollback()
-    connection.execute("INSERT INTO t VALUES (5, 'e')")
-    connection.commit()
-    connection.rollback()
-    assert connection.autocommit and connection.execute("SELECT s FROM t WHERE id = 4").fetchall() == [("d",)]
-    connection.autocommit = True
-    with pytest.raises(dbapi.NotSupportedError, match="transactions"):
-        connection.autocommit = False
 
 
 def test_what_is_closed_is_refused(tmp_path: Path, connection: dbapi.Connection) -> None:
@@ -160,6 +247,7 @@ def test_the_package_shows_what_it_has(tmp_path: Path) -> None:
 def test_connections_of_one_process_share_an_embedded_database(tmp_path: Path, connection: dbapi.Connection) -> None:
     with dbapi.connect(str(tmp_path / "data")) as second:
         second.execute("INSERT INTO t VALUES (4, 'd')")
+        second.commit()
         connection.close()
         assert second.execute("SELECT s FROM t WHERE id = 4").fetchall() == [("d",)], "the last one closes it"
         with pytest.raises(dbapi.InterfaceError, match="open in this process with other options"):
@@ -170,9 +258,9 @@ def test_connections_of_one_process_share_an_embedded_database(tmp_path: Path, c
 
 def test_rows_of_an_insert_are_sent_together(connection: dbapi.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    run = connection.database.sql
-    monkeypatch.setattr(connection.database, "sql", lambda text, *more, **options: sent.append(text) or run(
-        text, *more, **options))
+    run = noria.client.Transaction.sql
+    monkeypatch.setattr(noria.client.Transaction, "sql", lambda self, text, *more, **options: sent.append(text) or run(
+        self, text, *more, **options))
     cursor = connection.cursor()
     rows = [(i, f"é{i}") for i in range(10, 1210)]
     assert cursor.executemany("insert into t (id, s) values (?, ?)", iter(rows)).rowcount == 1200
@@ -191,6 +279,7 @@ def test_rows_of_an_insert_are_sent_together(connection: dbapi.Connection, monke
 def test_rows_that_stay_as_they_are_count_when_asked(tmp_path: Path, connection: dbapi.Connection) -> None:
     same = "UPDATE t SET s = 'a' WHERE id = 1"
     assert connection.execute(same).rowcount == 0
+    connection.commit()
     with dbapi.connect(str(tmp_path / "data"), found_rows=True) as other:
         assert other.execute(same).rowcount == 1
 

@@ -24,7 +24,6 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.orm.exc import StaleDataError
 
-from noria import dbapi
 from server.local_services import LocalServices
 
 
@@ -183,28 +182,39 @@ def test_errors_are_of_sqlalchemys_classes(filled: sa.Engine) -> None:
         c.begin_twophase()
 
 
-def test_a_rollback_that_undoes_nothing_warns(filled: sa.Engine) -> None:
-    one = sa.insert(STORIES).values(title="stays", author_id=1)
-    with pytest.warns(dbapi.Warning, match="undid nothing"), Session(filled) as session:
+def test_transactions_and_savepoints(filled: sa.Engine) -> None:
+    one, count = sa.insert(STORIES).values(title="new", author_id=1), sa.select(sa.func.count()).where(
+        STORIES.c.title == "new")
+    with Session(filled) as session:
         session.execute(one)
+        assert session.execute(count).scalar_one() == 1
         session.rollback()
+        assert session.execute(count).scalar_one() == 0
     with Session(filled) as session:
         with session.begin_nested():
             session.execute(one)
-        with pytest.raises(exc.IntegrityError), session.begin_nested():  # wrote nothing: nothing to warn of
-            session.execute(sa.insert(STORIES).values(id=1, title="again", author_id=1))
-        with pytest.warns(dbapi.Warning, match="undid nothing"):
-            session.begin_nested()
+        with pytest.raises(exc.IntegrityError), session.begin_nested():
             session.execute(one)
-            session.rollback()
-    with filled.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
-        c.execute(one)
+            session.execute(sa.insert(STORIES).values(id=1, title="again", author_id=1))
+        nested = session.begin_nested()
+        session.execute(one)
+        nested.rollback()
+        session.commit()
     with filled.connect() as c:
-        assert c.get_isolation_level() == "READ COMMITTED"
-        with pytest.raises(exc.ArgumentError, match="SERIALIZABLE"):
-            c.execution_options(isolation_level="SERIALIZABLE")
-        stays = sa.select(sa.func.count()).where(STORIES.c.title == "stays")
-        assert c.execute(stays).scalar_one() == 4
+        assert c.execute(count).scalar_one() == 1
+
+
+def test_isolation_levels(filled: sa.Engine) -> None:
+    one, count = sa.insert(STORIES).values(title="new", author_id=1), sa.select(sa.func.count()).where(
+        STORIES.c.title == "new")
+    with filled.connect() as a, filled.connect() as b, filled.connect() as c:
+        assert a.get_isolation_level() == a.default_isolation_level == "REPEATABLE READ"
+        b.execution_options(isolation_level="READ COMMITTED")
+        c.execution_options(isolation_level="AUTOCOMMIT")
+        assert (a.execute(count).scalar_one(), b.execute(count).scalar_one()) == (0, 0)
+        c.execute(one)
+        assert (a.execute(count).scalar_one(), b.execute(count).scalar_one()) == (0, 1)
+        assert (b.get_isolation_level(), c.get_isolation_level()) == ("READ COMMITTED", "AUTOCOMMIT")
 
 
 def test_pandas_reads_and_writes(filled: sa.Engine) -> None:

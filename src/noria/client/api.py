@@ -121,7 +121,7 @@ class Database:
 
         isolation: READ COMMITTED or REPEATABLE READ; by default the session's.  Raises SqlError: 1213 if the
         transaction was rolled back because of others (`transact` repeats it then)."""
-        tx = Transaction(Within(self._transport, begun_by(isolation, read_only)))
+        tx = self.begin(isolation, read_only)
         try:
             yield tx
         except BaseException:
@@ -129,6 +129,10 @@ class Database:
                 tx.rollback()
             raise
         tx.commit()
+
+    def begin(self, isolation: str | None = None, read_only: bool = False) -> Transaction:
+        """Begin a transaction that `commit` or `rollback` ends.  Prefer `transaction`, which never leaves it open."""
+        return Transaction(Within(self._transport, begun_by(isolation, read_only)))
 
     def transact(self, work: Callable[[Transaction], T], isolation: str | None = None, read_only: bool = False,
                  tries: int = 10) -> T:
@@ -201,6 +205,11 @@ class Transaction:
                 self.sql(f"RELEASE SAVEPOINT {name}")
             raise
         self.sql(f"RELEASE SAVEPOINT {name}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are still within it: until it is committed or rolled back, or a definition commits it."""
+        return self._within.is_open
 
     def commit(self) -> None:
         """Commit now.  If the transaction has ended, this does nothing."""
