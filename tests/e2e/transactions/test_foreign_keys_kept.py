@@ -164,11 +164,15 @@ def test_a_key_that_is_added_is_kept_from_then_on(server: LocalServer) -> None:
     assert refused(b, "DELETE FROM p WHERE id = 4") == 1451
 
 
-def test_insert_ignore_is_refused_where_a_parent_lacks(server: LocalServer) -> None:
+def test_insert_ignore_leaves_out_rows_without_a_parent(server: LocalServer) -> None:
     a = server.connect()
-    assert refused(a, "INSERT IGNORE INTO c VALUES (7, 77, NULL)") == 1235
-    run(a, "INSERT IGNORE INTO c VALUES (1, 2, NULL), (7, 2, NULL)")
-    assert run(a, "SELECT p FROM c WHERE id IN (1, 7) ORDER BY id") == [(1,), (2,)]
+    with a.cursor() as cursor:
+        assert cursor.execute("INSERT IGNORE INTO c VALUES (7, 77, NULL)") == 0
+        assert cursor.execute("INSERT IGNORE INTO c VALUES (1, 2, NULL), (7, 2, NULL), (8, 77, NULL)") == 1
+    assert run(a, "SELECT p FROM c WHERE id IN (1, 7, 8) ORDER BY id") == [(1,), (2,)]
+    run(a, "SET foreign_key_checks = 0", "INSERT INTO c VALUES (9, 88, NULL)", "SET foreign_key_checks = 1")
+    assert refused(a, "INSERT IGNORE INTO c VALUES (10, 88, NULL)") == 1235  # the row that was there stays
+    assert run(a, "SELECT id FROM c WHERE p = 88") == [(9,)]
 
 
 def test_other_ways_of_writing_keep_them_or_are_refused(tmp_path: Path) -> None:
@@ -207,6 +211,8 @@ class _Case:
             lambda: f"DELETE FROM d WHERE id = {self._n()}",
             lambda: f"REPLACE INTO p VALUES ({self._n()}, {code}, {c.randrange(10**6)})",  # never by an equal row
             lambda: f"INSERT INTO c VALUES ({self._n()}, 1, NULL) ON DUPLICATE KEY UPDATE p = {self._or_null()}",
+            lambda: f"INSERT IGNORE INTO c VALUES ({self._n()}, {self._n()}, {code}), ({self._n()}, 9, NULL)",
+            lambda: f"INSERT IGNORE INTO d VALUES ({self._n()}, {self._or_null()}, {self._or_null()})",
             lambda: f"INSERT INTO q VALUES ({self._n()}, {c.randrange(3)})",
             lambda: f"DELETE FROM q WHERE a = {self._n()} AND b = {c.randrange(3)}",
             lambda: f"INSERT INTO r (id, a, b) VALUES ({c.randrange(10, 40)}, {self._or_null()}, {c.randrange(3)})",

@@ -5,7 +5,8 @@
                                              deleted, or get NULL or the new key, by statements of the transaction
 
 Keeps true: when a statement is done, each key of a child has a parent, and stays so until the transaction ends: whoever
-removes a parent must lock it. A statement that fails is undone with all that followed from it.
+removes a parent must lock it. A statement that fails is undone with all that followed from it. INSERT
+IGNORE leaves out the rows that lack a parent.
 
 Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that are
 accepted here, as the removal of a parent before its child in one DELETE.
@@ -67,8 +68,23 @@ class ForeignKeyChecks:
             raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
                                                f"{FOREIGN_KEY_DEPTH}.")
         before = transaction.mark()
+        left_out: list[_Orphans] = []
+        while True:
+            try:
+                return await self._staged(transaction, statement, left_out, before, wait_s, depth)
+            except _Orphans as orphans:
+                await self._refuse_older(transaction, orphans, wait_s)
+                left_out.append(orphans)
+
+    async def _staged(self, transaction: OpenTransaction, statement: Statement, left_out: Sequence[_Orphans],
+                      before: Mapping[int, int], wait_s: float, depth: int) -> WriteResult:
+        """Run a statement and what follows from it, without the rows that have these keys. Raises _Orphans for more
+        rows to leave out."""
         result = await self._coordinator.stage(transaction, statement, wait_s)
         try:
+            for some in left_out:
+                gone = await self._coordinator.stage(transaction, some.removal, wait_s)
+                result = result._replace(affected=result.affected - gone.affected)
             await self._keep(transaction, statement, before, wait_s, depth)
         except SqlError:
             if transaction.lost is None:
@@ -78,6 +94,12 @@ class ForeignKeyChecks:
             self._coordinator.lose(transaction, interrupted())
             raise
         return result
+
+    async def _refuse_older(self, transaction: OpenTransaction, orphans: _Orphans, wait_s: float) -> None:
+        """Raise SqlError if rows that the statement, now undone, has not added have these keys: they must stay."""
+        absent = await self._missing(transaction, orphans.child, orphans.columns, orphans.keys, False, wait_s)
+        if len(absent) < len(orphans.keys):
+            raise not_supported("INSERT IGNORE of a row without a parent, beside older ones", "leave the row out")
 
     async def _keep(self, transaction: OpenTransaction, statement: Statement, before: Mapping[int, int], wait_s: float,
                     depth: int) -> None:
@@ -115,13 +137,13 @@ class ForeignKeyChecks:
                             key: ForeignKey, values: Sequence[Key], wait_s: float) -> None:
         if not values:
             return
-        parent = self._tables().get(key.parent.lower())
+        parent, missing = self._tables().get(key.parent.lower()), list(values)
         if parent is not None:
             missing = await self._missing(transaction, parent, key.positions_in(parent), values, True, wait_s)
             if not missing:
                 return
         if isinstance(statement, Insert) and statement.on_duplicate == "ignore":
-            raise not_supported("INSERT IGNORE of a row without a parent", "leave the row out")
+            raise _Orphans(child, key, missing)
         raise SqlError(*NO_REFERENCED_ROW_2, "Cannot add or update a child row: a foreign key constraint fails "
                                              f"({self._describe(child, key)})")
 
@@ -168,6 +190,18 @@ class ForeignKeyChecks:
             times = Counter(k for mine in asked.values() for k in mine)
             missing += [k for k in some if absent[k] == times[k]]
         return missing
+
+
+class _Orphans(SqlError):
+    """The keys of rows of an INSERT IGNORE that have no parent. It adds the others. removal: removes these."""
+
+    def __init__(self, child: TableDef, key: ForeignKey, keys: Sequence[Key]):
+        super().__init__(*NO_REFERENCED_ROW_2, f"rows of {child.name} have no parent")
+        self.child, self.columns, self.keys = child, key.columns, keys
+
+    @property
+    def removal(self) -> Delete:
+        return Delete(self.child.name, with_keys(self.child, self.columns, self.keys))
 
 
 class _Changes:
