@@ -97,29 +97,6 @@ class Executor:
         shape, asked = compiled.asked(values)
         return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: compiled.select(values), tell)
 
-    def select_as_of(self, compiled: CachedStatement, values: Sequence[Any], tick: int) -> ResultSet | None:
-        """Run a SELECT of one key at the end of an earlier tick; None if shared memory does not have that answer."""
-        view = compiled.view
-        assert view is not None
-        reader = self.reader_of(compiled, view) if compiled.one_key else None
-        if reader is None or self.program.first_states.wait_for(reader):
-            return None
-        shape, asked = compiled.asked(values)
-        through = compiled.through
-        try:
-            key = key_of(asked, view.key_fields)
-        except SqlError:
-            return None
-        if key is None:
-            return ResultSet(shape.shown, shape.apply([]))
-        if through is not None and not through.same_key:
-            (key,), through = through.of([key])
-        rows = self.reads.as_of(reader, key, tick, through)
-        if rows is None:
-            return None
-        self.selects += 1
-        return ResultSet(shape.shown, shape.apply(rows))
-
     async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
         """Run a bound SELECT.  Make an ad-hoc view if no view answers it, or let Spark answer it."""
         view = select.view

@@ -170,22 +170,6 @@ class ViewLookups:
             self._hits_of[view.name] += 1
         return found
 
-    def as_of(self, view: ViewDef, key: Key, tick: int, through: ReadThrough | None) -> list[Any] | None:
-        """The key's rows at the end of an earlier tick of the only worker, from shared memory.  None: they are not
-        there, or may have changed since."""
-        attached = self.attached(view, 0)
-        if attached is None:
-            return None
-        try:
-            rows = attached.lookup_as_of(key, tick, through)
-        except (LargeAnswer, SqlError, OSError):
-            return None
-        if rows is None or attached.definition != view.definition:
-            return None
-        self.hits += 1
-        self._hits_of[view.name] += 1
-        return rows
-
     def _found(self, view: ViewDef, key: Key, keep: bool = False,
                through: ReadThrough | None = None) -> MappedRows | None:
         worker = 0 if self._alone else self._routes.owner(view, key)

@@ -36,6 +36,7 @@ from noria.dataflow.messages.packets import Own
 from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
+from noria.server.answering.as_of import select_as_of
 from noria.server.answering.executor import Executor
 from noria.server.answering.first_state_progress import how_far
 from noria.server.answering.statements import CachedStatement
@@ -239,7 +240,7 @@ class Session:
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
         """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
         tick = self._transaction.tick_of(compiled) if compiled.direct and not self.offset else None
-        found = None if tick is None else self._executor.select_as_of(compiled, values, tick)
+        found = None if tick is None else select_as_of(self._executor, compiled, values, tick)
         if found is not None:
             self.warnings = ()
         return found
