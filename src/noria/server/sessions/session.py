@@ -36,7 +36,6 @@ from noria.dataflow.messages.packets import Own
 from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
-from noria.server.answering.as_of import select_as_of
 from noria.server.answering.executor import Executor
 from noria.server.answering.first_state_progress import how_far
 from noria.server.answering.statements import CachedStatement
@@ -60,6 +59,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import information, inspection
+from noria.server.sessions.as_of import select_as_of
 from noria.server.sessions.counting import counted
 from noria.server.sessions.explain import Explainer
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
