@@ -25,7 +25,7 @@ from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.result_finish import ResultFinish
-from noria.sql.commands import Command, Explain, Prepared, Select, bound_select
+from noria.sql.commands import Command, Explain, Prepared, Select, Transaction, bound_select
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.databases import Names, in_namespace
 from noria.sql.text.shape import shape_of
@@ -178,7 +178,7 @@ class Statements:
             if best is not command:  # a view for exactly this range answers: each text of the shape must be checked
                 self._refuse(text, namespace)
             command = best
-        if isinstance(command, Select | Insert | Update | Delete) and len(text) <= OFF_LOOP_CHARACTERS:
+        if isinstance(command, Select | Insert | Update | Delete | Transaction) and len(text) <= OFF_LOOP_CHARACTERS:
             self._learn(text, namespace, command)
         return command
 

@@ -15,13 +15,16 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Call, Expr
+from noria.core.expressions.expr import Call, Expr, conjuncts
 from noria.core.expressions.points import bounded, ranges_of
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
+from noria.core.types import Kind
 from noria.core.values import encode
 from noria.storage.statements.stage import TableStage
+from noria.storage.tables.table import StoredTable
 
+Points = dict[int, list[Any]]  # values by column (`core.expressions.points`)
 KEY_WORDS = 8  # the memory of a row's key, in columns
 _SAFE = frozenset("eq ne lt le gt ge nseq and or not xor is_null is_true in like".split())  # never overflow
 
@@ -38,11 +41,12 @@ class FoundRows(NamedTuple):
 
 def find(stage: TableStage, where: Expr | None, symbols: Symbols) -> FoundRows:
     """All rows for which the condition is true."""
-    holds = None if where is None else true_of(where)
     table = stage.table
+    points = bounded(where, table.types)
+    holds = None if where is None or _are_its_rows(where, points, table) else true_of(where)
     keys: list[bytes] = []
     pieces: list[Codes] = []
-    for some, values in _candidates(stage, where, symbols):
+    for some, values in _candidates(stage, where, points, symbols):
         codes = table.codes(values)
         if holds is not None:
             rows = np.flatnonzero(holds(Batch.of(codes), symbols))
@@ -81,12 +85,19 @@ def _may_fail(e: Expr) -> bool:
     return isinstance(e, Call) and (e.op not in _SAFE or any(map(_may_fail, e.args)))
 
 
+def _are_its_rows(where: Expr, points: Points, table: StoredTable) -> bool:
+    """Whether the rows with these primary keys all meet the condition: it is the equality of integers with the key."""
+    if points.keys() != set(table.key) or any(table.types[c].kind is not Kind.INT for c in table.key):
+        return False
+    terms = conjuncts(where)
+    return len(terms) == len(points) and all(isinstance(t, Call) and t.op == "eq" for t in terms)
+
+
 def _candidates(
-    stage: TableStage, where: Expr | None, symbols: Symbols
+    stage: TableStage, where: Expr | None, points: Points, symbols: Symbols
 ) -> Iterator[tuple[list[bytes] | None, list[bytes]]]:
     """Yield keys and packed rows that include all wanted rows.  Keys may be None: then `table.keys` computes them."""
     table = stage.table
-    points = bounded(where, table.types)
     access = _best_access(stage, set(points))
     if access is None:
         yield from _in_range(stage, where) or stage.scan()
