@@ -225,6 +225,11 @@ class Session:
                 return found
             else:
                 command = compiled.bind(values)
+                if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
+                    self._executor.locks.unlock(self)
+                    self._set_status()
+                    self.warnings = ()
+                    return Ok()
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
                         compiled, command) and not self._transaction.is_checked(command):
                     later = self._write(command)

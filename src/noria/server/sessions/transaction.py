@@ -114,6 +114,13 @@ class SessionTransaction:
             await self._to_savepoint(command)
         return ()
 
+    def begin_at_once(self, command: sql.Transaction) -> bool:
+        """Run a BEGIN for which nothing is to be committed and no worker is asked.  False: use `run`."""
+        if command.what != "begin" or command.snapshot or self.open or self.has_parts:
+            return False
+        self._start(command.read_only)
+        return True
+
     def _start(self, read_only: bool | None) -> None:
         self.open = True
         self._take_next(read_only)
