@@ -9,7 +9,7 @@ import pytest
 
 import noria
 from chaos.fuzz.embedded import Embedded
-from noria.server.settings import make_run_dir, remove_run_dir
+from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.views.reader import attach
 
 
