@@ -222,12 +222,15 @@ class Connection:
     @property
     def database(self) -> Database:
         """The database as an object of `noria.client`.  Raises InterfaceError if the connection is closed."""
+        return self._opened()
+
+    def _opened(self) -> Database:
         if self._database is None:
             raise InterfaceError("the connection is closed")
         return self._database
 
     def cursor(self) -> Cursor:
-        self.database  # noqa: B018 - raises if it is closed
+        self._opened()
         return Cursor(self)
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
@@ -236,12 +239,12 @@ class Connection:
 
     def commit(self) -> None:
         """Do nothing to the database: each statement is durable when it returns."""
-        self.database  # noqa: B018
+        self._opened()
         self.uncommitted = 0
 
     def rollback(self, since: int = 0) -> None:
         """Undo nothing.  Warn if more than `since` statements have written since the last `commit`."""
-        self.database  # noqa: B018
+        self._opened()
         if self.uncommitted > since and self.warns:
             warnings.warn("rollback undid nothing: what was written since the last commit stays, for each statement "
                           "commits by itself", Warning, stacklevel=2)

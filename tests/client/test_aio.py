@@ -64,7 +64,7 @@ def test_a_call_that_is_cancelled_is_left_alone(tmp_path: Path, monkeypatch: pyt
 
         def slow(*arguments: Any) -> int:
             begun.set()
-            return insert(*arguments)  # type: ignore[no-any-return]
+            return insert(*arguments)
 
         monkeypatch.setattr(transport, "insert", slow)
         call = asyncio.ensure_future(db.table("t").insert([(i, 0) for i in range(1_000)]))

@@ -40,7 +40,7 @@ def ask(db: Database, what: str) -> Any:
 
 def each_worker(db: Database) -> list[Any]:
     """Those behind it, by number."""
-    link = db._transport._link  # type: ignore[attr-defined]
+    link = db._transport._link
     return [each._worker for each in getattr(link, "links", [link])]
 
 

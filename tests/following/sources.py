@@ -117,7 +117,7 @@ class Followed(LocalServices):
 
         (directory / "parts").mkdir(exist_ok=True)
         writes = StagedWrites(executor, None, link, directory / "parts",
-                              run)  # type: ignore[arg-type]  # never many rows
+                              run)  # never many rows
         follows = Followers(executor, link, writes, run)
         self._embedded._run(follows.recover())
         self._source = SimpleNamespace(follows=follows, part=writes.part, commit=writes.commit, drop=writes.drop)

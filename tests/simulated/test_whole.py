@@ -68,7 +68,7 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
             else:
                 send(body, seq)
 
-        link._send = sent  # type: ignore[method-assign]
+        link._send = sent
 
     async def test() -> None:
         await sim.start()
@@ -112,8 +112,8 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
             if decided or not (isinstance(body, Write) and body.group):
                 send(body, seq)
 
-        links[1]._send = sent  # type: ignore[method-assign]
-        links[1]._book.changes.answered = (  # type: ignore[method-assign]
+        links[1]._send = sent
+        links[1]._book.changes.answered = (
             lambda *reply: deciding.is_set() or told(*reply))
         rows = ", ".join(f"({i}, 1, 1, 1)" for i in ids)
         inserted = asyncio.ensure_future(client.run(f"INSERT INTO posts VALUES {rows}"))
@@ -123,7 +123,7 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
             await asyncio.sleep(0.01)
         for w in range(3):
             sim.kill(w)
-        links[1]._send, links[1]._book.changes.answered = send, told  # type: ignore[method-assign]
+        links[1]._send, links[1]._book.changes.answered = send, told
         await asyncio.wait([inserted, changed])
         assert changed.exception() is None
         found = [await programmer.run(f"SELECT id, score FROM late WHERE id = {i}") for i in ids]
@@ -173,7 +173,7 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
                 else:
                     send(body, seq)
 
-            link._send = sent  # type: ignore[method-assign]
+            link._send = sent
 
         for link in keepers:
             holds(link)
@@ -225,7 +225,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
                 sends[2](body, seq)
 
         for one, sent in zip(links, (to_the_first, to_the_second, to_the_third), strict=True):
-            one._send = sent  # type: ignore[method-assign]
+            one._send = sent
         with pytest.raises(SqlError, match="Disk full"):
             await client.run(FULL)
         await link.up()
@@ -267,7 +267,7 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
             else:
                 send(body, seq)
 
-        taker._send = sent  # type: ignore[method-assign]
+        taker._send = sent
         sim.kill(1)
         while not later:
             await asyncio.sleep(0.01)
@@ -445,7 +445,7 @@ def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> N
             if link.state is LinkState.RECOVERING:
                 sim.kill(1)
 
-        link._send = sent  # type: ignore[method-assign]
+        link._send = sent
         written = asyncio.ensure_future(writer.run(f"INSERT INTO posts VALUES ({post}, 1, 1, 1)"))
         while not tries:
             await asyncio.sleep(0.01)

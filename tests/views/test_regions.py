@@ -197,7 +197,7 @@ def test_ad_hoc_views_make_room_for_others(tmp_path: Path, monkeypatch: pytest.M
     with noria.open(tmp_path / "data") as db:
         db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(c + ' INT' for c in columns)})")
         db.sql(f"INSERT INTO t VALUES (1, {', '.join(map(str, range(12)))})")
-        program = db._transport._program  # type: ignore[attr-defined]
+        program = db._transport._program
         workers = len(db._transport.attachment()["paths"])
         FewMaps(monkeypatch, 9 * workers)  # two pools of views of each worker, mapped by it and by its front end
         for n in range(180):

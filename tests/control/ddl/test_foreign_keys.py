@@ -53,7 +53,7 @@ def test_an_index_that_cannot_be_built_takes_its_key_back(tmp_path: Path, monkey
     async def failing(question: object) -> object:
         if getattr(question, "what", "") == "indexed":
             raise SqlError(1021, "HY000", "Disk full")
-        return await ask(question)  # type: ignore[arg-type]
+        return await ask(question)
 
     monkeypatch.setattr(sender, "ask", failing)
     with pytest.raises(SqlError, match="Disk full"):

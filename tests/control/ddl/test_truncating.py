@@ -65,11 +65,11 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def run() -> None:
         await program.define(Truncate(table))
 
-    program.beside.whole = whole  # type: ignore[method-assign]
+    program.beside.whole = whole
     try:
         emptied.transport._run(run())
     finally:
-        del program.beside.whole  # type: ignore[method-assign]
+        del program.beside.whole
         assert not left
 
 
@@ -188,7 +188,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
             await go_on.wait()
             await waits(reply)
 
-        program.beside.whole = whole  # type: ignore[method-assign]
+        program.beside.whole = whole
         text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
         replaced = asyncio.ensure_future(filled.transport._sessions.run(text, []))
         await filling.wait()
@@ -205,7 +205,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
     try:
         filled.transport._run(run())
     finally:
-        del program.beside.whole  # type: ignore[method-assign]
+        del program.beside.whole
     has(filled, 0)
     filled.db.sql("INSERT INTO t (a) VALUES (3)")
     assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]

@@ -162,7 +162,7 @@ def test_a_table_gets_another_name(db: Database) -> None:
     assert sorted(db.sql("SELECT * FROM late").rows) == [(1, 2), (2, 1)] and readers(db) == {"early", "late"}
     assert db.sql("EXPLAIN SELECT * FROM early").rows[0] == ("answered by the view early, looked up by ()",)
     db.sql("DROP VIEW early, late")
-    assert ask(db, "graph") == [] and not len(db._transport._program.catalog.held)  # type: ignore[attr-defined]
+    assert ask(db, "graph") == [] and not len(db._transport._program.catalog.held)
 
 
 def test_replacing(db: Database) -> None:
@@ -200,7 +200,7 @@ def test_identical_views_share_a_reader(db: Database, path: Path, text: str, key
     assert sorted(attached.lookup(key)) == rows and attached.misses == 0
     assert ask(db, "stats")["misses"] == before  # the same state has another name
     assert shown(db)[other][0] == "partial" * bool(key) + "full" * (not key)
-    assert name not in db.view(other)._transport._program.explanation(other)  # type: ignore[attr-defined]
+    assert name not in db.view(other)._transport._program.explanation(other)
     db.close()
     with noria.open(path) as again:
         assert readers(again) == {other} and sorted(again.view(other).lookup(key)) == rows

@@ -226,7 +226,7 @@ def test_slices_share_a_busy_worker(bench: Building) -> None:
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     builds, steps = bench.worker.engine.builds, []
     slice_of = builds.step
-    builds.step = lambda: (steps.append(1), slice_of())[1]  # type: ignore[method-assign]
+    builds.step = lambda: (steps.append(1), slice_of())[1]
     for i in range(10):
         before = len(steps)
         bench.put((ROWS + i, 1))

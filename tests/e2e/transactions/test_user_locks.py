@@ -104,7 +104,7 @@ def test_a_lost_front_end_holds_none(tmp_path: Path) -> None:
     until(waits(server.at(1), 1))
 
     async def lost() -> None:
-        server._mysql.ended[0].set()  # type: ignore[union-attr]
+        server._mysql.ended[0].set()
 
     server._embedded._run(lost())
     assert waiting.end() is None and waiting.rows == [(1,)]

@@ -86,7 +86,7 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
 
     async def test() -> None:
         maker, over = Maker(tmp_path), asyncio.Event()
-        making = [asyncio.ensure_future(Indexes(maker, link).run()) for link in db._link.links]  # type: ignore[arg-type]
+        making = [asyncio.ensure_future(Indexes(maker, link).run()) for link in db._link.links]
         writing = [asyncio.ensure_future(write(c, over)) for c in range(CLIENTS)]
         if view:
             await sql("CREATE VIEW by_kind AS SELECT id, kind FROM t WHERE kind = ?")

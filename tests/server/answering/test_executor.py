@@ -59,7 +59,7 @@ def refused(db: Database, text: str, code: int, words: str = "") -> None:
 
 def test_a_read_is_bound_again_when_workers_are_back(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While they are brought back it is of no use to try, however often."""
-    executor = figure2._transport._executor  # type: ignore[attr-defined]
+    executor = figure2._transport._executor
     looked_up, up, back = executor._looked_up, executor._link.up, list[bool]()
 
     async def looked(name: str, keys: Any) -> Any:
@@ -341,7 +341,7 @@ def test_what_is_under_way_ends_with_the_database(db: Database) -> None:
         await asyncio.Event().wait()
 
     with ThreadPoolExecutor(1) as other:
-        waits = other.submit(db._transport._run, forever())  # type: ignore[attr-defined]
+        waits = other.submit(db._transport._run, forever())
         begun.wait()
         db.close()
         with pytest.raises(ConnectionError, match="closed"):
@@ -365,7 +365,7 @@ def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeyp
 
 def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Database,
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    program = figure2._transport._executor.program
     monkeypatch.setattr(program.adhoc_views, "most", 2)
     views_at_once(figure2._transport)
     by_author, by_title = "SELECT id FROM stories WHERE author = 'ann'", "SELECT id FROM stories WHERE title = 'Two'"
@@ -388,7 +388,7 @@ def test_adhoc_views_together_keep_to_what_the_others_leave_of_the_memory_limit(
         worker.memory_limit = 12 * 2**20 // len(workers)
     views_at_once(db._transport)
     db.sql("SELECT b FROM t WHERE id = 3")
-    program = db._transport._executor.program  # type: ignore[attr-defined]
+    program = db._transport._executor.program
     for i in range(12):
         assert len(db.sql(f"SELECT a + {i} AS c, COUNT(*) FROM t GROUP BY c").rows) == 20_000
         assert db.sql("SELECT b FROM t WHERE id = 3").rows == [(3,)]
@@ -420,7 +420,7 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
 def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Database, monkeypatch: pytest.MonkeyPatch
                                                                     ) -> None:
     """Found by a hundred queries and a kill: it was error 1105, while known shapes wait."""
-    link = figure2._transport._link  # type: ignore[attr-defined]
+    link = figure2._transport._link
     ask = link.ask
 
     async def dying(body: Any, retry: bool = False, lease: Any = None) -> Any:
@@ -437,7 +437,7 @@ def test_show_noria_says_that_the_worker_is_down(figure2: Database, monkeypatch:
     async def gone(*_: Any, **__: Any) -> None:
         raise WorkerGone("worker 0 is down")
 
-    monkeypatch.setattr(figure2._transport._link, "ask", gone)  # type: ignore[attr-defined]
+    monkeypatch.setattr(figure2._transport._link, "ask", gone)
     for what in ("MIGRATIONS", "GRAPH", "STATUS"):
         with pytest.raises(SqlError, match=r"^worker 0 is down$"):
             figure2.sql(f"SHOW NORIA {what}")
@@ -447,8 +447,8 @@ class Stuck:
     """A session whose SELECTs, which must be planned, never get an answer; `gone`: but that their view is gone."""
 
     def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch, gone: bool):
-        self._run, executor = db._transport._run, db._transport._executor  # type: ignore[attr-defined]
-        self._session = db._transport._sessions.connect(_client())  # type: ignore[attr-defined]
+        self._run, executor = db._transport._run, db._transport._executor
+        self._session = db._transport._sessions.connect(_client())
 
         async def never(*_: Any) -> None:
             await asyncio.get_running_loop().create_future()
@@ -488,11 +488,11 @@ def test_keys_that_are_not_the_views(figure2: Database) -> None:
 
 
 def test_a_session_rolls_back_what_it_has_written(figure2: Database) -> None:
-    session = figure2._transport._sessions.connect(_client())  # type: ignore[attr-defined]
+    session = figure2._transport._sessions.connect(_client())
     transport = figure2._transport
 
     def run(text: str) -> None:
-        transport._run(complete(session, text, []))  # type: ignore[attr-defined]
+        transport._run(complete(session, text, []))
 
     run("BEGIN")
     run("INSERT INTO votes VALUES (3, 3)")
@@ -511,7 +511,7 @@ def _client() -> Client:
 @pytest.mark.one_worker("of several, groups over more rows than a one-shot reads are a view, not read in slices")
 def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many rows read nor a large product keep the worker from others."""
-    program = db._transport._executor.program  # type: ignore[attr-defined]
+    program = db._transport._executor.program
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
     db.table("n").insert([(i, i % 3) for i in range(3_000)])
     text = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"
@@ -544,14 +544,14 @@ def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest
              "SELECT DISTINCT t FROM n WHERE a < {}")
 
     async def asked(text: str) -> Any:
-        answer = asyncio.ensure_future(transport._sessions.run(text, []))  # type: ignore[attr-defined]
+        answer = asyncio.ensure_future(transport._sessions.run(text, []))
         while not answer.done():
             if worker._scans:
                 first, last = moved[0] % 2_000, 3_999 - moved[0] % 2_000
-                await transport._sessions.run(  # type: ignore[attr-defined]
+                await transport._sessions.run(
                     f"UPDATE n SET a = (a + 1) % 7, t = CONCAT('text ', {moved[0] % 10}) WHERE id IN ({first}, {last})",
                     [])
-                await transport._sessions.run(f"DELETE FROM n WHERE id = {last - 1}", [])  # type: ignore[attr-defined]
+                await transport._sessions.run(f"DELETE FROM n WHERE id = {last - 1}", [])
                 moved[0] += 1
             else:
                 await asyncio.sleep(0)
@@ -563,7 +563,7 @@ def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest
             other.executemany("INSERT INTO n VALUES (?, ?, ?)", db.sql("SELECT id, a, t FROM n ORDER BY id").rows)
             want = other.execute(text.format(n)).fetchall()
         before = moved[0]
-        have = transport._run(asked(text.format(n)))  # type: ignore[attr-defined]
+        have = transport._run(asked(text.format(n)))
         assert sorted(_plain(r) for r in have) == sorted(_plain(r) for r in want), text
         assert moved[0] > before, "there were writes between slices"
     assert not worker._scans and not worker.engine.scans
@@ -580,7 +580,7 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 1)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 1)
     transport = db._transport
-    (worker,), run = each_worker(db), transport._sessions.run  # type: ignore[attr-defined]
+    (worker,), run = each_worker(db), transport._sessions.run
     ask = "SELECT a, COUNT(*) FROM n WHERE id + a > {} GROUP BY a"
 
     def filled() -> None:
@@ -596,21 +596,21 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
 
     filled()
     with pytest.raises(SqlError, match="n' doesn't exist"):
-        transport._run(meanwhile(1, "DROP TABLE n"))  # type: ignore[attr-defined]
+        transport._run(meanwhile(1, "DROP TABLE n"))
     filled()
-    rows = transport._run(meanwhile(1, "TRUNCATE TABLE n"))  # type: ignore[attr-defined]
+    rows = transport._run(meanwhile(1, "TRUNCATE TABLE n"))
     assert sum(c for _, c in rows) == 2_999, "as of before"
     db.sql("DROP TABLE n")
     filled()
     with pytest.raises(SqlError, match="n' doesn't exist"):
-        transport._run(meanwhile(1, "RENAME TABLE n TO other"))  # type: ignore[attr-defined]
+        transport._run(meanwhile(1, "RENAME TABLE n TO other"))
     db.sql("RENAME TABLE other TO n")
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 64)
-    rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))  # type: ignore[attr-defined]
+    rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))
     assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))
     assert not worker._scans and not worker.engine.scans
     monkeypatch.setattr(worker.around, "unwanted", lambda number: True)
-    scan = transport._run(_scan(worker, run, ask.format(5)))  # type: ignore[attr-defined]
+    scan = transport._run(_scan(worker, run, ask.format(5)))
     assert scan == 1317 and not worker._scans and not worker.engine.scans
 
 
@@ -650,7 +650,7 @@ def _with_pairs(db: Database) -> Any:
     views_at_once(db._transport)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
     db.table("n").insert([(i, i % 3) for i in range(3_000)])
-    return db._transport._executor.program  # type: ignore[attr-defined]
+    return db._transport._executor.program
 
 
 def _builds(db: Database) -> list[Any]:
@@ -663,7 +663,7 @@ def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers
     """But not while a second client does."""
     monkeypatch.setattr("noria.control.views.first_states.ADHOC_UNWANTED_S", 0.1)
     with noria.open(tmp_path, workers=workers) as db:
-        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+        program, run = _with_pairs(db), db._transport._sessions.run
 
         async def abandoned() -> None:
             clients = [asyncio.ensure_future(run(PAIRS, [])) for _ in range(2)]
@@ -678,7 +678,7 @@ def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers
                 await asyncio.sleep(0)
             await run("CREATE MATERIALIZED VIEW few AS SELECT a, COUNT(*) AS c FROM n GROUP BY a", [])
 
-        db._transport._run(abandoned())  # type: ignore[attr-defined]
+        db._transport._run(abandoned())
         assert {v for w in each_worker(db) for v in w.engine.readers} == {"few"}
 
 
@@ -687,7 +687,7 @@ def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path
                                                                   caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with noria.open(tmp_path, workers=workers) as db:
-        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+        program, run = _with_pairs(db), db._transport._sessions.run
 
         async def cancelled() -> None:
             client = asyncio.ensure_future(run("CREATE MATERIALIZED VIEW pairs AS " + PAIRS, []))
@@ -698,7 +698,7 @@ def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path
             while _builds(db) or program.view("pairs") is not None:
                 await asyncio.sleep(0)
 
-        db._transport._run(cancelled())  # type: ignore[attr-defined]
+        db._transport._run(cancelled())
         assert db.sql("SHOW TABLES").rows == [("n",)]
         db.sql("CREATE VIEW pairs AS SELECT a FROM n WHERE id = ?")
         assert db.view("pairs").lookup(4) == [(1,)]
@@ -721,7 +721,7 @@ def test_an_adhoc_view_that_would_take_much_of_the_memory_is_given_up(tmp_path: 
 
 
 def test_what_is_asked_again_becomes_a_view_beside(figure2: Database) -> None:
-    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    program = figure2._transport._executor.program
     text = "SELECT id FROM stories WHERE author = '{}' ORDER BY id"
     assert figure2.sql(text.format("ann")).rows == [(1,), (3,)]
     assert not list(program.adhoc())

@@ -32,7 +32,7 @@ def test_a_limit_set_while_serving(tmp_path: Path) -> None:
         view = db.view("ById")
         assert view.lookup_many(ids).num_rows == len(ids)
         assert ask(db, Inspect(0, "stats"))["memory"] > 2 * LIMIT
-        ask(db, SetLimit(LIMIT // db._transport._link.workers))  # type: ignore[attr-defined]
+        ask(db, SetLimit(LIMIT // db._transport._link.workers))
         stats = ask(db, Inspect(0, "stats"))
         assert stats["memory"] <= LIMIT and stats["storage"] <= LIMIT // 4
         assert view.lookup_many(ids[:BATCH]).num_rows == BATCH

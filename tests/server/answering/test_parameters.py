@@ -186,7 +186,7 @@ def test_a_lookup_of_several_keys_is_one_upquery_and_then_none(db: Database) -> 
     views_at_once(db._transport)
     query = "SELECT id FROM t WHERE a IN (?, ?, ?) ORDER BY id"
     assert db.sql(query, [3, 1, 1]).rows == [(1,), (3,)]
-    stats: Any = db._transport._executor.stats  # type: ignore[attr-defined]
+    stats: Any = db._transport._executor.stats
     before = stats()
     assert db.sql(query, [1, 3, None]).rows == [(1,), (3,)]
     assert db.sql("SELECT id FROM t WHERE a IN (3, 1, 1) ORDER BY id").rows == [(1,), (3,)]
@@ -270,7 +270,7 @@ def test_pages_pull_what_they_show(db: Database, prepared: bool) -> None:
         seen += [r[0] for r in rows]
         last = seen[-1]
     assert seen == (list(range(100)) if prepared else list(range(1, 101)))
-    assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
+    assert len(list(db._transport._program.adhoc())) == 1
     assert ask(db, packets.Inspect(0, "stats"))["misses"] <= 100
     assert db.sql("SELECT id FROM t WHERE id <= ? ORDER BY id DESC LIMIT 3", [1999]).rows == [(1999,), (1998,), (1997,)]
     assert db.sql("SELECT id, b FROM t WHERE b < 5 ORDER BY b DESC, id LIMIT 3").rows == [(8, 4), (9, 4), (6, 3)]
@@ -280,10 +280,10 @@ def test_texts_with_ranges_share_a_view(db: Database) -> None:
     db.sql("INSERT INTO t (id, b) VALUES (1, 5), (2, 6), (3, 7)")
     for low, ids in ((5, [2, 3]), (6, [3]), (7, [])):
         assert sorted(r[0] for r in db.sql(f"SELECT id FROM t WHERE b > {low}").rows) == ids
-    parsed = db._transport._executor.statements.parsed  # type: ignore[attr-defined]
+    parsed = db._transport._executor.statements.parsed
     assert db.sql("SELECT id FROM t WHERE b > 1").rows != []
-    assert db._transport._executor.statements.parsed == parsed  # type: ignore[attr-defined]
-    assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
+    assert db._transport._executor.statements.parsed == parsed
+    assert len(list(db._transport._program.adhoc())) == 1
 
 
 def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Database) -> None:

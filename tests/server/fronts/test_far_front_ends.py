@@ -63,7 +63,7 @@ def test_many_clients_ask_together(server: LocalServer, front: LocalFar) -> None
     """Each has its own rows, whether its keys are there, missing, none at all or gone meanwhile."""
     looks: list[messages.LookupKeys] = []
     send = front.looks._send
-    front.looks._send = lambda look: (looks.append(look), send(look))  # type: ignore[assignment,func-returns-value]
+    front.looks._send = lambda look: (looks.append(look), send(look))
     wrong: list[Any] = []
 
     def reads(number: int) -> None:
@@ -179,7 +179,7 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
     async def deaf() -> asyncio.StreamWriter:
         """It asks and asks, says that it is there, and reads nothing."""
         reader, writer = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        reader._transport.pause_reading()
         look = messages.LookupKeys(1, 0, (("none", 0, tuple((n,) for n in range(20_000))),))
         with pytest.raises((ConnectionError, asyncio.TimeoutError)):
             for _ in range(20_000):

@@ -162,8 +162,8 @@ def test_large_answers_come_in_pieces(server: LocalServer) -> None:
             assert sorted(rows(c, "SELECT id, s FROM t")) == some
             assert rows(c, "SELECT COUNT(*) FROM t") == [(12_000,)], "the next statement is answered as ever"
         goes = server.at(1)
-        goes._execute_command(3, "SELECT id + 1 AS n, s FROM t")  # type: ignore[attr-defined]
-        goes._force_close()  # type: ignore[attr-defined]
+        goes._execute_command(3, "SELECT id + 1 AS n, s FROM t")
+        goes._force_close()
         assert sorted(rows(b, "SELECT id, s FROM t WHERE id <> 5")) == [r for r in some if r[0] != 5]
         server._embedded._run(_has_room(server))
     server._embedded._run(far.end())
@@ -191,7 +191,7 @@ def test_one_that_cannot_be_forked_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
     async def test() -> None:
         fronts = controller.Fronts(1, "", StartServing("", 0, (), 0, 0, 0, 0, "", None),
-                                   *(None,) * 2)  # type: ignore[arg-type]
+                                   *(None,) * 2)
         starts, third = list[int](), asyncio.Event()
 
         async def process(number: int, path: str) -> tuple[int, int]:

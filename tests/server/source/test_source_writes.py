@@ -33,7 +33,7 @@ class Sink:
         async def run(text: str) -> object:
             return await self.near._sessions.run(text, [])
 
-        self.writes = StagedWrites(self.near._executor, None, self.near._link, staging, run)  # type: ignore[arg-type]
+        self.writes = StagedWrites(self.near._executor, None, self.near._link, staging, run)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         rows = self.near.sql(text, []).rows
@@ -184,6 +184,6 @@ def test_what_became_of_a_load(sink: Sink) -> None:
 
     for fails, is_left, name, wanted in ((True, False, "monday", "nothing"), (False, False, "monday", "done"),
                                          (False, False, "cli-1", "nothing"), (False, True, "cli-1", "done")):
-        writes._bulk = Bulk(fails, is_left)  # type: ignore[assignment]
+        writes._bulk = Bulk(fails, is_left)
         assert sink.near._run(state(name)) == wanted, "one that its command was told of is forgotten"
     assert sink.near._run(writes.loaded("no name!")) == "nothing"

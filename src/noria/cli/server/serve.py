@@ -47,5 +47,5 @@ def _parameter(option: DeclaredOption) -> inspect.Parameter:
 
 
 _PARAMETERS = [_parameter(o) for o in OPTIONS]
-command.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]  # inspect reads it, types do not
+vars(command)["__signature__"] = inspect.Signature(_PARAMETERS)
 command.__annotations__ = {p.name: p.annotation for p in _PARAMETERS}

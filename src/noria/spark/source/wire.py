@@ -11,7 +11,7 @@ import contextlib
 import http.client
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +110,7 @@ class Server:
         with self.asked("POST", path, body, PARQUET) as response:
             return json.loads(response.read())
 
-    def lines(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def lines(self, path: str, body: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
         """Yield the lines of a JSON stream as they arrive.  Raises Refused for a line with an error."""
         with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
             for step in json_lines(response):
