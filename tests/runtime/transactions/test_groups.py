@@ -176,7 +176,7 @@ class Line:
         if not self._up:
             self.hello = self.shard.hello()  # said before what was in flight is sent again
             for f in tuple(self._book.changes.flying):
-                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardLink.replay` waits for it
+                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
                 self._book.take(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)

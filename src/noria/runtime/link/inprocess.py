@@ -21,9 +21,8 @@ from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Pa
 from noria.runtime.link.changes import Change, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
-from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import ShardLink
+from noria.runtime.link.shard_link import Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transport.shard_owner import ShardOwner
 from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
@@ -44,8 +43,7 @@ class InProcessLink(ShardLink):
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self._book = PendingReplies()
-        self._waits_for_locks(config.epoch)
-        self._pauses = Pauses(self._begin)
+        super().__init__(ShardQueue(self, self._book, f"write {config.epoch}"), OnlyWorker(self))
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
         self._recovered = asyncio.Event()  # or the link has ended
@@ -94,9 +92,9 @@ class InProcessLink(ShardLink):
         return self._book.changes.settled
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        return self._after_pauses(body) if self._pauses else self._add(body)
+        return self._queue.submit(body)
 
-    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
+    def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
             return
@@ -108,10 +106,7 @@ class InProcessLink(ShardLink):
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Drop a change that has not begun."""
-        if self._locked.give_up(change):
-            return
-        if not (self._pauses and self._pauses.cancel(change)):
-            self._book.changes.give_up(change)
+        self._queue.give_up(change)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
@@ -123,7 +118,7 @@ class InProcessLink(ShardLink):
         self.stats.asks += 1
         reply = await self._ask(body)
         if isinstance(reply, Rows) and reply.left:
-            return await collected(reply, self._ask, lambda more: self._send(more, 0), lease)
+            return await collected(reply, self._ask, lambda more: self.send(more, 0), lease)
         return reply
 
     async def recover(self, body: Packet) -> Any:
@@ -132,7 +127,7 @@ class InProcessLink(ShardLink):
         if not isinstance(body, Migrate):
             return await self._ask(body)
         reply = self._book.restoring(body, self._loop)
-        self._send(body, 0)
+        self.send(body, 0)
         return await reply
 
     async def request(self, body: Packet) -> Any:
@@ -142,14 +137,20 @@ class InProcessLink(ShardLink):
 
     async def _ask(self, body: Packet) -> Any:
         number, asked = self._book.asked(body, False, self._loop)
-        self._send(asked.body, 0)
+        self.send(asked.body, 0)
         try:
             return await asked.future
         finally:
             self._book.asks.pop(number, None)
 
+    def losses(self) -> Losses:
+        return {}
+
+    def future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
     # ------------------------------------------------------------ stepping
-    def _send(self, body: Packet, seq: int) -> None:
+    def send(self, body: Packet, seq: int) -> None:
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
@@ -167,7 +168,7 @@ class InProcessLink(ShardLink):
         """Break this worker: it can only restart with its process."""
         self._broken(WorkerGone(why))
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         self._soon()
 
     def _soon(self) -> None:

@@ -16,21 +16,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
-from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import (
     Envelope,
     Hello,
     Ingest,
     Migrate,
     NextRows,
-    Own,
     Packet,
     Read,
     ReadManyReply,
@@ -39,108 +35,20 @@ from noria.dataflow.messages.packets import (
 )
 from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.interface import Link, LinkStats, OnHello
 from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, ShardLink, StagingWorker
-from noria.runtime.link.written import WrittenTables
+from noria.runtime.link.shard_link import LinkState, Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, RequestUnderWay
 from noria.runtime.transport.shard_owner import Process, RemoteOwner
 from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
-__all__ = ["Link", "LinkState", "LinkStats", "PendingReplies", "WorkerGone", "WorkerLink"]
+__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerGone", "WorkerLink"]
 
 FRONT_END = -1  # the sender of the front end's packets
-OnHello = Callable[[Hello], Awaitable[None]]
 Note = Callable[[str], None]
-
-
-@dataclass
-class LinkStats:
-    """Counters since the start."""
-
-    changes: int = 0
-    groups: int = 0
-    asks: int = 0
-    workers: int = 0
-    losses: int = 0
-    dropped: int = 0
-
-
-class Link(Protocol):
-    """The workers as the front end uses them, wherever they run; `workers` is their number. `routes`: which
-    worker has a view's key."""
-
-    workers: int
-    routes: KeyRoutes
-    on_hello: OnHello | None
-
-    @property
-    def stats(self) -> LinkStats: ...
-
-    @property
-    def state(self) -> LinkState: ...
-
-    @property
-    def why(self) -> str: ...
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def up(self) -> None: ...
-
-    def settled(self) -> bool: ...
-
-    def losses(self) -> Losses:
-        """How often each worker was lost since the start, and why the last time."""
-
-    def submit(self, body: Change) -> asyncio.Future[Any]: ...
-
-    def cancel(self, change: asyncio.Future[Any]) -> None: ...
-
-    async def change(self, body: Change) -> Any: ...
-
-    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
-
-    async def recover(self, body: Packet) -> Any: ...
-
-    async def request(self, body: Packet) -> Any: ...
-
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        """Whether the worker's part of the view has all effects of these writes."""
-
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
-        all workers."""
-
-    written: WrittenTables
-
-    @property
-    def staging_workers(self) -> Sequence[StagingWorker]:
-        """The links of all workers, to which transactions send their parts."""
-
-    def routed(self, statement: Statement) -> RoutedWrite:
-        """Split a transaction's statement by worker. Raises SqlError."""
-
-    async def learn_numbers(self, table: str) -> None:
-        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
-
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
-
-    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
-
-    def unanswered(self) -> set[str]:
-        """The tables of changes that are under way."""
-
-    def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
-        """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
 
 
 class _Connection(asyncio.Protocol):
@@ -165,7 +73,7 @@ class _Connection(asyncio.Protocol):
         except WireError as e:
             self._link._drop(str(e))
             self.transport.abort()
-        self._link._pump()
+        self._link.pump()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._link._disconnected(self)
@@ -189,14 +97,13 @@ class WorkerLink(ShardLink):
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
         self._book = PendingReplies()
-        self._pauses = Pauses(self._begin)
-        self._waits_for_locks(epoch)
-        self._together = ReadBatcher(self._book, lambda body: self._send(body, 0))
+        super().__init__(ShardQueue(self, self._book, f"write {epoch}"), OnlyWorker(self))
+        self._together = ReadBatcher(self._book, lambda body: self.send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self._peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._newest, self._pumping = 0, False  # whether `_pump` is scheduled
+        self._newest, self._pumping = 0, False  # whether `pump` is scheduled
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -239,9 +146,9 @@ class WorkerLink(ShardLink):
             future: asyncio.Future[Any] = self._loop.create_future()
             future.set_exception(refusal)
             return future
-        return self._after_pauses(body) if self._pauses else self._add(body)
+        return self._queue.submit(body)
 
-    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
+    def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
             return
@@ -251,7 +158,7 @@ class WorkerLink(ShardLink):
         self.stats.changes += 1
         if not self._pumping:
             self._pumping = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self.pump)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
@@ -269,7 +176,7 @@ class WorkerLink(ShardLink):
             if not (isinstance(reply, Rows) and reply.left):
                 return reply
             try:
-                return await collected(reply, self._piece, lambda more: self._send(more, 0), lease)
+                return await collected(reply, self._piece, lambda more: self.send(more, 0), lease)
             except WorkerGone:
                 if not retry or self._is_closed():
                     raise
@@ -292,7 +199,7 @@ class WorkerLink(ShardLink):
         if not isinstance(body, Migrate):
             return await self._ask(body, retry=False)
         reply = self._book.restoring(body, self._loop)
-        self._send(body, seq=0)
+        self.send(body, seq=0)
         return await reply
 
     async def request(self, body: Packet) -> Any:
@@ -304,7 +211,7 @@ class WorkerLink(ShardLink):
         if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
             self._together.add(asked.body)
         elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
-            self._send(asked.body, seq=0)
+            self.send(asked.body, seq=0)
         try:
             return await asked.future
         except asyncio.CancelledError:
@@ -337,9 +244,7 @@ class WorkerLink(ShardLink):
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Give up a change unless it is committed. Its future reports the outcome."""
-        if self._locked.give_up(change) or (self._pauses and self._pauses.cancel(change)):
-            return
-        number = self._book.changes.give_up(change)
+        number = self._queue.give_up(change)
         if number is not None:
             self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
 
@@ -348,15 +253,18 @@ class WorkerLink(ShardLink):
         return None if self._doing is None else RequestUnderWay.last(self._doing)
 
     # ------------------------------------------------------------ sending
-    def _pump(self) -> None:
+    def future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def pump(self) -> None:
         """Send all changes that may be sent now."""
         self._pumping = False
         while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
             flight.tries += 1
-            self._send(flight.body, flight.seq)
+            self.send(flight.body, flight.seq)
         self.stats.groups = self._book.changes.groups
 
-    def _send(self, body: Packet, seq: int) -> None:
+    def send(self, body: Packet, seq: int) -> None:
         if self._peer is not None:
             self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
 
@@ -447,8 +355,8 @@ class WorkerLink(ShardLink):
             return
         self._enter(LinkState.UP, f"worker process {hello.pid}")
         for asked in self._book.patient():
-            self._send(asked.body, seq=0)
-        self._pump()
+            self.send(asked.body, seq=0)
+        self.pump()
 
     def restart(self, why: str) -> None:
         """Kill the worker; another one is started."""
