@@ -9,7 +9,7 @@ from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.keys import repeated_per_key
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, MissMode, Node, Operator, UpstreamReader
 from noria.dataflow.graph.protocols import State
-from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
+from noria.dataflow.ops.stateful.gate import Gate, PartScan, WholeScan
 from noria.state.rows.table import Table
 
 
@@ -38,7 +38,7 @@ class Stateful(Operator):
         return len(node.stored) if node.full else 0
 
     def gate(self, node: Node) -> Gate:
-        return PartGate(node) if self.parted else WholeGate(node)
+        return Gate(node, PartScan(node) if self.parted else WholeScan(node))
 
     def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()
