@@ -229,8 +229,8 @@ class Simulated:
         fronts = list(life.fronts.running)
         self.loop.listening.clear()
         for link in life.links:
-            if link._peer is not None:
-                transport: Any = link._peer.transport
+            if link.peer is not None:
+                transport: Any = link.peer.transport
                 transport.die()
             link._timer.cancel()
         for end in list(self.loop.ends):

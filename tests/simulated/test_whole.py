@@ -103,7 +103,7 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
         assert sim.life is not None
         links = sim.life.links
         deciding = asyncio.Event()
-        send, told = links[1].send, links[1]._book.changes.answered
+        send, told = links[1].send, links[1].book.changes.answered
 
         def sent(body: Any, seq: int) -> None:
             """The decision is under way when worker 1 is lost, before or after it took it in."""
@@ -113,17 +113,17 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
                 send(body, seq)
 
         links[1].send = sent
-        links[1]._book.changes.answered = (
+        links[1].book.changes.answered = (
             lambda *reply: deciding.is_set() or told(*reply))
         rows = ", ".join(f"({i}, 1, 1, 1)" for i in ids)
         inserted = asyncio.ensure_future(client.run(f"INSERT INTO posts VALUES {rows}"))
         await deciding.wait()
         changed = asyncio.ensure_future(programmer.run("CREATE VIEW late AS SELECT id, score FROM posts WHERE id = ?"))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for w in range(3):
             sim.kill(w)
-        links[1].send, links[1]._book.changes.answered = send, told
+        links[1].send, links[1].book.changes.answered = send, told
         await asyncio.wait([inserted, changed])
         assert changed.exception() is None
         found = [await programmer.run(f"SELECT id, score FROM late WHERE id = {i}") for i in ids]
@@ -208,7 +208,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
             if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
                 refused.append(seq)
                 full = Migrated(seq, SqlError(*DISK_FULL, "Disk full"))
-                loop.call_soon(links[1]._book.take, full)
+                loop.call_soon(links[1].book.take, full)
             else:
                 sends[1](body, seq)
 
@@ -329,7 +329,7 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
         links = sim.life.links
         links[2].hold("something else")  # so the change waits there, in two lives of the worker
         changed = asyncio.ensure_future(programmer.run(COUNTED))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for lost in ((0, 1, 2), (1,)):
             for w in lost:
@@ -403,7 +403,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
         links = sim.life.links
         links[2].hold("something else")  # so the change waits there
         changed = asyncio.ensure_future(programmer.run(COUNTED.replace("COUNT(*)", "COUNT(*) + 1")))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for w in range(3):
             sim.kill(w)

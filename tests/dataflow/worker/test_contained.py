@@ -154,7 +154,7 @@ def test_what_is_being_done_is_told_before_it_is_begun(bench: Bench) -> None:
 def test_views_that_cannot_be_made_in_a_recovery_cost_themselves_only(bench: Bench, monkeypatch: pytest.MonkeyPatch
                                                                       ) -> None:
     bench.define("CREATE VIEW w AS SELECT id, a FROM t WHERE id = ?")
-    views = [packets.AddView(v) for v in bench.worker._changes.views.values()]
+    views = [packets.AddView(v) for v in bench.worker.changes.views.values()]
     symbols = SymbolTable(None)
     made = Lowering.add_view
 

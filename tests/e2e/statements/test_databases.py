@@ -28,7 +28,7 @@ def code(c: Any, text: str) -> int:
 
 
 def connected(server: LocalServer, database: str | None) -> Any:
-    return pymysql.connect(host="127.0.0.1", port=server._mysql.address[1], user="root", database=database,
+    return pymysql.connect(host="127.0.0.1", port=server.mysql.address[1], user="root", database=database,
                            ssl_disabled=True, autocommit=True)
 
 
@@ -83,7 +83,7 @@ def the_same_texts(server: LocalServer) -> None:
 
 def prepared(server: LocalServer) -> None:
     """A statement keeps the database in which it was prepared."""
-    with mysql.connector.connect(host="127.0.0.1", port=server._mysql.address[1], user="root", ssl_disabled=True) as c:
+    with mysql.connector.connect(host="127.0.0.1", port=server.mysql.address[1], user="root", ssl_disabled=True) as c:
         cursor = c.cursor(prepared=True)
         for _ in range(3):
             cursor.execute("SELECT n FROM t WHERE id = ?", (1,))

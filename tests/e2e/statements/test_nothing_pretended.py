@@ -52,10 +52,10 @@ def test_a_database_that_is_not_there(local: LocalServer, c: Any) -> None:
     c.select_db("Noria")
     assert rows(c, "SELECT t.a FROM noria.t WHERE noria.t.id = 1") == [(1,)]
     with pytest.raises(pymysql.err.OperationalError) as e:
-        pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="test_app",
+        pymysql.connect(host="127.0.0.1", port=local.mysql.address[1], user="root", database="test_app",
                         ssl_disabled=True)
     assert e.value.args[0] == 1049
-    pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="noria",
+    pymysql.connect(host="127.0.0.1", port=local.mysql.address[1], user="root", database="noria",
                     ssl_disabled=True).close()
 
 

@@ -426,7 +426,7 @@ def test_a_worker_that_is_gone_is_told() -> None:
         groups = TwoPhaseCommits([line, lost], 1)
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
-        lost._book.fail(WorkerGone("it is gone"))
+        lost.book.fail(WorkerGone("it is gone"))
         with pytest.raises(WorkerGone):
             await task
         assert not shard.rows

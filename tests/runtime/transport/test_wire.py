@@ -64,7 +64,7 @@ def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
     sent = wire.encode(Envelope(1, 0, 0, Rows(1, table)))
     [got] = FrameDecoder().feed(sent)
     assert isinstance(got, Envelope) and got.body.rows.equals(table)
-    assert (wire._HEADER.unpack_from(sent)[3] == 0) == (rows <= 1_000)  # in one piece
+    assert (wire.HEADER.unpack_from(sent)[3] == 0) == (rows <= 1_000)  # in one piece
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20_000])

@@ -148,7 +148,7 @@ def test_a_program_with_checks_is_applied(tmp_path: Path) -> None:
     db = opened.db
 
     def apply(text: str) -> Any:
-        return opened.transport._run(opened.program.apply(text, False))
+        return opened.transport.run(opened.program.apply(text, False))
 
     try:
         apply(TABLE)

@@ -95,8 +95,8 @@ def test_alter_table(tmp_path: Path) -> None:
         assert all_of(db) == before
         db.sql("INSERT INTO t (id, a) VALUES (3, 30)")
         assert all_of(db)[-1][2:] == (90, "3x")
-        transport: Any = db._transport
-        transport._run(transport._executor.ask(Inspect(0, "validate")))
+        transport: Any = db.transport
+        transport.run(transport.executor.ask(Inspect(0, "validate")))
 
 
 @pytest.mark.parametrize("columns, code", [

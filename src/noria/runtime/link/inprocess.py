@@ -42,8 +42,8 @@ class InProcessLink(ShardLink):
         self.stats, self.routes = LinkStats(), KeyRoutes(1)
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
-        self._book = PendingReplies()
-        super().__init__(ShardQueue(self, self._book, f"write {config.epoch}"), OnlyWorker(self))
+        self.book = PendingReplies()
+        super().__init__(ShardQueue(self, self.book, f"write {config.epoch}"), OnlyWorker(self))
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
         self._recovered = asyncio.Event()  # or the link has ended
@@ -53,13 +53,13 @@ class InProcessLink(ShardLink):
         self._loop = asyncio.get_running_loop()
         self._lineage = ShardOwner(self.config.shard_dir, self.config.epoch)
         try:
-            self._worker: HostedWorker = open_worker(
+            self.hosted: HostedWorker = open_worker(
                 self.config, self._lineage.incarnation, WorkerEnvironment(time.perf_counter_ns, note=log.error,
                                                                            processor=time.thread_time_ns))
         except BaseException:
             self._lineage.release()
             raise
-        self.hello = self._worker.hello()
+        self.hello = self.hosted.hello()
         self.stats.workers = 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
         if self.on_hello is not None:
@@ -74,12 +74,12 @@ class InProcessLink(ShardLink):
             self._stepping.cancel()
         whole = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
-        self._book.fail(WorkerGone("the database was closed"))
+        self.book.fail(WorkerGone("the database was closed"))
         if self.hello is not None:
             try:
                 if whole:
-                    self._worker.keep()
-                self._worker.close()
+                    self.hosted.keep()
+                self.hosted.close()
             finally:
                 self._lineage.release()
 
@@ -89,7 +89,7 @@ class InProcessLink(ShardLink):
 
     # ------------------------------------------------------------ requests
     def settled(self) -> bool:
-        return self._book.changes.settled
+        return self.book.changes.settled
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
         return self._queue.submit(body)
@@ -101,7 +101,7 @@ class InProcessLink(ShardLink):
         self.stats.changes += 1
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
-        self._book.changes.add(body, future)
+        self.book.changes.add(body, future)
         self._soon()
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
@@ -126,7 +126,7 @@ class InProcessLink(ShardLink):
             raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
         if not isinstance(body, Migrate):
             return await self._ask(body)
-        reply = self._book.restoring(body, self._loop)
+        reply = self.book.restoring(body, self._loop)
         self.send(body, 0)
         return await reply
 
@@ -136,12 +136,12 @@ class InProcessLink(ShardLink):
         return await self.ask(body)
 
     async def _ask(self, body: Packet) -> Any:
-        number, asked = self._book.asked(body, False, self._loop)
+        number, asked = self.book.asked(body, False, self._loop)
         self.send(asked.body, 0)
         try:
             return await asked.future
         finally:
-            self._book.asks.pop(number, None)
+            self.book.asks.pop(number, None)
 
     def losses(self) -> Losses:
         return {}
@@ -157,7 +157,7 @@ class InProcessLink(ShardLink):
     def heard(self, worker: int) -> int:
         """The number of the last message of the other worker whose effects are visible here (see
         `worker/frontier.py`)."""
-        return self._worker.heard()[worker]
+        return self.hosted.heard()[worker]
 
     def take(self, message: Envelope) -> None:
         """Receive a message of another worker."""
@@ -178,23 +178,23 @@ class InProcessLink(ShardLink):
     def _step(self) -> None:
         """Handle everything that has arrived in one step; otherwise run a slice of deferrable work."""
         self._stepping = None
-        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+        while self.state is LinkState.UP and (flight := self.book.changes.next()) is not None:
             self._arrived.append(Envelope(self.config.epoch, FRONT_END, flight.seq, flight.body))
         packets, self._arrived = self._arrived, []
         try:
             if packets:
-                replies, more = [*self._worker.handle(packets), *self._worker.between()], True
+                replies, more = [*self.hosted.handle(packets), *self.hosted.between()], True
             else:
-                replies, more = self._worker.idle(IDLE_MS)
+                replies, more = self.hosted.idle(IDLE_MS)
         except Exception as bug:
             self._broken(bug)
             return
         for reply in replies:
-            self.stats.dropped += not self._book.take(reply.body)
-        for to, message in self._worker.outgoing() if self.others else ():
+            self.stats.dropped += not self.book.take(reply.body)
+        for to, message in self.hosted.outgoing() if self.others else ():
             self.others[to].take(message)
-        self.stats.groups = self._book.changes.groups
-        if more or self._book.changes.waiting or self._arrived:
+        self.stats.groups = self.book.changes.groups
+        if more or self.book.changes.waiting or self._arrived:
             self._soon()
 
     def _broken(self, bug: Exception) -> None:
@@ -202,7 +202,7 @@ class InProcessLink(ShardLink):
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
         gone = WorkerGone(self.why)
         gone.__cause__ = bug
-        self._book.fail(gone)
+        self.book.fail(gone)
 
     def _enter(self, state: LinkState, why: str) -> None:
         self.state, self.why, self.since = state, why, time.monotonic()

@@ -96,11 +96,11 @@ class WorkerLink(ShardLink):
         self._doing, self._heart, self.heard = doing, FrontEndHeartbeat(epoch, FRONT_END), heard
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
-        self._book = PendingReplies()
-        super().__init__(ShardQueue(self, self._book, f"write {epoch}"), OnlyWorker(self))
-        self._together = ReadBatcher(self._book, lambda body: self.send(body, 0))
+        self.book = PendingReplies()
+        super().__init__(ShardQueue(self, self.book, f"write {epoch}"), OnlyWorker(self))
+        self._together = ReadBatcher(self.book, lambda body: self.send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
-        self._peer: _Connection | None = None
+        self.peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
         self._newest, self._pumping = 0, False  # whether `pump` is scheduled
@@ -118,11 +118,11 @@ class WorkerLink(ShardLink):
         """Send a goodbye to the worker, which then closes its store; fail everything unanswered."""
         if self.state is LinkState.CLOSED:
             return
-        if self._peer is not None:
-            self._peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
+        if self.peer is not None:
+            self.peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
         self._forget_peer()
         self._enter(LinkState.CLOSED, "the front end has closed the link")
-        self._book.fail(WorkerGone(self._down_text()))
+        self.book.fail(WorkerGone(self._down_text()))
         self._timer.cancel()
         self._heart.close()
         self._server.close()
@@ -136,13 +136,13 @@ class WorkerLink(ShardLink):
 
     def settled(self) -> bool:
         """Whether every submitted change is answered."""
-        return self._book.changes.settled
+        return self.book.changes.settled
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:
         """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest). The change waits while no worker is
         up. Changes submitted in one turn of the loop are sent together."""
-        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+        if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             future: asyncio.Future[Any] = self._loop.create_future()
             future.set_exception(refusal)
             return future
@@ -154,7 +154,7 @@ class WorkerLink(ShardLink):
             return
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
-        self._book.changes.add(body, future)
+        self.book.changes.add(body, future)
         self.stats.changes += 1
         if not self._pumping:
             self._pumping = True
@@ -168,7 +168,7 @@ class WorkerLink(ShardLink):
         up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
-        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+        if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             raise refusal
         self.stats.asks += 1
         while True:
@@ -198,7 +198,7 @@ class WorkerLink(ShardLink):
             raise WorkerGone(self._down_text())
         if not isinstance(body, Migrate):
             return await self._ask(body, retry=False)
-        reply = self._book.restoring(body, self._loop)
+        reply = self.book.restoring(body, self._loop)
         self.send(body, seq=0)
         return await reply
 
@@ -207,7 +207,7 @@ class WorkerLink(ShardLink):
         return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
-        number, asked = self._book.asked(body, retry, self._loop)
+        number, asked = self.book.asked(body, retry, self._loop)
         if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
             self._together.add(asked.body)
         elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
@@ -218,20 +218,20 @@ class WorkerLink(ShardLink):
             self._cancel(number)
             raise
         finally:
-            self._book.asks.pop(number, None)
+            self.book.asks.pop(number, None)
 
     def _cancel(self, number: int) -> None:
         """Cancel a request at the worker; if the worker does not react, it is killed."""
-        if self._peer is None:
+        if self.peer is None:
             return
-        incarnation = self._peer.incarnation
+        incarnation = self.peer.incarnation
         self._heart.cancel(incarnation, number)
         self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number)
 
     def _look_whether_deaf(self, incarnation: int, number: int, before: tuple[int, int] | None = None) -> None:
         """Kill a deaf worker: one that executes a cancelled request for DEAF_S without beginning anything else. A
         slice, or a late turn of the request, counts as a beginning."""
-        if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
+        if self.peer is None or self.peer.incarnation != incarnation or self._doing is None:
             return
         seen = RequestUnderWay.seen(self._doing)
         if seen is None or seen[0] != number:
@@ -246,7 +246,7 @@ class WorkerLink(ShardLink):
         """Give up a change unless it is committed. Its future reports the outcome."""
         number = self._queue.give_up(change)
         if number is not None:
-            self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
+            self._heart.cancel(self.peer.incarnation if self.peer else 0, number)
 
     def _at(self) -> int | None:
         """The number of the request that the worker executes, or executed when it ended; None: unknown."""
@@ -259,14 +259,14 @@ class WorkerLink(ShardLink):
     def pump(self) -> None:
         """Send all changes that may be sent now."""
         self._pumping = False
-        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+        while self.state is LinkState.UP and (flight := self.book.changes.next()) is not None:
             flight.tries += 1
             self.send(flight.body, flight.seq)
-        self.stats.groups = self._book.changes.groups
+        self.stats.groups = self.book.changes.groups
 
     def send(self, body: Packet, seq: int) -> None:
-        if self._peer is not None:
-            self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
+        if self.peer is not None:
+            self.peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
 
     def _beat(self) -> None:
         """Detect a frozen worker, and kill it."""
@@ -274,7 +274,7 @@ class WorkerLink(ShardLink):
         stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses are unread, so decide next time
         self._last_beat = now
         self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
-        if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
+        if self.peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
             return
         self._kill_peer()
         self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
@@ -283,26 +283,26 @@ class WorkerLink(ShardLink):
     def _take_item(self, connection: _Connection, item: wire.Item) -> None:
         if isinstance(item, WireError):
             self._drop(str(item))
-            if connection is self._peer and not self._book.unreadable(item.number, str(item)):
+            if connection is self.peer and not self.book.unreadable(item.number, str(item)):
                 self.restart(f"what it said cannot be read: {item}")
         elif item.epoch != self.epoch or item.sender != self.worker:
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:
             self._take_join(connection, item)
         elif connection.role is FrameKind.JOIN_PULSE:
-            if self._peer is not None and connection.incarnation == self._peer.incarnation:
+            if self.peer is not None and connection.incarnation == self.peer.incarnation:
                 self._last_pulse = self._clock()
                 self._computing.sign()
         elif isinstance(item, Envelope) and isinstance(item.body, Hello):
             self._appeared(connection, item.body)
-        elif connection is not self._peer:
+        elif connection is not self.peer:
             if isinstance(item, Signal):
                 return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, ReadManyReply):
             self.stats.dropped += not self._together.take(item.body)
         elif isinstance(item, Envelope):
-            self.stats.dropped += not self._book.take(item.body)
+            self.stats.dropped += not self.book.take(item.body)
         elif item.kind is FrameKind.GOODBYE:
             self._lost("it has ended")
 
@@ -322,16 +322,16 @@ class WorkerLink(ShardLink):
     def _disconnected(self, connection: _Connection) -> None:
         if connection.role is FrameKind.JOIN_PULSE:
             self._heart.remove(connection.incarnation)
-        if connection is self._peer:
+        if connection is self.peer:
             self._lost(f"its process {self.hello.pid if self.hello else ''} has ended")
 
     # ------------------------------------------------------------ workers come and go
     def _appeared(self, connection: _Connection, hello: Hello) -> None:
-        if connection.incarnation < self._newest or connection is self._peer:
+        if connection.incarnation < self._newest or connection is self.peer:
             raise WireError(f"a Hello of incarnation {connection.incarnation}, which is over")
-        if self._peer is not None:
+        if self.peer is not None:
             self._lost("a newer worker has taken over")
-        self._newest, self.hello, self._peer = connection.incarnation, hello, connection
+        self._newest, self.hello, self.peer = connection.incarnation, hello, connection
         connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
         if connection.process is None:
             self._elsewhere.appeared(self.worker)
@@ -354,7 +354,7 @@ class WorkerLink(ShardLink):
             self._note(self.why)
             return
         self._enter(LinkState.UP, f"worker process {hello.pid}")
-        for asked in self._book.patient():
+        for asked in self.book.patient():
             self.send(asked.body, seq=0)
         self.pump()
 
@@ -365,15 +365,15 @@ class WorkerLink(ShardLink):
 
     def _kill_peer(self) -> None:
         """Kill the worker's process if it still is the one that sent the Hello. This ends a stopped process too."""
-        if self._peer is not None and self._peer.process is None:
+        if self.peer is not None and self.peer.process is None:
             self._elsewhere.end(self.worker)
-        elif self._peer is not None and self._peer.process is not None:
-            handle = self._peer.process.send_kill()
+        elif self.peer is not None and self.peer.process is not None:
+            handle = self.peer.process.send_kill()
             if handle is not None:
                 os.close(handle)
 
     def _forget_peer(self) -> None:
-        peer, self._peer = self._peer, None
+        peer, self.peer = self.peer, None
         if peer is not None:
             peer.transport.close()
         if self._recovering is not None and self._recovering is not asyncio.current_task():
@@ -381,16 +381,16 @@ class WorkerLink(ShardLink):
         self._recovering = None
 
     def _lost(self, why: str) -> None:
-        if self._peer is None:
+        if self.peer is None:
             return
-        if self.state is LinkState.UP or self._book.changes.sent:
-            self._book.worker_died(why, self._at())
-        self._newest = self._peer.incarnation + 1
+        if self.state is LinkState.UP or self.book.changes.sent:
+            self.book.worker_died(why, self._at())
+        self._newest = self.peer.incarnation + 1
         self._together.clear()
         self._forget_peer()
         self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
-        self._book.worker_gone(WorkerGone(self._down_text()))
+        self.book.worker_gone(WorkerGone(self._down_text()))
         if self.on_lost is not None:
             self.on_lost(why)
 
