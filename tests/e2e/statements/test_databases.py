@@ -10,21 +10,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-
-
-def rows(c: Any, text: str) -> list[tuple[Any, ...]]:
-    with c.cursor() as cursor:
-        cursor.execute(text)
-        return list(cursor.fetchall())
-
-
-def code(c: Any, text: str) -> int:
-    """The error's number, 0 for none."""
-    try:
-        rows(c, text)
-    except pymysql.err.MySQLError as e:
-        return int(e.args[0])
-    return 0
+from e2e.statements.asking import code, rows
 
 
 def connected(server: LocalServer, database: str | None) -> Any:

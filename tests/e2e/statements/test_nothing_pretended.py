@@ -9,6 +9,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
+from e2e.statements.asking import code, rows
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +26,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
 def c(local: LocalServer) -> Iterator[Any]:
     with local.connect() as connection:
         yield connection
-
-
-def rows(c: Any, text: str) -> list[tuple[Any, ...]]:
-    with c.cursor() as cursor:
-        cursor.execute(text)
-        return list(cursor.fetchall())
-
-
-def code(c: Any, text: str) -> int:
-    """The error's number, 0 for none."""
-    try:
-        rows(c, text)
-    except pymysql.err.MySQLError as e:
-        return int(e.args[0])
-    return 0
 
 
 # ------------------------------------------------------------------ databases

@@ -247,13 +247,6 @@ class Beside:
             assert sorted(self.db.sql("SELECT * FROM t").rows) == list(cursor.fetchall())
 
 
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
-
-
 @pytest.mark.mariadb
 @pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
 @pytest.mark.parametrize("workers", [1, 2])

@@ -148,13 +148,6 @@ EXPRESSIONS = ("a + b", "a * 2 - b", "COALESCE(a, b, 7)", "IF(a > b, a, b)", "CH
                "CASE WHEN a > 3 THEN b END", "CONCAT(s, '-', a)", "UPPER(s)", "LEFT(s, 1)", "a % 3", "ABS(a - b)")
 
 
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
-
-
 @pytest.mark.mariadb
 @pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
 @pytest.mark.parametrize("workers", [1, 2])
