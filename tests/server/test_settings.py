@@ -138,3 +138,12 @@ def test_standby_slots_are_of_a_cluster(tmp_path: Path) -> None:
 def test_an_idle_transaction_ends_some_time(seconds: int) -> None:
     with pytest.raises(SettingsError, match=f"--transaction-idle {seconds}: from 1 to 28800 seconds"):
         Settings(Path("d"), transaction_idle_s=seconds)
+
+
+def test_authorities_want_tls_of_every_client(tmp_path: Path) -> None:
+    files = {"tls_cert": tmp_path / "a", "tls_key": tmp_path / "b", "tls_ca": tmp_path / "c"}
+    with pytest.raises(SettingsError, match=r"--tls-ca FILE .*give --tls-require"):
+        Settings(tmp_path, **files)
+    with pytest.raises(SettingsError, match="--tls-require needs a certificate"):
+        Settings(tmp_path, tls_ca=tmp_path / "c", tls_require=True)
+    assert Settings(tmp_path, **files, tls_require=True).tls_ca == tmp_path / "c"

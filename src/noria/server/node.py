@@ -142,9 +142,7 @@ class ServerNode:
         self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
         self._progress = FillRate(time.monotonic)
-        self.certificates = None
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            self.certificates = Certificates(settings.tls_cert, settings.tls_key)
+        self.certificates = Certificates.of(settings.tls_cert, settings.tls_key, settings.tls_ca)
 
     # ------------------------------------------------------------ life
     async def begin(self) -> None:
@@ -281,7 +279,7 @@ class ServerNode:
         views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
         begin = StartServing(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
                              settings.user, settings.password, settings.tls_cert, settings.tls_key,
-                             settings.tls_require, logging.getLogger().level)
+                             settings.tls_require, settings.tls_ca, logging.getLogger().level)
         near = settings.front_ends if settings.front_ends > 1 else 0
         return Fronts(near, f"ipc://{self.run_dir / FRONTS}", begin, self.executor, self.sessions)
 

@@ -109,6 +109,9 @@ class Settings:
         "A certificate with its chain (PEM): both ports then accept TLS, too. Read again on SIGHUP.")] = None
     tls_key: Annotated[Path | None, Option("Its key (PEM, mode 600), without a passphrase.")] = None
     tls_require: Annotated[bool, Option("Reject MySQL logins and HTTP requests without TLS.")] = False
+    tls_ca: Annotated[Path | None, Option(
+        "Authorities (PEM): with --tls-require, both ports reject clients without a certificate that one of them has "
+        "signed. Read again on SIGHUP.")] = None
     cluster_host: Annotated[str, Option(
         "The address at which workers on other hosts reach this one (docs/how-to/cluster.md); by default all workers "
         "run on this host.")] = ""
@@ -155,15 +158,12 @@ class Settings:
             if not re.fullmatch(r"[A-Za-z0-9_.:-]+", name):
                 raise SettingsError(f"--http-name '{name}' is no host name: one without scheme and port, for example "
                                     "db.example.org")
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
+        check_tls(self.tls_cert, self.tls_key, self.tls_require, self.tls_ca)
         if (self.cluster_cert is None) != (self.cluster_key is None):
             raise SettingsError("--cluster-cert FILE and --cluster-key FILE belong together: one is missing")
         if not self.cluster_host and (self.cluster_port or self.cluster_cert is not None):
             raise SettingsError("--cluster-port and --cluster-cert are of connections between hosts: give the address "
                                 "by which other hosts reach this one with --cluster-host ADDRESS")
-        if self.tls_require and self.tls_cert is None:
-            raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
         if self.lease:
             try:
                 LeaseAddress.of(self.lease)
@@ -172,6 +172,16 @@ class Settings:
                 raise SettingsError(f"--lease: {e}") from e
         if self.memory_bytes and self.memory_bytes < 16 * 2**20:
             raise SettingsError(f"--memory-limit {self.memory_bytes} bytes is too little to serve; 16M at least")
+
+
+def check_tls(certificate: Path | None, key: Path | None, required: bool, authorities: Path | None) -> None:
+    """Raise SettingsError if these options do not belong together."""
+    if (certificate is None) != (key is None):
+        raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
+    if required and certificate is None:
+        raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
+    if authorities is not None and not required:
+        raise SettingsError("--tls-ca FILE checks only clients that use TLS: give --tls-require, which rejects others")
 
 
 def check_workers(workers: int) -> None:
