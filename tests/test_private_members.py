@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 NAMEDTUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public in spite of their names
-MOST_LINES = 221
+MOST_LINES = 222
 
 
 def private_lines(text: str) -> Iterator[int]:

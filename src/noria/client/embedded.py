@@ -56,16 +56,16 @@ class EmbeddedTransport:
         self.place = str(self._claim.data_dir)
         try:
             epoch = self._claim.next_epoch()
-            self._run_dir = make_run_dir(self._claim.data_dir)
+            self.run_dir = make_run_dir(self._claim.data_dir)
         except BaseException:
             self._claim.release()
             raise
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
-        config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, epoch,
+        config = WorkerConfig(0, workers, "", self._claim.data_dir, self.run_dir, epoch,
                               memory_limit=limit // workers, spark=False)
         self._closing = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="noria", daemon=True)
         self._thread.start()
         try:
             check_workers(self._claim.data_dir, workers)
@@ -83,7 +83,7 @@ class EmbeddedTransport:
         self.link.on_hello = self.program.welcome
         self.executor = Executor(
             self.program, self.link,
-            lambda w: attach(str(views_dir(self._run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
+            lambda w: attach(str(views_dir(self.run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
         self.sessions = Sessions(self.executor)
         self.sessions.held.idle_s = inf  # its clients are in this process: `with` ends their transactions
         self.feeds = Feeds(self.program, feeds_dir(config), self.sessions.run)
@@ -97,7 +97,7 @@ class EmbeddedTransport:
             work.close()
             raise ConnectionError("the database is closed")
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return asyncio.run_coroutine_threadsafe(work, self.loop).result()
         except CancelledError:
             if not self._closing:
                 raise
@@ -172,7 +172,7 @@ class EmbeddedTransport:
 
     def attachment(self) -> dict[str, Any]:
         workers = self.link.workers
-        paths = [str(views_dir(self._run_dir, w, workers)) for w in range(workers)]
+        paths = [str(views_dir(self.run_dir, w, workers)) for w in range(workers)]
         return {"path": paths[0], "paths": paths, "by": self.link.routes.all_by()}
 
     def close(self) -> None:
@@ -184,10 +184,10 @@ class EmbeddedTransport:
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
-        remove_run_dir(self._run_dir)
+        self.loop.close()
+        remove_run_dir(self.run_dir)
         self._claim.release()
 
 

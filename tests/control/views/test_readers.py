@@ -200,7 +200,7 @@ def test_identical_views_share_a_reader(db: Database, path: Path, text: str, key
     assert sorted(attached.lookup(key)) == rows and attached.misses == 0
     assert ask(db, "stats")["misses"] == before  # the same state has another name
     assert shown(db)[other][0] == "partial" * bool(key) + "full" * (not key)
-    assert name not in db.view(other).transport.program.explanation(other)
+    assert name not in db.transport.program.explanation(other)
     db.close()
     with noria.open(path) as again:
         assert readers(again) == {other} and sorted(again.view(other).lookup(key)) == rows

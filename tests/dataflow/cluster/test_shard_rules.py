@@ -88,7 +88,7 @@ def _asker(values: ExchangeRows, node: Any, columns: Any) -> Any:
     """As it is where rows are sent on, and everybody's own where they are asked for."""
     frame = sys._getframe(2).f_code.co_name
     whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
-                   values.engine.symbols)
+                   values._engine.symbols)
     return Anybody(whose) if frame in ("_give", "_give_piece") else whose
 
 
