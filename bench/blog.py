@@ -142,10 +142,10 @@ def pages(title: str, readers: Sequence[Reader], rows: int) -> None:
         print(f"  {page}", flush=True)
         first = {"id": chance.randint(1, rows), "limit": 20}
         other = {"id": chance.randint(1, rows), "limit": 30}
-        measure("first", readers, lambda n, text=text, v=first: text.format(**v), 1)  # type: ignore[misc]
-        measure("again", readers, lambda n, text=text, v=first: text.format(**v), 1)  # type: ignore[misc]
-        measure("another", readers, lambda n, text=text, v=other: text.format(**v), 1)  # type: ignore[misc]
-        measure("later", readers, lambda n, text=text, v=first: text.format(**v), TIMES)  # type: ignore[misc]
+        measure("first", readers, lambda n, text=text, v=first: text.format(**v), 1)
+        measure("again", readers, lambda n, text=text, v=first: text.format(**v), 1)
+        measure("another", readers, lambda n, text=text, v=other: text.format(**v), 1)
+        measure("later", readers, lambda n, text=text, v=first: text.format(**v), TIMES)
 
 
 def kill_worker(server: NoriaServer) -> float:

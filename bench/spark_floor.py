@@ -76,7 +76,7 @@ def _low_latency_stream(session: Any) -> Any:
 def _python_source() -> Any:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-    class Reader(DataSourceStreamReader):  # type: ignore[misc]  # pyspark's class is Any
+    class Reader(DataSourceStreamReader):  # pyspark's class is Any
         def initialOffset(self) -> dict[str, int]:
             return {"at": 0}
 
@@ -89,7 +89,7 @@ def _python_source() -> Any:
         def read(self, partition: Any) -> Iterator[tuple[int]]:
             yield (1,)
 
-    class Source(DataSource):  # type: ignore[misc]  # pyspark's class is Any
+    class Source(DataSource):  # pyspark's class is Any
         @classmethod
         def name(cls) -> str:
             return "floor_source"

@@ -109,9 +109,11 @@ def medians(ours: Runs, bare: Runs) -> dict[str, str]:
     def of(value: Callable[[tuple[float, Sample, Sample]], float], runs: Runs) -> str:
         return f"{statistics.median(map(value, runs)):.1f}"
 
+    def ready(run: tuple[float, Sample, Sample]) -> float:
+        return sum(run[1].seconds.values())
+
     revision = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True,
                               cwd=start_plot.TOP).stdout.strip()
-    ready: Callable[[tuple[float, Sample, Sample]], float] = lambda run: sum(run[1].seconds.values())  # noqa: E731
     return {"version": revision, "day": time.strftime("%Y-%m-%d"), "wall_s": of(lambda run: run[0], ours),
             "processor_s": of(ready, ours), "settled_s": of(lambda run: sum(run[2].seconds.values()), ours),
             "bare_wall_s": of(lambda run: run[0], bare), "bare_processor_s": of(ready, bare)}

@@ -341,6 +341,7 @@ def settings_page() -> str:
             "| `NORIA_URL` | the server that commands with `--url` ask |",
             "| `NORIA_SOURCE_PASSWORD` | the password of the source of `noria follow` |",
             "| `NORIA_KERNELS_DIR`, `XDG_CACHE_HOME` | where compiled kernels and Java's class archive are kept |",
+            "| `NORIA_CLIENT_CERT` | a certificate with its key (PEM), which the Python client and the commands show |",
             "| `SSL_CERT_FILE` | authorities that the Python client and the commands trust |",
             "| `SPARK_HOME`, `SPARK_CONF_DIR`, `PYSPARK_PYTHON` | as for any Spark program |", "",
             "## Session variables", "", "`SET name = value` changes a variable of the session.",

@@ -94,7 +94,7 @@ class Database:
         """Begin a transaction; commit it at the end of the block, or roll it back if the block raises.  A call of the
         transaction that was cancelled is completed first."""
         calls = _Calls()
-        tx = api.Transaction(await calls.begin(self._database._transport, begun_by(isolation, read_only)))
+        tx = api.Transaction(await calls.begin(self._database.transport, begun_by(isolation, read_only)))
         try:
             yield Transaction(tx, calls)
         except BaseException:

@@ -241,12 +241,15 @@ class Connection:
     @property
     def database(self) -> Database:
         """The database as an object of `noria.client`.  Raises InterfaceError if the connection is closed."""
+        return self._opened()
+
+    def _opened(self) -> Database:
         if self._database is None:
             raise InterfaceError("the connection is closed")
         return self._database
 
     def cursor(self) -> Cursor:
-        self.database  # noqa: B018 - raises if it is closed
+        self._opened()
         return Cursor(self)
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
@@ -283,7 +286,7 @@ class Connection:
 
     def _taken(self) -> Transaction | None:
         """The open transaction, which is no longer the connection's."""
-        self.database  # noqa: B018 - raises if it is closed
+        self._opened()
         transaction, self._transaction = self._transaction, None
         return transaction
 

@@ -74,7 +74,7 @@ class Stage:
             "worker": lambda: self.chance.sample(workers, 1), "2 workers": lambda: self.chance.sample(workers, 2),
             "workers": lambda: workers, "front end process": lambda: self.chance.sample(fronts, 1),
             "front end processes": lambda: fronts}
-        return [name for w in which for name in drawn.get(w, lambda w=w: [w])()]  # type: ignore[misc]
+        return [name for w in which for name in drawn.get(w, lambda w=w: [w])()]
 
     def signal(self, number: int, *which: str) -> list[int]:
         """To all of these at once."""

@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "src")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-import noria  # noqa: E402
-from e2e.serving import Served, execute, rows  # noqa: E402
+import noria  # noqa: E402  # needs the path
+from e2e.serving import Served, execute, rows  # noqa: E402  # needs the path
 
 PROCESSES = ("front", "worker", "driver", "jvm")
 COLOURS = {"front": "#2b6cb0", "worker": "#c05621", "driver": "#718096", "jvm": "#a0aec0", "state": "#2f855a"}

@@ -67,7 +67,7 @@ def test_titles_are_the_same_for_the_same_seed() -> None:
 @pytest.mark.spark
 def test_spark_writes_the_files(spark: object, tmp_path: Path) -> None:
     size = Size(stories=200, users=100, votes=1000)
-    generate.generate(spark, amounts=asdict(size), directory=str(tmp_path))  # type: ignore[arg-type]
+    generate.generate(spark, amounts=asdict(size), directory=str(tmp_path))
     stories = [row for file in generate.files(tmp_path, "stories") for row in csv.DictReader(file.open())]
     users = [row for file in generate.files(tmp_path, "users") for row in csv.DictReader(file.open())]
     assert sorted(int(s["id"]) for s in stories) == list(range(1, 201))

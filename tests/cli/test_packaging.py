@@ -20,13 +20,13 @@ PACKAGING = Path(__file__).parents[2] / "packaging"
 
 def options_of(command: str) -> set[str]:
     register()
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    found = typer.main.get_command(app).commands[command]
     return {option for parameter in found.params for option in parameter.opts}
 
 
 def commands() -> dict[str, list[str]]:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.optionxform = str
     unit.read(PACKAGING / "noria.service")
     service = shlex.split(unit["Service"]["ExecStart"])
     docker = re.sub(r"\\\n", "", (PACKAGING / "Dockerfile").read_text())

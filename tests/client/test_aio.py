@@ -59,12 +59,12 @@ def test_changes_come_and_can_be_left(tmp_path: Path) -> None:
 
 def test_a_call_that_is_cancelled_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(db: aio.Database) -> None:
-        transport: Any = db._database._transport
+        transport: Any = db._database.transport
         insert, begun = transport.insert, threading.Event()
 
         def slow(*arguments: Any) -> int:
             begun.set()
-            return insert(*arguments)  # type: ignore[no-any-return]
+            return insert(*arguments)
 
         monkeypatch.setattr(transport, "insert", slow)
         call = asyncio.ensure_future(db.table("t").insert([(i, 0) for i in range(1_000)]))

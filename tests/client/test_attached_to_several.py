@@ -62,7 +62,7 @@ def test_a_view_that_was_attached_before_it_was_defined_anew(tmp_path: Path) -> 
         db.sql("INSERT INTO t VALUES " + ", ".join(f"({i}, {i}, 's{i}')" for i in range(9)))
         db.sql("CREATE VIEW v AS SELECT id, n FROM t WHERE n = ?")
         assert db.view("v").lookup_many(list(range(9))).num_rows == 9
-        memory = [attach(p) for p in db._transport.attachment()["paths"]]
+        memory = [attach(p) for p in db.transport.attachment()["paths"]]
         assert {m.view("v").key_fields[0].name for m in memory} == {"n"}
         db.sql("CREATE OR REPLACE VIEW v AS SELECT id, s FROM t WHERE s = ?")
         keys = [f"s{i}" for i in range(9)]

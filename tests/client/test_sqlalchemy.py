@@ -47,7 +47,7 @@ class Author(Base):
     ratio: Mapped[float | None]
     version: Mapped[int] = mapped_column()
     stories: Mapped[list[Story]] = relationship(back_populates="author", cascade="all, delete-orphan")
-    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # as SQLAlchemy's documentation writes it
 
 
 class Story(Base):

@@ -31,13 +31,13 @@ class Opened:
     def waits(self) -> int:
         from noria.dataflow.messages.packets import Inspect
 
-        return int(self.embedded._run(self.embedded._executor.ask(Inspect(0, "stats")))["lock_waits"])
+        return int(self.embedded.run(self.embedded.executor.ask(Inspect(0, "stats")))["lock_waits"])
 
     def held(self) -> int:
         async def counted() -> int:
-            return len(self.embedded._sessions.held)
+            return len(self.embedded.sessions.held)
 
-        return self.embedded._run(counted())
+        return self.embedded.run(counted())
 
     def until(self, holds: Callable[[], bool]) -> None:
         for _ in range(10_000):

@@ -21,8 +21,8 @@ class Opened:
 
     def open(self) -> None:
         self.db: Database = noria.open(self.path, workers=self.workers)
-        self.transport: Any = self.db._transport
-        self.program: Program = self.transport._program
+        self.transport: Any = self.db.transport
+        self.program: Program = self.transport.program
 
     def again(self) -> None:
         self.db.close()
@@ -34,14 +34,14 @@ class Opened:
 
 def ask(db: Database, what: str) -> Any:
     """What the worker tells of itself."""
-    transport: Any = db._transport
-    return transport._run(transport._executor.ask(Inspect(0, what)))
+    transport: Any = db.transport
+    return transport.run(transport.executor.ask(Inspect(0, what)))
 
 
 def each_worker(db: Database) -> list[Any]:
     """Those behind it, by number."""
-    link = db._transport._link  # type: ignore[attr-defined]
-    return [each._worker for each in getattr(link, "links", [link])]
+    link = db.transport.link
+    return [each.hosted for each in getattr(link, "links", [link])]
 
 
 def of(path: Path, statements: Sequence[str]) -> Iterator[Database]:

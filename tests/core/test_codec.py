@@ -223,11 +223,11 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [
-    b"", b"\x00" * 8, columns_codec._HEAD.pack(0, 99, 1) + bytes(8), columns_codec._HEAD.pack(0, 0, 200),
-    columns_codec._HEAD.pack(0, 4, 1) + b"\xff" * 8, columns_codec._HEAD.pack(0, 4, 1) + b"\xff" * 7 + b"\x7f",
-    columns_codec._HEAD.pack(0, 4, 2) + (2**32).to_bytes(8, "little") * 2,
-    columns_codec._HEAD.pack(1, 0, 0) + b"x" * 40, columns_codec._HEAD.pack(4, 0, 0) + b"\x91\x01",
-    columns_codec._HEAD.pack(9, 0, 0)])
+    b"", b"\x00" * 8, columns_codec.HEAD.pack(0, 99, 1) + bytes(8), columns_codec.HEAD.pack(0, 0, 200),
+    columns_codec.HEAD.pack(0, 4, 1) + b"\xff" * 8, columns_codec.HEAD.pack(0, 4, 1) + b"\xff" * 7 + b"\x7f",
+    columns_codec.HEAD.pack(0, 4, 2) + (2**32).to_bytes(8, "little") * 2,
+    columns_codec.HEAD.pack(1, 0, 0) + b"x" * 40, columns_codec.HEAD.pack(4, 0, 0) + b"\x91\x01",
+    columns_codec.HEAD.pack(9, 0, 0)])
 def test_columns_that_are_none(data: bytes) -> None:
     with pytest.raises(Malformed):
         CODEC.decode(raw([None, msgspec.msgpack.Ext(codec.COLUMNS, data)]))

@@ -29,7 +29,7 @@ def await_indexes(bench: Building) -> None:
 
 def families(bench: Building) -> set[str]:
     """The column families of t's indexes on disk."""
-    return {f for f in bench.store._engine.families() if f.startswith("t1.")}
+    return {f for f in bench.store.engine.families() if f.startswith("t1.")}
 
 
 def whole(bench: Building, path: Path) -> None:

@@ -86,86 +86,86 @@ class LocalFronts(Fronts):
 
 def views_at_once(embedded: Any) -> None:
     """From now on every SELECT is given a view when it is asked for the first time."""
-    embedded._program.adhoc_views.policy = ViewPolicy(one_shots=0)
+    embedded.program.adhoc_views.policy = ViewPolicy(one_shots=0)
 
 
 class LocalServer:
-    _mysql: MysqlServer | LocalFronts
+    mysql: MysqlServer | LocalFronts
 
     def __init__(self, directory: Path, memory_limit: int | None = None, front_ends: int = FRONT_ENDS,
                  workers: int | None = None):
         """workers: None, as many as are drawn for the test."""
         many = {} if workers is None else {"workers": workers}
-        self._embedded = EmbeddedTransport(directory, memory_limit, **many)
-        self._executor = self._embedded._executor
-        self._executor.replies.bound(REPLY_BYTES)
+        self.embedded = EmbeddedTransport(directory, memory_limit, **many)
+        self.executor = self.embedded.executor
+        self.executor.replies.bound(REPLY_BYTES)
         if front_ends > 1:
             self._port = reserved("127.0.0.1", 0, "")
-            self._mysql = self._embedded._run(self._with_fronts(front_ends))
+            self.mysql = self.embedded.run(self._with_fronts(front_ends))
         else:
-            self._mysql = self._embedded._run(
-                listen(listening("127.0.0.1", 0, ""), self._embedded._sessions, {"": account("")}))
-            self._embedded._sessions.processes.hang_up = self._mysql.hang_up
+            self.mysql = self.embedded.run(
+                listen(listening("127.0.0.1", 0, ""), self.embedded.sessions, {"": account("")}))
+            self.embedded.sessions.processes.hang_up = self.mysql.hang_up
 
     def far(self) -> LocalFar:
         """Another front end, on another host."""
         async def begun() -> LocalFar:
-            assert isinstance(self._mysql, LocalFronts)
-            far = LocalFar(str(self._embedded._run_dir / "fronts.sock"))
+            assert isinstance(self.mysql, LocalFronts)
+            far = LocalFar(str(self.embedded.run_dir / "fronts.sock"))
             await asyncio.wait((far.ready, far.running), return_when=asyncio.FIRST_COMPLETED)
             return far
 
-        made: LocalFar = self._embedded._run(begun())
+        made: LocalFar = self.embedded.run(begun())
         return made
 
     async def _with_fronts(self, number: int) -> LocalFronts:
-        embedded = self._embedded
+        embedded = self.embedded
         views = tuple(embedded.attachment()["paths"])
         begin = StartServing(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, "root", None)
-        fronts = LocalFronts(number, f"ipc://{embedded._run_dir / 'fronts.sock'}", begin, self._executor,
-                             embedded._sessions)
+        fronts = LocalFronts(number, f"ipc://{embedded.run_dir / 'fronts.sock'}", begin, self.executor,
+                             embedded.sessions)
         await fronts.start()
-        embedded._sessions.processes.hang_up = fronts.hang_up
+        embedded.sessions.processes.hang_up = fronts.hang_up
         return fronts
 
     def at(self, front: int) -> Any:
         """A client of this front end: the kernel chooses, the connection's number tells."""
-        assert isinstance(self._mysql, LocalFronts)
+        assert isinstance(self.mysql, LocalFronts)
         while True:
             connection = self.connect()
-            if (connection.thread_id() - 1) % self._mysql.number == front:
+            if (connection.thread_id() - 1) % self.mysql.number == front:
                 return connection
             connection.close()
 
     def connect(self, port: int = 0) -> Any:
-        return pymysql.connect(host="127.0.0.1", port=port or self._mysql.address[1], user="root", autocommit=True,
+        return pymysql.connect(host="127.0.0.1", port=port or self.mysql.address[1], user="root", autocommit=True,
                                read_timeout=120, write_timeout=120, ssl_disabled=True)
 
     def connector(self) -> Any:
         """By the driver that has prepared statements."""
-        return mysql.connector.connect(host="127.0.0.1", port=self._mysql.address[1], user="root", autocommit=True,
+        return mysql.connector.connect(host="127.0.0.1", port=self.mysql.address[1], user="root", autocommit=True,
                                        use_pure=True, ssl_disabled=True)
 
     def one_shots(self) -> int:
         """How many SELECTs were answered without a view."""
-        return self._executor.reads.one_shots
+        return self.executor.reads.one_shots
 
     @contextmanager
     def answering(self, once: bool) -> Iterator[None]:
         """SELECTs are answered by one-shots meanwhile, whether or not a view has their rows, or each by a view."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self._executor.replies, "get", lambda key, unseen: None)
-            patch.setattr(self._embedded._program, "once", lambda wanted: once)
+            patch.setattr(self.executor.replies, "get", lambda key, unseen: None)
+            patch.setattr(self.embedded.program, "once", lambda wanted: once)
             if once:
-                patch.setattr(self._executor, "reader_of", lambda compiled, view: None)
+                patch.setattr(self.executor, "reader_of", lambda compiled, view: None)
             yield
 
     def evict(self, nbytes: int | None = None) -> None:
         """Forget everything partial, or least recently read keys of so many bytes."""
-        self._embedded._run(self._embedded._link.ask(Evict(0, nbytes)))
+        self.embedded.run(self.embedded.link.ask(Evict(0, nbytes)))
 
     def ask(self, what: str, argument: str = "") -> Any:
-        return self._embedded._run(self._executor.ask(Inspect(0, what, argument)))
+        return self.embedded.run(self.executor.ask(Inspect(0, what, argument)))
 
     def locks_waited_for(self) -> int:
         """How many requests wait for a lock now."""
@@ -173,24 +173,24 @@ class LocalServer:
 
     def define(self, text: str) -> None:
         """Change the program beside open transactions, as an ALTER TABLE that began before them."""
-        program = self._executor.program
+        program = self.executor.program
         (command,) = parse(text, program.catalog)
-        self._embedded._run(program.define(command))
+        self.embedded.run(program.define(command))
 
     def validate(self) -> None:
         """Every state equals a recomputation; raises what is violated."""
         self.ask("validate")
 
     def close(self) -> None:
-        self._embedded._run(self._stop())
-        self._embedded.close()
+        self.embedded.run(self._stop())
+        self.embedded.close()
 
     async def _stop(self) -> None:
-        self._mysql.close()
-        if isinstance(self._mysql, LocalFronts):
-            for front in self._mysql.fronts.values():
+        self.mysql.close()
+        if isinstance(self.mysql, LocalFronts):
+            for front in self.mysql.fronts.values():
                 front.die()
             self._port.close()
         else:
-            self._mysql.abort()
-        await self._mysql.wait_closed()
+            self.mysql.abort()
+        await self.mysql.wait_closed()

@@ -31,7 +31,7 @@ READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+
 SERVE_IN = (
     "import sys; from pathlib import Path; from noria.server.node import serve; "
     "from noria.server.settings import Settings; data, run = map(Path, sys.argv[1:]); "
-    "sys.exit(serve(Settings(data, mysql_port=0, http_port=0, run_root=run), 'info'))"
+    "sys.exit(serve(Settings(data, mysql_port=0, http_port=0, run_root=run)))"
 )
 
 

@@ -125,7 +125,7 @@ def test_what_is_too_old_is_gone(db: Database, monkeypatch: pytest.MonkeyPatch, 
     for i in range(6):
         db.sql("INSERT INTO stories VALUES (?, 'a', 'b')", [i])
     file = FeedFile(feed_path(tmp_path / "data" / "worker-0" / "feeds", "stories@changes"),
-                    db._transport._program.view("stories@changes").plan.fields)  # type: ignore[attr-defined]
+                    db.transport.program.view("stories@changes").plan.fields)
     waited = threading.Event()
     while (state := file.state()) is None or state.oldest.n == 0:  # until the worker had time for it
         waited.wait(0.01)
@@ -189,7 +189,7 @@ def test_at_every_watermark_it_is_the_query(tmp_path: Path, workers: int, seed: 
 
 
 def file_of(db: Database, tmp_path: Path, name: str) -> FeedFile:
-    fields = db._transport._program.view(name).plan.fields  # type: ignore[attr-defined]
+    fields = db.transport.program.view(name).plan.fields
     return FeedFile(feed_path(tmp_path / "data" / "worker-0" / "feeds", name), fields)
 
 

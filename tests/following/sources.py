@@ -110,16 +110,16 @@ class Followed(LocalServices):
 
     def __init__(self, directory: Path):
         super().__init__(directory)
-        executor, link = self._executor, self._embedded._link
+        executor, link = self._executor, self.embedded.link
 
         async def run(text: str) -> object:
-            return await self._embedded._sessions.run(text, [])
+            return await self.embedded.sessions.run(text, [])
 
         (directory / "parts").mkdir(exist_ok=True)
         writes = StagedWrites(executor, None, link, directory / "parts",
-                              run)  # type: ignore[arg-type]  # never many rows
+                              run)  # never many rows
         follows = Followers(executor, link, writes, run)
-        self._embedded._run(follows.recover())
+        self.embedded.run(follows.recover())
         self._source = SimpleNamespace(follows=follows, part=writes.part, commit=writes.commit, drop=writes.drop)
 
     def source(self) -> Any:
@@ -130,7 +130,7 @@ class Followed(LocalServices):
         return f"http://127.0.0.1:{self.port}"
 
     def all(self, text: str) -> list[tuple[Any, ...]]:
-        outcome = self._embedded._run(self._embedded._sessions.run(text, []))[-1]
+        outcome = self.embedded.run(self.embedded.sessions.run(text, []))[-1]
         return list(outcome.rows)
 
     def rows(self, tables: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:

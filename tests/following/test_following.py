@@ -339,7 +339,7 @@ def test_nobody_else_writes_what_is_followed(source: SourceDb, target: Followed)
         other = TargetServer(target.url, source.address.name)
         with pytest.raises(ConnectionError, match="this run of the follower is over"):
             other.apply(2**50, [])
-    target._embedded._run(target.source().follows.recover())  # as a server that starts again
+    target.embedded.run(target.source().follows.recover())  # as a server that starts again
     with pytest.raises(SqlError, match="read-only"):
         target.run("DELETE FROM a")
     assert "are followed already" in refused(source, target, "b")

@@ -43,7 +43,7 @@ class Lost(Followed):
                 follow.watch.cancel()
                 self.follows._look("shop", follow)
 
-        self._embedded._run(look())
+        self.embedded.run(look())
 
     def state(self) -> str:
         return str(self.all("SHOW NORIA FOLLOWING")[0][2])
@@ -114,8 +114,8 @@ def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower:
         turn.release()
         await task
 
-    server._embedded._run(take())
-    server._embedded._run(waits())
+    server.embedded.run(take())
+    server.embedded.run(waits())
     assert server.state() == "following"
 
 

@@ -57,7 +57,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path, monkeypatc
     making.ensure()
 
     @njit
-    def doubled(values):  # type: ignore[no-untyped-def]
+    def doubled(values):
         return values * 2
 
     assert doubled(np.arange(3)).tolist() == [0, 2, 4]

@@ -50,7 +50,7 @@ class Db:
 
     @property
     def worker(self) -> Any:
-        return self.transport._link._worker  # type: ignore[attr-defined]
+        return self.transport.link.hosted
 
     def fill(self) -> None:
         self.sql("CREATE TABLE posts (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(40), x DOUBLE)")

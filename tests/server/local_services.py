@@ -28,12 +28,12 @@ class LocalServices:
     def __init__(self, directory: Path, password: str | None = None, bounds: HttpLimits | None = None,
                  embedded: EmbeddedTransport | None = None):
         self.user, self.password = "root", password
-        self._embedded, self._own = embedded or EmbeddedTransport(directory / "data"), embedded is None
-        self._executor, self._program = self._embedded._executor, self._embedded._program
-        self.feeds, self.guard = self._embedded._feeds, self._embedded._sessions.guard
+        self.embedded, self._own = embedded or EmbeddedTransport(directory / "data"), embedded is None
+        self.executor, self.program = self.embedded.executor, self.embedded.program
+        self.feeds, self.guard = self.embedded.feeds, self.embedded.sessions.guard
         self._permit = LoadPermit([directory], b"token")
         self.http = HttpServer(make_app(self), None, bounds)
-        self._embedded._run(self._start())
+        self.embedded.run(self._start())
         self.port = self.http.address[1]
 
     async def _start(self) -> None:
@@ -43,53 +43,53 @@ class LocalServices:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._embedded._run(self.feeds.close())
-        self._embedded._run(self.http.stop())
+        self.embedded.run(self.feeds.close())
+        self.embedded.run(self.http.stop())
         if self._own:
-            self._embedded.close()
+            self.embedded.close()
 
     def run(self, *texts: str) -> None:
         for text in texts:
-            self._embedded.sql(text, [])
+            self.embedded.sql(text, [])
 
     # ------------------------------------------------------------ Services
     async def health(self) -> dict[str, Any]:
         return {"status": "ok"}
 
     async def stats(self) -> dict[str, Any]:
-        return self._executor.stats()
+        return self.executor.stats()
 
     async def ask(self, what: str, argument: str = "") -> Any:
-        return await self._executor.ask(Inspect(0, what, argument))
+        return await self.executor.ask(Inspect(0, what, argument))
 
     @property
     def databases(self) -> Databases:
-        return self._program.catalog.databases
+        return self.program.catalog.databases
 
     def catalog_table(self, name: str) -> TableDef | None:
-        return self._program.table(self._program.catalog.resolved(name))
+        return self.program.table(self.program.catalog.resolved(name))
 
     def catalog_view(self, name: str) -> ViewDef | None:
-        return self._program.view(self._program.catalog.resolved(name))
+        return self.program.view(self.program.catalog.resolved(name))
 
     def catalog_reader(self, view: ViewDef) -> ViewDef | None:
-        return self._program.reader_now(view)
+        return self.program.reader_now(view)
 
     def view_list(self) -> list[dict[str, Any]]:
-        return self._embedded._sessions.views()
+        return self.embedded.sessions.views()
 
     def attachment(self) -> dict[str, Any]:
-        return self._embedded.attachment()
+        return self.embedded.attachment()
 
     @property
     def transactions(self) -> HeldTransactions:
-        return self._embedded._sessions.held
+        return self.embedded.sessions.held
 
     async def export(self) -> str:
-        return await self._program.exported()
+        return await self.program.exported()
 
     def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]:
-        return applied(self._executor, self._embedded._sessions, request, self.user, address)
+        return applied(self.executor, self.embedded.sessions, request, self.user, address)
 
     async def set_limit(self, size: str) -> int:
         try:

@@ -51,7 +51,7 @@ def fill(local: LocalServices) -> None:
 
 
 def names(local: LocalServices) -> set[str]:
-    return {str(v.name) for v in local._program.views()}
+    return {str(v.name) for v in local.program.views()}
 
 
 def test_shown_then_done(local: LocalServices) -> None:
@@ -76,10 +76,10 @@ def test_wrong_requests(local: LocalServices, body: dict[str, Any]) -> None:
 def test_a_locked_table_is_not_altered(local: LocalServices) -> None:
     local.run(T)
     holder = object()
-    local._executor.locks.lock(holder, [("t", True)])
+    local.executor.locks.lock(holder, [("t", True)])
     with pytest.raises(SqlError, match="locked table 't'"):
         lines(local, T.replace("a INT", "a INT DEFAULT 3"))
-    local._executor.locks.unlock(holder)
+    local.executor.locks.unlock(holder)
     assert lines(local, T.replace("a INT", "a INT DEFAULT 3"))[-1]["applied"]
 
 
@@ -90,7 +90,7 @@ def unending(local: LocalServices, monkeypatch: pytest.MonkeyPatch) -> LocalServ
         await asyncio.get_running_loop().create_future()
 
     fill(local)
-    monkeypatch.setattr(local._program.first_states, "whole", whole)
+    monkeypatch.setattr(local.program.first_states, "whole", whole)
     return local
 
 

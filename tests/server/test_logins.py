@@ -156,7 +156,7 @@ def test_loopback_is_never_blocked(guard: LoginGuard, address: str) -> None:
 
 # ---------------------------------------------------------------- MySQL
 @pytest.fixture
-def serving(guard: LoginGuard):  # type: ignore[no-untyped-def]
+def serving(guard: LoginGuard):
     with Serving(FakeBackend(), guard=guard) as running:
         yield running
 

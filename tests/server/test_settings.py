@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
+from noria.server.options import REQUIRED, Option, options, settings_from
+from noria.server.run_directory import make_run_dir
 from noria.server.settings import (
     Settings,
     SettingsError,
     is_loopback,
-    make_run_dir,
     parse_size,
     read_password,
+    size_text,
 )
 
 
@@ -33,6 +37,39 @@ def test_no_sizes(text: str) -> None:
                                               ("localhost", True), ("0.0.0.0", False), ("10.1.2.3", False)])
 def test_loopback(host: str, answer: bool) -> None:
     assert is_loopback(host) is answer
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1024, 1536, 3 * 2**19, 2**30, 5 * 2**40])
+def test_a_size_is_read_as_it_is_written(size: int) -> None:
+    assert parse_size(size_text(size)) == size
+
+
+def test_every_field_of_the_settings_is_an_option() -> None:
+    assert {f.name for f in fields(Settings)} - {o.field for o in options(Settings)} == {"run_root"}
+
+
+def test_the_defaults_of_the_options_are_those_of_the_settings() -> None:
+    declared = options(Settings)
+    written: dict[str, Any] = {o.field: o.default for o in declared} | {"data_dir": Path("/d")}
+    assert settings_from(Settings, declared, written) == Settings(Path("/d"))
+
+
+@dataclass(frozen=True)
+class Example:
+    where: Annotated[Path, Option("A place.", read=Path.absolute)]
+    waits_s: Annotated[int, Option("Seconds.", name="--wait")] = 3
+    sizes: Annotated[tuple[int, ...], Option("Sizes.", name="--size", written=str, read=parse_size)] = ()
+    secret: Annotated[str | None, Option("A file.", written=Path, read=read_password)] = None
+    inner: int = 7
+
+
+def test_options_are_made_from_fields() -> None:
+    declared = options(Example)
+    assert [(o.name, o.written, o.default, o.repeatable) for o in declared] == [
+        ("--where", Path, REQUIRED, False), ("--wait", int, 3, False), ("--size", list[str] | None, None, True),
+        ("--secret", Path | None, None, False)]
+    written = {"where": Path("a"), "waits_s": 4, "sizes": ["1K", "2K"], "secret": None}
+    assert settings_from(Example, declared, written) == Example(Path("a").absolute(), 4, (1024, 2048))
 
 
 def test_other_hosts_want_a_password() -> None:
@@ -101,3 +138,12 @@ def test_standby_slots_are_of_a_cluster(tmp_path: Path) -> None:
 def test_an_idle_transaction_ends_some_time(seconds: int) -> None:
     with pytest.raises(SettingsError, match=f"--transaction-idle {seconds}: from 1 to 28800 seconds"):
         Settings(Path("d"), transaction_idle_s=seconds)
+
+
+def test_authorities_want_tls_of_every_client(tmp_path: Path) -> None:
+    files = {"tls_cert": tmp_path / "a", "tls_key": tmp_path / "b", "tls_ca": tmp_path / "c"}
+    with pytest.raises(SettingsError, match=r"--tls-ca FILE .*give --tls-require"):
+        Settings(tmp_path, **files)
+    with pytest.raises(SettingsError, match="--tls-require needs a certificate"):
+        Settings(tmp_path, tls_ca=tmp_path / "c", tls_require=True)
+    assert Settings(tmp_path, **files, tls_require=True).tls_ca == tmp_path / "c"

@@ -69,7 +69,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.others: Callable[[], list[Happens]] = list
         self.listening: dict[str, tuple[Callable[[], asyncio.Protocol], Context]] = {}
         self.tasks: WeakKeyDictionary[asyncio.Task[Any], object] = WeakKeyDictionary()
-        self.set_task_factory(_made)  # type: ignore[arg-type]
+        self.set_task_factory(_made)
 
     async def after(self, turns: int) -> None:
         """Returns after so many more turns."""

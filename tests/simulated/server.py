@@ -66,7 +66,7 @@ class SimFront(FrontEnd):
 
     def __init__(self, number: int, all: dict[int, SimFront]):
         super().__init__(number, asyncio.Event())
-        self._all, self.accounts = all, Directory({"": account("")}, None)  # type: ignore[arg-type]
+        self._all, self.accounts = all, Directory({"": account("")}, None)
         self.gone = asyncio.Event()
 
     async def _listen(self, begin: messages.StartServing) -> None:
@@ -123,12 +123,12 @@ class Life:
                                  heard=FrontierReader(frontier_path(sim.run_dir, w), workers))
                       for w in range(workers)]
         for link in self.links:
-            link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))  # type: ignore
+            link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))
         self.link = ShardedLink(self.links, epoch)
-        self.program = Program(self.link)  # type: ignore[arg-type]
+        self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         views = [str(views_dir(sim.run_dir, w, workers)) for w in range(workers)]
-        self.executor = Executor(self.program, self.link,  # type: ignore[arg-type]
+        self.executor = Executor(self.program, self.link,
                                  lambda w: attach(views[w], OFF_LOOP_ROWS), None, REPLY_BYTES)
         begin = messages.StartServing("here", 1, tuple(views), 0, 0, 0, REPLY_BYTES, "", None,
                                       log_level=logging.getLogger().level)
@@ -162,7 +162,7 @@ class Simulated:
         for mesh in self.meshes.values():
             found += mesh.broken()
         if self.life is not None:
-            found += [lambda w=w: self._spawn(w) for w in range(self.workers)  # type: ignore[misc]
+            found += [lambda w=w: self._spawn(w) for w in range(self.workers)
                       if wire.socket_path(self.life.configs[w].endpoint) in self.loop.listening
                       and (w not in self.processes or not self.processes[w].alive
                            or self.processes[w].config.epoch < self.life.epoch)]
@@ -229,8 +229,8 @@ class Simulated:
         fronts = list(life.fronts.running)
         self.loop.listening.clear()
         for link in life.links:
-            if link._peer is not None:
-                transport: Any = link._peer.transport
+            if link.peer is not None:
+                transport: Any = link.peer.transport
                 transport.die()
             link._timer.cancel()
         for end in list(self.loop.ends):

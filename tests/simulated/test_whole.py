@@ -55,7 +55,7 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
         """When it is sent a change of the program, which it does not read, and others are up."""
         assert sim.life is not None
         link, others = sim.life.links[w], sim.life.links[:w]
-        send, deaths = link._send, list[asyncio.Task[None]]()
+        send, deaths = link.send, list[asyncio.Task[None]]()
 
         async def die() -> None:
             for other in others:
@@ -68,7 +68,7 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
             else:
                 send(body, seq)
 
-        link._send = sent  # type: ignore[method-assign]
+        link.send = sent
 
     async def test() -> None:
         await sim.start()
@@ -103,7 +103,7 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
         assert sim.life is not None
         links = sim.life.links
         deciding = asyncio.Event()
-        send, told = links[1]._send, links[1]._book.changes.answered
+        send, told = links[1].send, links[1].book.changes.answered
 
         def sent(body: Any, seq: int) -> None:
             """The decision is under way when worker 1 is lost, before or after it took it in."""
@@ -112,18 +112,18 @@ def test_all_workers_die_between_a_decision_and_a_change_of_the_program(tmp_path
             if decided or not (isinstance(body, Write) and body.group):
                 send(body, seq)
 
-        links[1]._send = sent  # type: ignore[method-assign]
-        links[1]._book.changes.answered = (  # type: ignore[method-assign]
+        links[1].send = sent
+        links[1].book.changes.answered = (
             lambda *reply: deciding.is_set() or told(*reply))
         rows = ", ".join(f"({i}, 1, 1, 1)" for i in ids)
         inserted = asyncio.ensure_future(client.run(f"INSERT INTO posts VALUES {rows}"))
         await deciding.wait()
         changed = asyncio.ensure_future(programmer.run("CREATE VIEW late AS SELECT id, score FROM posts WHERE id = ?"))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for w in range(3):
             sim.kill(w)
-        links[1]._send, links[1]._book.changes.answered = send, told  # type: ignore[method-assign]
+        links[1].send, links[1].book.changes.answered = send, told
         await asyncio.wait([inserted, changed])
         assert changed.exception() is None
         found = [await programmer.run(f"SELECT id, score FROM late WHERE id = {i}") for i in ids]
@@ -157,7 +157,7 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
 
         def holds(link: WorkerLink) -> None:
             """The change that gives the new view its name is on its way until the lost worker is down, or up again."""
-            send, held = link._send, list[asyncio.Task[None]]()
+            send, held = link.send, list[asyncio.Task[None]]()
 
             async def later(body: Any, seq: int) -> None:
                 sim.kill(dies.worker)
@@ -173,7 +173,7 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
                 else:
                     send(body, seq)
 
-            link._send = sent  # type: ignore[method-assign]
+            link.send = sent
 
         for link in keepers:
             holds(link)
@@ -197,7 +197,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
             await client.run(text)
         assert sim.life is not None
         link, links = sim.life.link, sim.life.links
-        sends, refused, held = [one._send for one in links], list[int](), list[asyncio.Task[None]]()
+        sends, refused, held = [one.send for one in links], list[int](), list[asyncio.Task[None]]()
 
         def to_the_first(body: Any, seq: int) -> None:
             if isinstance(body, Migrate) and not refused:
@@ -208,7 +208,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
             if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
                 refused.append(seq)
                 full = Migrated(seq, SqlError(*DISK_FULL, "Disk full"))
-                loop.call_soon(links[1]._book.take, full)
+                loop.call_soon(links[1].book.take, full)
             else:
                 sends[1](body, seq)
 
@@ -225,7 +225,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
                 sends[2](body, seq)
 
         for one, sent in zip(links, (to_the_first, to_the_second, to_the_third), strict=True):
-            one._send = sent  # type: ignore[method-assign]
+            one.send = sent
         with pytest.raises(SqlError, match="Disk full"):
             await client.run(FULL)
         await link.up()
@@ -250,7 +250,7 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
             await client.run(text)
         assert sim.life is not None
         donor, taker = sim.life.links
-        send, later = taker._send, list[asyncio.Task[None]]()
+        send, later = taker.send, list[asyncio.Task[None]]()
 
         async def lost(body: Any, seq: int) -> None:
             sim.kill(0)
@@ -267,7 +267,7 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
             else:
                 send(body, seq)
 
-        taker._send = sent  # type: ignore[method-assign]
+        taker.send = sent
         sim.kill(1)
         while not later:
             await asyncio.sleep(0.01)
@@ -329,7 +329,7 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
         links = sim.life.links
         links[2].hold("something else")  # so the change waits there, in two lives of the worker
         changed = asyncio.ensure_future(programmer.run(COUNTED))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for lost in ((0, 1, 2), (1,)):
             for w in lost:
@@ -403,7 +403,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
         links = sim.life.links
         links[2].hold("something else")  # so the change waits there
         changed = asyncio.ensure_future(programmer.run(COUNTED.replace("COUNT(*)", "COUNT(*) + 1")))
-        while not any(isinstance(body, Migrate) for body, _ in links[2]._book.changes.waiting):
+        while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
         for w in range(3):
             sim.kill(w)
@@ -434,7 +434,7 @@ def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> N
             await client.run(text)
         assert sim.life is not None
         link = sim.life.links[1]
-        send, tries = link._send, list[LinkState]()
+        send, tries = link.send, list[LinkState]()
 
         def sent(body: Any, seq: int) -> None:
             """Not before all are lost, nor the next time, when it ends the worker."""
@@ -445,7 +445,7 @@ def test_one_is_lost_while_it_does_again_what_was_under_way(tmp_path: Path) -> N
             if link.state is LinkState.RECOVERING:
                 sim.kill(1)
 
-        link._send = sent  # type: ignore[method-assign]
+        link.send = sent
         written = asyncio.ensure_future(writer.run(f"INSERT INTO posts VALUES ({post}, 1, 1, 1)"))
         while not tries:
             await asyncio.sleep(0.01)

@@ -158,7 +158,7 @@ class SimMesh:
 
     def broken(self) -> list[Callable[[], None]]:
         """Cut channels that have not been noticed here."""
-        return [lambda to=to: self.broke(to) for to, c in self._out.items() if c.over]  # type: ignore[misc]
+        return [lambda to=to: self.broke(to) for to, c in self._out.items() if c.over]
 
     def broke(self, to: int) -> None:
         self._out.pop(to)

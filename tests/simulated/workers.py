@@ -109,7 +109,7 @@ class SimProcess:
         self.mesh = SimMesh(meshes, config.worker, config.workers, config.epoch, self.incarnation, loop.rng)
         heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers)
         self._runs = WorkerLoop(config, self.worker, self.line, self._lineage.fence, loop.time,
-                                self.mesh,  # type: ignore
+                                self.mesh,
                                 heard)
         self.line.dies = self._dies
         self._deadly(self.worker.engine)

@@ -87,7 +87,7 @@ class Reader:
 def attached(url: str) -> None:
     """The reading process: each view by a new object, and by one that stays for all."""
     db = noria.connect(url)
-    views = attach(db._transport.attachment()["path"])
+    views = attach(db.transport.attachment()["path"])
     for line in sys.stdin:
         name = line.strip()
         shared, kept = db.view(name).attach().lookup(1), views.view(name).lookup((1,))
@@ -135,7 +135,7 @@ class Soak:
 
     def look(self, work: str, select_ms: float) -> Look:
         pids = {p: self.reader.process.pid if p == "attached" else self.server.pid(p) for p in PROCESSES}
-        run = Path(self.db._transport.attachment()["path"]).parent
+        run = Path(self.db.transport.attachment()["path"]).parent
         found = [p.stat() for p in run.rglob("*") if p.is_file()]
         return Look(work, {p: Held.of(pid) for p, pid in pids.items()}, sum(s.st_blocks for s in found) / 2048,
                     len(found), select_ms)

@@ -47,7 +47,7 @@ def as_nobody(what: Callable[[], T]) -> T:
     os.waitpid(child, 0)
     if isinstance(result, BaseException):
         raise result
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 # ---------------------------------------------------------------- what there is to attack
@@ -148,7 +148,7 @@ def attempts(port: int, blocks: Iterable[str]) -> list[str]:
     tried: dict[str, Callable[[socket.socket], bool]] = {
         "a command to the JVM": command_jvm, "a Python process": get_process}
     for block in blocks:
-        tried[f"the block {block}"] = lambda line, block=block: fetch_block(line, block)  # type: ignore[misc]
+        tried[f"the block {block}"] = lambda line, block=block: fetch_block(line, block)
 
     def succeeded(attempt: Callable[[socket.socket], bool]) -> bool:
         with socket.create_connection(("127.0.0.1", port), ANSWER_S) as line:

@@ -101,10 +101,10 @@ class Extreme:
 def connect() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:")
     db.create_function("fold", 1, lambda t: None if t is None else fold(t), deterministic=True)
-    db.create_aggregate("exact_avg", 2, ExactAvg)  # type: ignore[arg-type]
+    db.create_aggregate("exact_avg", 2, ExactAvg)
     db.create_function("ratio", 3, lambda t, n, d: None if t is None else ratio(t, n, 10**d), deterministic=True)
-    db.create_aggregate("texts", 5, Texts)  # type: ignore[arg-type]
-    db.create_aggregate("extreme", 2, Extreme)  # type: ignore[arg-type]
+    db.create_aggregate("texts", 5, Texts)
+    db.create_aggregate("extreme", 2, Extreme)
     return db
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (tables of statements, one beside the other)
 """What is written is done or refused; what is accepted without effect stands here with the reason why that is harmless."""
 
 from __future__ import annotations

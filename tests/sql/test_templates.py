@@ -57,7 +57,7 @@ def test_random_values_give_what_resolving_gives(assigned: str, monkeypatch: pyt
                     values = [_alike(v, chance) for v in values]
                 mine = outcome(used, values)
                 with monkeypatch.context() as patch:
-                    patch.setattr(templates, "_LEARN_AFTER", 10**9)
+                    patch.setattr(templates, "LEARN_AFTER", 10**9)
                     assert mine == outcome(prepare(text, catalog()), values), (text, values)
 
 
@@ -79,7 +79,7 @@ def test_what_is_filled(text: str, values: tuple[Any, ...], filled: bool, monkey
     prepared, learnt = prepare(text, catalog()), []
     for _ in range(4):
         bind(prepared, values)
-    monkeypatch.setattr(templates._Template, "filled", lambda self, values: learnt.append(values) or 1 / 0)
+    monkeypatch.setattr(templates.Template, "filled", lambda self, values: learnt.append(values) or 1 / 0)
     if filled:
         with pytest.raises(ZeroDivisionError):
             bind(prepared, values)

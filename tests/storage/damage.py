@@ -57,14 +57,14 @@ def closed_logs(path: Path) -> RocksStore:
     store = filled(path, 2, ROOMY)
     for seq in (4, 5):
         for family in ("t1", META):
-            store._engine.family(family).flush()
+            store.engine.family(family).flush()
         write(store, seq, ("good",))
     return store
 
 
 def crashed(store: RocksStore) -> Path:
     """A copy of the directory as a kill of the process leaves it."""
-    store._engine._db.cancel_all_background(True)  # files do not go while they are copied
+    store.engine._db.cancel_all_background(True)  # files do not go while they are copied
     copy = copied(Path(store.path))
     store.close()
     return copy
@@ -105,9 +105,9 @@ def ids(store: RocksStore, table: str) -> list[int]:
 
 def file_of(store: RocksStore, family: str) -> str:
     """An SST file of a family."""
-    store._engine.flush()
-    store._engine.family(family).compact_range(None, None)
-    listed = store._engine.family(family).property_value("rocksdb.sstables")
+    store.engine.flush()
+    store.engine.family(family).compact_range(None, None)
+    listed = store.engine.family(family).property_value("rocksdb.sstables")
     number = int(re.findall(r"^ *(\d+):", listed, re.MULTILINE)[0])
     return f"{number:06d}.sst"
 

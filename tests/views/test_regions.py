@@ -197,8 +197,8 @@ def test_ad_hoc_views_make_room_for_others(tmp_path: Path, monkeypatch: pytest.M
     with noria.open(tmp_path / "data") as db:
         db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(c + ' INT' for c in columns)})")
         db.sql(f"INSERT INTO t VALUES (1, {', '.join(map(str, range(12)))})")
-        program = db._transport._program  # type: ignore[attr-defined]
-        workers = len(db._transport.attachment()["paths"])
+        program = db.transport.program
+        workers = len(db.transport.attachment()["paths"])
         FewMaps(monkeypatch, 9 * workers)  # two pools of views of each worker, mapped by it and by its front end
         for n in range(180):
             shown = [columns[n % 12], columns[n // 12 % 12], "id"]

@@ -60,7 +60,7 @@ def reading(kernel: Any) -> Any:
     """A loop of `reads` reads that ends at the first torn one: (reads done, torn ones)."""
 
     @njit
-    def loop(words, stamps, answer, reads):  # type: ignore[no-untyped-def]
+    def loop(words, stamps, answer, reads):
         for i in range(reads):
             answer[ASKED] = i % hammer.KEYS
             if kernel(words, stamps, answer) != PLAIN:

@@ -97,20 +97,23 @@ def _shown(told: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Ch
 
 
 class Database:
-    """A database in this process or on a server.  As a context manager, it closes itself."""
+    """A database in this process or on a server.  As a context manager, it closes itself.
+
+    `transport`: carries its requests.  Of a database in this process, it has the parts (`client/embedded.py`).
+    """
 
     def __init__(self, transport: Transport):
-        self._transport = transport
+        self.transport = transport
 
     def __repr__(self) -> str:
-        return f"<noria database {self._transport.place}>"
+        return f"<noria database {self.transport.place}>"
 
     def sql(self, text: str, parameters: Sequence[Any] = (), *, found_rows: bool = False) -> Result:
         """Run one statement; each `?` stands for the next parameter.  Raises SqlError.
 
         found_rows: a row that a write finds but does not change counts as affected.
         """
-        return _result(self._transport.sql(text, list(parameters), found_rows))
+        return _result(self.transport.sql(text, list(parameters), found_rows))
 
     @contextmanager
     def transaction(self, isolation: str | None = None, read_only: bool = False) -> Iterator[Transaction]:
@@ -132,7 +135,7 @@ class Database:
 
     def begin(self, isolation: str | None = None, read_only: bool = False) -> Transaction:
         """Begin a transaction that `commit` or `rollback` ends.  Prefer `transaction`, which never leaves it open."""
-        return Transaction(Within(self._transport, begun_by(isolation, read_only)))
+        return Transaction(Within(self.transport, begun_by(isolation, read_only)))
 
     def transact(self, work: Callable[[Transaction], T], isolation: str | None = None, read_only: bool = False,
                  tries: int = 10) -> T:
@@ -150,19 +153,19 @@ class Database:
     def use(self, database: str) -> None:
         """Read names without a database in this one from now on, also in tables and views made before.  Raises SqlError
         1049."""
-        self._transport.sql(f"SHOW CREATE DATABASE {quote_identifier(database)}", [])
-        self._transport.database = database
+        self.transport.sql(f"SHOW CREATE DATABASE {quote_identifier(database)}", [])
+        self.transport.database = database
 
     def table(self, name: str) -> Table:
         """Return the table with this name, or `database.name`.  Only its methods send requests."""
-        return Table(self._transport, name)
+        return Table(self.transport, name)
 
     def view(self, name: str) -> View:
         """Return the view with this name, or `database.name`.  Only its methods send requests."""
-        return View(self._transport, name)
+        return View(self.transport, name)
 
     def close(self) -> None:
-        self._transport.close()
+        self.transport.close()
 
     def __enter__(self) -> Database:
         return self

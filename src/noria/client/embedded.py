@@ -30,10 +30,10 @@ from noria.server.answering.executor import Executor
 from noria.server.feeding import FeedMessage, Feeds, told_of
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
+from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import Caller
 from noria.server.sessions.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
-from noria.server.settings import make_run_dir, remove_run_dir
 from noria.server.source.follows import records
 from noria.sql.text.databases import named_in
 from noria.storage.tables.shards import check_workers
@@ -44,7 +44,10 @@ REPLY_BYTES = 0  # kept replies are MySQL packets, which are not used here
 
 
 class EmbeddedTransport:
-    """The transport to a database in this process.  memory_limit: in bytes, for all workers together."""
+    """The transport to a database in this process.  memory_limit: in bytes, for all workers together.
+
+    Its parts are `link`, `program`, `executor`, `sessions` and `feeds`.  Use them on its loop, with `run`.
+    """
 
     def __init__(self, path: str | PathLike[str], memory_limit: int | None = None, workers: int = 1, *,
                  database: str = ""):
@@ -53,20 +56,20 @@ class EmbeddedTransport:
         self.place = str(self._claim.data_dir)
         try:
             epoch = self._claim.next_epoch()
-            self._run_dir = make_run_dir(self._claim.data_dir)
+            self.run_dir = make_run_dir(self._claim.data_dir)
         except BaseException:
             self._claim.release()
             raise
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
-        config = WorkerConfig(0, workers, "", self._claim.data_dir, self._run_dir, epoch,
+        config = WorkerConfig(0, workers, "", self._claim.data_dir, self.run_dir, epoch,
                               memory_limit=limit // workers, spark=False)
         self._closing = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="noria", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="noria", daemon=True)
         self._thread.start()
         try:
             check_workers(self._claim.data_dir, workers)
-            self._run(self._start(config))
+            self.run(self._start(config))
         except BaseException:
             self._end()
             raise
@@ -75,25 +78,26 @@ class EmbeddedTransport:
         links = [InProcessLink(config.for_worker(w)) for w in range(config.workers)]
         for link in links if config.workers > 1 else ():
             link.others = links
-        self._link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
-        self._program = Program(self._link, hold_ms=MAX_EXECUTION_MS)
-        self._link.on_hello = self._program.welcome
-        self._executor = Executor(
-            self._program, self._link,
-            lambda w: attach(str(views_dir(self._run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
-        self._sessions = Sessions(self._executor)
-        self._sessions.held.idle_s = inf  # its clients are in this process: `with` ends their transactions
-        self._feeds = Feeds(self._program, feeds_dir(config), self._sessions.run)
-        await self._link.start()
-        await self._link.up()
-        await records(self._executor)
+        self.link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
+        self.program = Program(self.link, hold_ms=MAX_EXECUTION_MS)
+        self.link.on_hello = self.program.welcome
+        self.executor = Executor(
+            self.program, self.link,
+            lambda w: attach(str(views_dir(self.run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
+        self.sessions = Sessions(self.executor)
+        self.sessions.held.idle_s = inf  # its clients are in this process: `with` ends their transactions
+        self.feeds = Feeds(self.program, feeds_dir(config), self.sessions.run)
+        await self.link.start()
+        await self.link.up()
+        await records(self.executor)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run this on the loop of the database and return its result.  Raises ConnectionError once it is closed."""
         if not self._thread.is_alive():
             work.close()
             raise ConnectionError("the database is closed")
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return asyncio.run_coroutine_threadsafe(work, self.loop).result()
         except CancelledError:
             if not self._closing:
                 raise
@@ -103,9 +107,9 @@ class EmbeddedTransport:
     def sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None
             ) -> StatementAnswer:
         if transaction is None:
-            outcomes, token = self._run(self._sessions.run(text, parameters, found_rows, self.database)), None
+            outcomes, token = self.run(self.sessions.run(text, parameters, found_rows, self.database)), None
         else:
-            outcomes, token = self._run(self._sessions.held.run(self._caller(transaction), text, parameters,
+            outcomes, token = self.run(self.sessions.held.run(self._caller(transaction), text, parameters,
                                                                 found_rows))
         last = outcomes[-1]
         if isinstance(last, ResultSet):
@@ -114,46 +118,46 @@ class EmbeddedTransport:
         return StatementAnswer(None, last.affected, last.last_insert_id, tuple(last.warnings), token)
 
     def begin(self, text: str) -> str:
-        _, token = self._run(self._sessions.held.run(self._caller(None), text, []))
+        _, token = self.run(self.sessions.held.run(self._caller(None), text, []))
         assert token is not None, "the statements begin a transaction"
         return token
 
     def roll_back(self, transaction: str) -> None:
         async def left() -> None:
-            self._sessions.held.leave(self._caller(transaction))
+            self.sessions.held.leave(self._caller(transaction))
 
-        self._run(left())
+        self.run(left())
 
     def insert(self, table: str, rows: pa.Table, on_duplicate: str, transaction: str | None = None) -> int:
-        return self._run(self._sessions.held.insert(self._caller(transaction), named_in(self.database, table), rows,
+        return self.run(self.sessions.held.insert(self._caller(transaction), named_in(self.database, table), rows,
                                                     on_duplicate))
 
     def lookup(self, view: str, keys: pa.Table, transaction: str | None = None) -> pa.Table:
-        return self._run(self._sessions.held.lookup(self._caller(transaction), named_in(self.database, view), keys))
+        return self.run(self.sessions.held.lookup(self._caller(transaction), named_in(self.database, view), keys))
 
     def _caller(self, transaction: str | None) -> Caller:
         return Caller(token=transaction, database=self.database)
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
-        return self._run(self._described(kind, named_in(self.database, name)))
+        return self.run(self._described(kind, named_in(self.database, name)))
 
     async def _described(self, kind: str, name: str) -> dict[str, Any]:
         """Describe a table or view.  This runs on the loop, which never sees a half-changed program."""
-        name = self._program.catalog.resolved(name)
+        name = self.program.catalog.resolved(name)
         if kind == "views":
-            view = self._program.view(name)
+            view = self.program.view(name)
             if view is not None:
-                return about_view(view, self._program.reader_now(view))
+                return about_view(view, self.program.reader_now(view))
         else:
-            table = self._program.table(name)
+            table = self.program.table(name)
             if table is not None:
-                return about_table(table, self._program.catalog.databases)
-        raise no_table(name, kind == "tables" and self._program.view(name) is not None)
+                return about_table(table, self.program.catalog.databases)
+        raise no_table(name, kind == "tables" and self.program.view(name) is not None)
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
-        feed = self._run(self._feeds.named(named_in(self.database, name)))
-        told = told_of(feed, self._run(feed.at(since)), since == "start")
-        return self._told(told, self._run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
+        feed = self.run(self.feeds.named(named_in(self.database, name)))
+        told = told_of(feed, self.run(feed.at(since)), since == "start")
+        return self._told(told, self.run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
 
     def _told(self, told: AsyncGenerator[FeedMessage], first: FeedMessage, empty: pa.RecordBatch
               ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
@@ -161,29 +165,29 @@ class EmbeddedTransport:
         try:
             while True:
                 yield empty if one.batch is None else one.batch, one.about
-                one = self._run(anext(told))
+                one = self.run(anext(told))
         finally:
             if self._thread.is_alive():
-                self._run(told.aclose())
+                self.run(told.aclose())
 
     def attachment(self) -> dict[str, Any]:
-        workers = self._link.workers
-        paths = [str(views_dir(self._run_dir, w, workers)) for w in range(workers)]
-        return {"path": paths[0], "paths": paths, "by": self._link.routes.all_by()}
+        workers = self.link.workers
+        paths = [str(views_dir(self.run_dir, w, workers)) for w in range(workers)]
+        return {"path": paths[0], "paths": paths, "by": self.link.routes.all_by()}
 
     def close(self) -> None:
         if self._thread.is_alive():
             self._closing = True
-            self._run(self._feeds.close())
-            self._run(self._link.close())
-            self._run(_cancelled())
+            self.run(self.feeds.close())
+            self.run(self.link.close())
+            self.run(_cancelled())
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self._loop.close()
-        remove_run_dir(self._run_dir)
+        self.loop.close()
+        remove_run_dir(self.run_dir)
         self._claim.release()
 
 

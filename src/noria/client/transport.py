@@ -13,7 +13,6 @@ import json
 import os
 import re
 import socket
-import ssl
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ import pyarrow as pa
 from noria.core.columns_codec import to_stream
 from noria.core.errors import SqlError, not_supported
 from noria.core.limits import FEED_ALIVE_S
+from noria.runtime.transport.client_tls import client_context
 from noria.runtime.transport.json_lines import json_lines
 from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON, TRANSACTION_HEADER
@@ -88,7 +88,7 @@ class HttpTransport:
                              "as the server's `noria ready` line gives it")
         self.host, self.port = parts.hostname, parts.port or 8080
         self.place = f"{parts.scheme}://{self.host}:{self.port}"
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = client_context() if parts.scheme == "https" else None
         self._headers: dict[str, str] = {}
         if parts.username:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

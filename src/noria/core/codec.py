@@ -91,7 +91,7 @@ class Codec:
         self._modules = 0  # the number of imported modules at the last search for classes
         self._layouts: dict[type, MessageLayout] = {}
         self._by_tag: dict[str, MessageLayout] = {}
-        self.members: dict[bytes, Enum] = {}
+        self.members: dict[Any, Enum] = {}  # by bytes
         self.writers: dict[type, Write] = {}
         self.whole = lru_cache(KEPT_TABLES)(self._whole)
 
@@ -422,7 +422,7 @@ def _instance_reader(kinds: tuple[type, ...], fit: Callable[[Any], Any]) -> Call
             into.weight += into.weights[at]
             found = into.built[at]
         elif value.code == MEMBER:
-            found = into.codec.members[value.data]  # type: ignore[index]  # msgspec returns bytes
+            found = into.codec.members[value.data]
         else:
             found = _read(value, into)
         return found if isinstance(found, kinds) else fit(found)

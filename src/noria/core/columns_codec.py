@@ -23,7 +23,7 @@ _DTYPES = {np.dtype(name).str: np.dtype(name) for name in (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")}
 _CODES = {name: i for i, name in enumerate(_DTYPES)}
 _BY_CODE = tuple(_DTYPES.values())
-_HEAD = struct.Struct("<BBB5x")
+HEAD = struct.Struct("<BBB5x")
 _TEXT_LIST = msgspec.msgpack.Decoder(list[str | None])
 _LARGE = pa.large_string()
 
@@ -46,7 +46,7 @@ def encode(value: Any) -> Any:
 
 
 def _head(what: int, dtype: int = 0, dimensions: int = 0) -> bytes:
-    return _HEAD.pack(what, dtype, dimensions)
+    return HEAD.pack(what, dtype, dimensions)
 
 
 def _array(value: np.ndarray[Any, Any]) -> bytes:
@@ -78,15 +78,15 @@ def to_stream(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
 
 
 def decode(data: bytes) -> Any:
-    what, dtype, dimensions = _HEAD.unpack_from(data)
+    what, dtype, dimensions = HEAD.unpack_from(data)
     if what == ARRAY:
-        shape = _shape(dimensions).unpack_from(data, _HEAD.size)
+        shape = _shape(dimensions).unpack_from(data, HEAD.size)
         if shape and min(shape) < 0:
             raise ValueError(f"an array of the shape {shape}")
-        return np.frombuffer(data, _BY_CODE[dtype], offset=_HEAD.size + 8 * dimensions).reshape(shape)
+        return np.frombuffer(data, _BY_CODE[dtype], offset=HEAD.size + 8 * dimensions).reshape(shape)
     if what == TEXTS:
-        return pa.array(_TEXT_LIST.decode(memoryview(data)[_HEAD.size:]), _LARGE)
-    rest = pa.py_buffer(data).slice(_HEAD.size)
+        return pa.array(_TEXT_LIST.decode(memoryview(data)[HEAD.size:]), _LARGE)
+    rest = pa.py_buffer(data).slice(HEAD.size)
     if what == SCHEMA:
         return pa.ipc.read_schema(rest)
     if what not in (TABLE, BATCH, COLUMN):

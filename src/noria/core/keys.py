@@ -87,7 +87,7 @@ def text_bytes(texts: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)
 def _mix(x: np.uint64) -> np.uint64:
     """Mix the bits of a word bijectively (the finaliser of splitmix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)

@@ -152,7 +152,8 @@ def _value(value: Any) -> Callable[[], Any]:
 
 def _maker(kind: Any, names: list[str]) -> Callable[[Any], Any]:
     if issubclass(kind, tuple):
-        return kind._make  # type: ignore[no-any-return]
+        tuple_of: Callable[[Any], Any] = kind._make
+        return tuple_of
     if issubclass(kind, Exception):
         return lambda values: kind(*values)
     by_itself = all(f.init for f in dataclasses.fields(kind)) and not hasattr(kind, "__post_init__")
@@ -274,14 +275,14 @@ def _instance(kinds: tuple[type, ...]) -> Fit:
 def _any_of(args: tuple[Any, ...]) -> Fit:
     if all(isinstance(a, type) and get_origin(a) is None and a not in (object, int, float) for a in args):
         return _instance(args)
-    fits = [fit_of(a) for a in args]
-    if None in fits:
+    fits = [f for f in map(fit_of, args) if f is not None]
+    if len(fits) < len(args):
         return None
 
     def fit(value: Any) -> Any:
         for one in fits:
             try:
-                return one(value)  # type: ignore[misc]  # none is None
+                return one(value)
             except Malformed:
                 continue
         raise _wrong(value, " or ".join(map(str, args)))

@@ -8,7 +8,7 @@ Keeps true: the text, folded twin and sort key of an id do not change while a st
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 import pyarrow as pa
 
@@ -60,3 +60,6 @@ class Symbols(Protocol):
 
     def sweep(self, held: Iterable[Codes]) -> int:
         """Free all strings except the held ones and their folded twins.  Returns the number of freed bytes."""
+
+
+NO_SYMBOLS = cast(Symbols, None)  # for values of types without strings: numbers, moments and times

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import pyarrow as pa
 from noria.core.errors import SqlError
 from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.limits import ERROR_CODE, FEED_PAGE_ROWS, FEED_READ_S, NULL_CODE
-from noria.core.plain_symbols import PlainSymbols
+from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import Field
 from noria.core.values import arrow_type, bytes_of, to_arrow
 from noria.feeds.layout import Row, Watermark, columns, connect, told_types
@@ -95,7 +95,7 @@ class FeedFile:
         return state
 
     # -------------------------------------------------------------- reading
-    def changes(self, after: Watermark, until: Watermark | None = None) -> Iterator[pa.RecordBatch]:
+    def changes(self, after: Watermark, until: Watermark | None = None) -> Generator[pa.RecordBatch, None, None]:
         """Yield the changes in (after, until], in order; without `until`, up to the newest.
 
         Raises `ChangesExpired`, or SqlError 3024 after FEED_READ_S.
@@ -120,7 +120,7 @@ class FeedFile:
             yield self._batch([r[:-1] for r in rows], [f"{after.incarnation}.{n}" for n in ticks],
                               [times[n] for n in ticks])
 
-    def rows(self, at: Watermark) -> Iterator[pa.RecordBatch]:
+    def rows(self, at: Watermark) -> Generator[pa.RecordBatch, None, None]:
         """Yield all rows as of a watermark.  Raises `ChangesExpired`, or SqlError 3024 after FEED_READ_S."""
         with self._reading() as db:
             self._known(db, at)
@@ -185,7 +185,7 @@ def _array(values: Sequence[int | str], field: Field) -> pa.Array:
         texts = pa.array([v if isinstance(v, str) else None for v in values], pa.large_string())
         return bytes_of(texts) if field.type.is_bytes else texts
     codes = np.array(values, np.int64)
-    return to_arrow(np.where(codes == ERROR_CODE, NULL_CODE, codes), field.type, _NO_SYMBOLS).cast(
+    return to_arrow(np.where(codes == ERROR_CODE, NULL_CODE, codes), field.type, NO_SYMBOLS).cast(
         arrow_type(field.type))
 
 
@@ -195,6 +195,3 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
         if time.monotonic() > end:
             raise SqlError(*QUERY_TIMEOUT, f"reading the feed took longer than {FEED_READ_S} s: read smaller parts")
-
-
-_NO_SYMBOLS = PlainSymbols()

@@ -37,7 +37,7 @@ FORMAT = "noria-follow"
 BATCH_ROWS = 10_000
 
 
-class SourceKeyRange(InputPartition):  # type: ignore[misc]
+class SourceKeyRange(InputPartition):
     """A range of the key's first column: first <= value < end; None for no bound."""
 
     def __init__(self, first: Any, end: Any):
@@ -45,7 +45,7 @@ class SourceKeyRange(InputPartition):  # type: ignore[misc]
         self.first, self.end = first, end
 
 
-class SourceRows(DataSource):  # type: ignore[misc]
+class SourceRows(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -79,7 +79,7 @@ def _spark_schema(table: SourceTable) -> StructType:
                        "nullable": c.nullable} for c in table.columns])
 
 
-class RangeReader(DataSourceReader):  # type: ignore[misc]
+class RangeReader(DataSourceReader):
     def __init__(self, address: SourceAddress, table: SourceTable, report: Callable[[int], object] = lambda _: None):
         self._address, self._table, self._report = address, table, report
 

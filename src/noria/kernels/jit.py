@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numba
 from numba import types
@@ -19,10 +19,11 @@ from numba.core.dispatcher import Dispatcher
 from noria.kernels import place, target
 from noria.kernels.signatures import KernelSignature, record, text_of
 
+Function = Callable[..., Any]
 _caching: Any = caching  # numba has no types
 
 
-class _Locator(_caching._CacheLocator):  # type: ignore[misc]
+class _Locator(_caching._CacheLocator):
     """Names a kernel's files after its module and line.  The directory's name identifies the sources."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -42,11 +43,11 @@ class _Locator(_caching._CacheLocator):  # type: ignore[misc]
         return f"{self._name}-{self._line}"
 
 
-class _Impl(_caching.CompileResultCacheImpl):  # type: ignore[misc]
+class _Impl(_caching.CompileResultCacheImpl):
     _locator_classes = (_Locator,)
 
 
-class _Cache(_caching.FunctionCache):  # type: ignore[misc]
+class _Cache(_caching.FunctionCache):
     _impl_class = _Impl
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -58,14 +59,23 @@ class _Cache(_caching.FunctionCache):  # type: ignore[misc]
                 record(path, KernelSignature(function.__module__, function.__name__, tuple(map(text_of, sig))))
 
 
-def njit(function: Callable[..., Any] | None = None, *, inline: str = "never", nogil: bool = False) -> Any:
+@overload
+def njit(function: Function) -> Function: ...
+
+
+@overload
+def njit(*, inline: str = "never", nogil: bool = False) -> Callable[[Function], Function]: ...
+
+
+def njit(function: Function | None = None, *, inline: str = "never", nogil: bool = False) -> Any:
     """Make a function a kernel.  A decorator with or without arguments."""
-    if function is None:
-        return lambda f: njit(f, inline=inline, nogil=nogil)
-    target.choose()
-    dispatcher: Any = numba.njit(inline=inline, nogil=nogil)(function)
-    dispatcher._cache = _Cache(function)
-    return dispatcher
+    def kernel(python: Function) -> Any:
+        target.choose()
+        dispatcher: Any = numba.njit(inline=inline, nogil=nogil)(python)
+        dispatcher._cache = _Cache(python)
+        return dispatcher
+
+    return kernel if function is None else kernel(function)
 
 
 def kernels_of(module: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from noria.core.expressions.expr import Expr, columns_of
@@ -197,7 +197,7 @@ class Join(Mir):
             check(0 <= a < self.left.width and 0 <= b < self.right.width, f"join on {a}, {b}")
             x, y = self.left.fields[a].type, self.right.fields[b].type
             same = (x.kind, x.folds) == (y.kind, y.folds) and (x.kind is not Kind.DECIMAL or x.scale == y.scale)
-            check(same, lambda x=x, y=y: f"join of {x} with {y}")  # type: ignore[misc]
+            check(same, partial("join of {} with {}".format, x, y))
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:

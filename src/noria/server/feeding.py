@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -91,7 +91,7 @@ class Feeds:
                 remove(path)
 
     # -------------------------------------------------------------- reading
-    async def read(self, batches: Iterator[T]) -> AsyncIterator[T]:
+    async def read(self, batches: Generator[T, None, None]) -> AsyncIterator[T]:
         """Yield batches.  Each is read in a thread, since that may wait for the disk.  Raises SqlError 1040 if
         FEED_READERS reads are running, and 1236 if the changes are no longer stored."""
         if self._reads >= FEED_READERS:
@@ -106,7 +106,7 @@ class Feeds:
         finally:
             self._reads -= 1
             with contextlib.suppress(ValueError):  # a cancelled reader may still run in its thread, and ends with it
-                batches.close()  # type: ignore[attr-defined]  # a generator
+                batches.close()
 
     def written(self, path: Path) -> asyncio.Future[None]:
         """Return a future that is done at the next change of a feed's file."""

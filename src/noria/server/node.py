@@ -58,16 +58,10 @@ from noria.server.http.gate import RequestPolicy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
+from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.sessions.sessions import Sessions
-from noria.server.settings import (
-    Settings,
-    SettingsError,
-    is_loopback,
-    make_run_dir,
-    parse_size,
-    remove_run_dir,
-)
+from noria.server.settings import Settings, SettingsError, is_loopback, parse_size
 from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
 from noria.server.starting import StartFailed, archive_made, warm_up, with_default_database, worker_up
@@ -95,10 +89,10 @@ def reply_bytes(limit: int) -> int:
     return limit - int(limit * WORKER_MEMORY_SHARE)
 
 
-def serve(settings: Settings, log_level: str) -> int:
+def serve(settings: Settings) -> int:
     """Run a server until SIGTERM or SIGINT.  Return the exit status."""
     os.umask(0o077)  # only the server's user may read its files
-    logging.basicConfig(level=log_level.upper(), stream=sys.stderr,
+    logging.basicConfig(level=settings.log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise_open_files()
     sys.setswitchinterval(SWITCH_S)
@@ -148,9 +142,7 @@ class ServerNode:
         self.mysql: MysqlServer | Fronts | None = None
         self.ready_line = ""
         self._progress = FillRate(time.monotonic)
-        self.certificates = None
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            self.certificates = Certificates(settings.tls_cert, settings.tls_key)
+        self.certificates = Certificates.of(settings.tls_cert, settings.tls_key, settings.tls_ca)
 
     # ------------------------------------------------------------ life
     async def begin(self) -> None:
@@ -287,7 +279,7 @@ class ServerNode:
         views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
         begin = StartServing(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
                              settings.user, settings.password, settings.tls_cert, settings.tls_key,
-                             settings.tls_require, logging.getLogger().level)
+                             settings.tls_require, settings.tls_ca, logging.getLogger().level)
         near = settings.front_ends if settings.front_ends > 1 else 0
         return Fronts(near, f"ipc://{self.run_dir / FRONTS}", begin, self.executor, self.sessions)
 

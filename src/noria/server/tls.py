@@ -28,11 +28,19 @@ _READ_BYTES = 256 * 1024
 
 
 class Certificates:
-    """The current certificate.  An open connection keeps the certificate with which it began."""
+    """The current certificate.  An open connection keeps the certificate with which it began.
 
-    def __init__(self, certificate: Path, key: Path):
-        self._paths = certificate, key
-        self.context = _context(certificate, key)
+    authorities: if given, TLS fails with clients without a certificate that one of them has signed.
+    """
+
+    def __init__(self, certificate: Path, key: Path, authorities: Path | None = None):
+        self._paths = certificate, key, authorities
+        self.context = _context(certificate, key, authorities)
+
+    @classmethod
+    def of(cls, certificate: Path | None, key: Path | None, authorities: Path | None) -> Certificates | None:
+        """Return the certificates of some settings; None without TLS.  Raises SettingsError."""
+        return None if certificate is None or key is None else cls(certificate, key, authorities)
 
     def reload(self) -> None:
         """Read the files again.  If they cannot be used, log why and keep the current certificate."""
@@ -44,13 +52,14 @@ class Certificates:
             log.info("new connections get the certificate of %s, %s", self._paths[0], _valid_until(self._paths[0]))
 
 
-def _context(certificate: Path, key: Path) -> ssl.SSLContext:
+def _context(certificate: Path, key: Path, authorities: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
+    for option, path in (("--tls-cert", certificate), ("--tls-key", key), ("--tls-ca", authorities)):
         try:
-            path.read_bytes()
+            if path is not None:
+                path.read_bytes()
         except OSError as e:
             raise SettingsError(f"{option} {path} cannot be read: {e.strerror}") from e
     if key.stat().st_mode & 0o007:
@@ -60,6 +69,12 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as e:
         raise SettingsError(f"--tls-cert {certificate} and --tls-key {key} are no certificate (PEM, with its chain) "
                             f"and the key that belongs to it: {e}") from e
+    if authorities is not None:
+        try:
+            context.load_verify_locations(authorities)
+        except (ssl.SSLError, ValueError) as e:
+            raise SettingsError(f"--tls-ca {authorities} has no certificates of authorities (PEM): {e}") from e
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

@@ -46,20 +46,20 @@ class RocksStore:
         that may be added (None: any).
         """
         self.path, self._symbols = path, symbols
-        self._engine = RocksEngine(path, memory or RocksMemory())
-        self.deltas, self._tables = DeltaLog(self._engine), OpenTables(self._engine)
-        self._engine.table_of = self._tables.table_of
+        self.engine = RocksEngine(path, memory or RocksMemory())
+        self.deltas, self._tables = DeltaLog(self.engine), OpenTables(self.engine)
+        self.engine.table_of = self._tables.table_of
         try:
             self._open(fence, shard)
         except BaseException as e:
-            self._engine.close()
+            self.engine.close()
             if isinstance(e, (ValueError, KeyError, TypeError, struct.error)):
                 raise damaged(path, f"its catalog cannot be read ({e})") from e
             raise
 
     def _open(self, fence: int | None, shard: Shard | None) -> None:
         """Read what is stored, complete an interrupted load, and build the parts."""
-        engine, tables, symbols = self._engine, self._tables, self._symbols
+        engine, tables, symbols = self.engine, self._tables, self._symbols
         meta.check_format(engine, self.path, prepared.renew)
         meta.check_fence(engine, self.path, fence)
         recipe, known, last_table_id = meta.read_catalog(engine)
@@ -110,10 +110,10 @@ class RocksStore:
 
     def stands(self) -> StorePosition | None:
         """The store's current moment; None if it is unknown whether the last commit is on disk."""
-        return None if self._engine.in_doubt else self._engine.stand()
+        return None if self.engine.in_doubt else self.engine.stand()
 
     def hold_memory(self, limit: int) -> None:
-        self._engine.hold(RocksMemory.within(limit))
+        self.engine.hold(RocksMemory.within(limit))
 
     def load_needs(self, table: str) -> tuple[tuple[tuple[tuple[int, ...], bool], ...], int]:
         found = self.table(table)
@@ -125,4 +125,4 @@ class RocksStore:
         Raises SqlError while a load is staged, because the copy would lack its files.
         """
         self._loads.refuse_staged()
-        self._engine.checkpoint(path)
+        self.engine.checkpoint(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError, incorrect_value
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
-from noria.core.symbols import Symbols, fold
+from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import Field, Kind
 from noria.core.values import arrow_type, encode, from_arrow, texts_of
 from noria.state.symbols.symbols import AttachedSymbols
@@ -48,7 +48,7 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
         if not isinstance(value, (int, float, Decimal)):
             raise _wrong(value, field)
         if type.kind is Kind.DOUBLE:
-            return encode(value, type, _NO_SYMBOLS)
+            return encode(value, type, NO_SYMBOLS)
         scaled = Decimal(value).scaleb(type.scale)
         if not scaled.is_finite() or scaled != scaled.to_integral_value() or not MIN_INT <= scaled <= MAX_INT:
             raise NoSuchKey
@@ -57,7 +57,7 @@ def encoder(field: Field, symbols: AttachedSymbols) -> Callable[[Any], int]:
     def moment(value: Any) -> int:
         if not isinstance(value, str if type.is_listed else timedelta if type.kind is Kind.TIME else date):
             raise _wrong(value, field)
-        return encode(value, type, _NO_SYMBOLS)
+        return encode(value, type, NO_SYMBOLS)
 
     return text if type.is_text else number if type.is_number else moment
 
@@ -98,7 +98,7 @@ def encode_columns(columns: Sequence[pa.Array | pa.ChunkedArray], fields: Sequen
 
 def _plain_codes(array: pa.Array, field: Field) -> Codes:
     try:
-        return from_arrow(array, field.type, _NO_SYMBOLS)
+        return from_arrow(array, field.type, NO_SYMBOLS)
     except pa.ArrowException as e:
         raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
                        f"Incorrect {field.type} key for column '{field.name}': {e}") from None
@@ -119,9 +119,6 @@ def _text_codes(array: pa.Array, field: Field, symbols: AttachedSymbols) -> Code
 
 def _wrong(value: Any, field: Field) -> SqlError:
     return incorrect_value(str(field.type), value, field.name, 1)
-
-
-_NO_SYMBOLS = cast(Symbols, None)  # for types that are not text
 
 
 def key_columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:

@@ -24,7 +24,6 @@ changes, and every version of the next view is greater than those of the last.  
 changes.  So a late reader still finds slots at the same places, which refer only to blocks of that region.  No block
 includes the last PAD words of a region.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

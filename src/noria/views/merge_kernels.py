@@ -3,7 +3,6 @@
 Keeps true: the stored rows of a key are distinct and have positive weights.  A negative weight is reported, never
 stored.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
@@ -155,7 +154,7 @@ def short_of_room(A, S, n, groups, new_absent):
 # ------------------------------------------------------------------ merging rows
 @njit
 def _same_row(R, at, cols, i, width):
-    for c in range(width):  # noqa: SIM110 (a loop is what numba compiles best)
+    for c in range(width):
         if R[at + 1 + c] != cols[c, i]:
             return False
     return True

@@ -4,7 +4,6 @@ A small one is a single block under the one empty key, and a reader copies it li
 row has an entry of its own under its hash.  The hash is an additional column in memory, and `KEYS` is 1 although the
 view has no key.  A reader copies all entries.  They belong to one tick if TICK is even, and the same before and after.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ no word of a block is trusted; a row count is checked before it is used as a len
 
 The single-key kernels use one private array Q: their result, the key, then the rows.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def _hash(A, Q):
 
 @njit
 def _has_key(A, block, Q):
-    for j in range(A[KEYS]):  # noqa: SIM110 (a loop is what numba compiles best)
+    for j in range(A[KEYS]):
         if A[block + KEY + j] != Q[ASKED + j]:
             return False
     return True

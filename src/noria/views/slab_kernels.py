@@ -3,7 +3,6 @@
 They keep the rules of `views/layout.py`.  Scratch is one int64 array that all views of a worker share.  It holds a key
 to look up, the rows of one key to merge, and lists of rows by key.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def asked_key(A, keys, i, fold, S):
 
 @njit(inline="always")
 def _block_has_key(A, block, S):
-    for j in range(A[KEYS]):  # noqa: SIM110 (a loop is what numba compiles best)
+    for j in range(A[KEYS]):
         if A[block + KEY + j] != S[ASKED + j]:
             return False
     return True

@@ -4,7 +4,6 @@
 they build and publish one key after the other, by the rules of `views/layout.py`.  So they apply all changes or none,
 unless they report a violation.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Embedded:
 
     @property
     def worker(self) -> Any:
-        return self.link._worker
+        return self.link.hosted
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)

@@ -9,7 +9,7 @@ import pytest
 
 import noria
 from chaos.fuzz.embedded import Embedded
-from noria.server.settings import make_run_dir, remove_run_dir
+from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.views.reader import attach
 
 
@@ -39,7 +39,7 @@ def test_nor_is_memory_of_several_workers_read_any_more(tmp_path: Path) -> None:
         attached = db.view("v").attach()
         for k in range(9):
             attached.lookup(k)
-        paths = db._transport.attachment()["paths"]
+        paths = db.transport.attachment()["paths"]
         readers = [attach(p).view("v") for p in paths]
         assert all(sum(r.lookup((k,)) == [(k, 10 * k)] for r in readers) == 1 for k in range(9))
         remove_run_dir(Path(paths[0]).parent)
@@ -58,8 +58,8 @@ def test_who_is_attached_finds_the_workers_of_the_next_server(tmp_path: Path) ->
     with opened("first", 2) as first, opened("second", 3) as second:
         attached = first.view("v").attach()
         assert [attached.lookup(k) for k in range(9)] == [[(k, 2 * k)] for k in range(9)]
-        remove_run_dir(Path(first._transport.attachment()["paths"][0]).parent)
-        attached._transport = second._transport
+        remove_run_dir(Path(first.transport.attachment()["paths"][0]).parent)
+        attached._transport = second.transport
         for _ in range(2):
             assert [attached.lookup(k) for k in range(9)] == [[(k, 3 * k)] for k in range(9)]
         misses = attached.misses

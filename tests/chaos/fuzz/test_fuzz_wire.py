@@ -75,9 +75,9 @@ def bodies() -> list[Any]:
 
 def _spoiled(message: bytes, chance: random.Random) -> bytes:
     """With a header that announces the length that it has: what is wrong is in the body."""
-    head = wire._HEADER.unpack_from(message)
+    head = wire.HEADER.unpack_from(message)
     buffers, length = head[3], head[-1]
-    start = wire._HEADER.size + 8 * buffers
+    start = wire.HEADER.size + 8 * buffers
     if head[2] != FrameKind.ENVELOPE or not length:
         return message
     what = chance.random()
@@ -87,7 +87,7 @@ def _spoiled(message: bytes, chance: random.Random) -> bytes:
         body = message[start:start + 3] + chance.choice((
             b"\x91" * chance.randrange(1, 5_000), b"\xdd\xff\xff\xff\xff", b"\x91\xdb\xff\xff\xff\xff",
             chance.randbytes(chance.randrange(200))))
-    return wire._HEADER.pack(*head[:-1], len(body)) + message[wire._HEADER.size:start] + body + message[start + length:]
+    return wire.HEADER.pack(*head[:-1], len(body)) + message[wire.HEADER.size:start] + body + message[start + length:]
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ class Changes(Client):
 
     def _refill(self) -> None:
         for text in self._big.rows():
-            self.patiently("fill", self._way, lambda text=text: self._way.execute(text))  # type: ignore[misc]
+            self.patiently("fill", self._way, lambda text=text: self._way.execute(text))
             with self.world.lock:
                 self._big.lite.execute(text)
 

@@ -18,10 +18,10 @@ SHOWN = "CONSTRAINT `f` FOREIGN KEY (`p`) REFERENCES `p` (`id`) ON DELETE CASCAD
 
 class Program(Opened):
     def apply(self, text: str, drop: bool = False) -> None:
-        self.transport._run(self.program.apply(text, drop))
+        self.transport.run(self.program.apply(text, drop))
 
     def exported(self) -> str:
-        return str(self.transport._run(self.program.exported()))
+        return str(self.transport.run(self.program.exported()))
 
     def refused(self, text: str, drop: bool = False) -> tuple[int, str]:
         with pytest.raises(SqlError) as e:

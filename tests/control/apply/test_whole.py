@@ -34,15 +34,15 @@ class Whole(Opened):
     """A database, and its program."""
 
     def apply(self, text: str, drop: bool = False, **more: Any) -> Preview:
-        found: Preview = self.transport._run(self.program.apply(text, drop, **more))
+        found: Preview = self.transport.run(self.program.apply(text, drop, **more))
         return found
 
     def preview(self, text: str, drop: bool = False) -> Preview:
-        found: Preview = self.transport._run(self.program.preview(text, drop))
+        found: Preview = self.transport.run(self.program.preview(text, drop))
         return found
 
     def exported(self) -> str:
-        return str(self.transport._run(self.program.exported()))
+        return str(self.transport.run(self.program.exported()))
 
     def fill(self, rows: int = MANY) -> None:
         self.db.table("t").insert([(i, i % 7, f"s{i % 3}") for i in range(rows)])
@@ -262,7 +262,7 @@ def test_a_rehearsal_leaves_what_has_the_name_alone(whole: Whole) -> None:
     whole.apply(T + PER)
     taken = published(whole.program.view("per") or pytest.fail("no view"))
     with pytest.raises(SqlError, match="already exists"):
-        whole.transport._run(whole.transport._executor.ask(Rehearse(0, (taken,))))
+        whole.transport.run(whole.transport.executor.ask(Rehearse(0, (taken,))))
     whole.fill(10)
     assert len(whole.db.view("per").lookup()) == 7
     whole.ask("validate")
@@ -284,7 +284,7 @@ def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any]
         task = asyncio.ensure_future(whole.program.apply(text, tell=tell, **more))
         return await task
 
-    found: Preview = whole.transport._run(run())
+    found: Preview = whole.transport.run(run())
     return found
 
 
@@ -366,7 +366,7 @@ def test_the_old_view_answers_until_the_new_one_is_whole(filled: Whole) -> None:
     seen: list[Any] = []
 
     async def look(_: Any) -> None:
-        outcomes = await filled.transport._sessions.run("SELECT * FROM per WHERE a = 3", [])
+        outcomes = await filled.transport.sessions.run("SELECT * FROM per WHERE a = 3", [])
         seen.append(outcomes[0].rows)
 
     during(filled, CHANGED, look)

@@ -47,20 +47,20 @@ def check(db: Database, more: tuple[tuple[int, int, int], ...] = ()) -> None:
     assert sorted(db.view("per").lookup()) == [
         (n, sum(r[2] == n for r in rows), sum(r[0] for r in rows if r[2] == n)) for n in range(5)]
     assert db.view("joined").lookup(7) == [(7, 7)]
-    transport: Any = db._transport
-    assert set(transport._link._program.mirror.tables) == {"t", "u"}
-    assert transport._run(transport._executor.ask(Inspect(0, "validate"))).startswith("every state")
+    transport: Any = db.transport
+    assert set(transport.link._program.mirror.tables) == {"t", "u"}
+    assert transport.run(transport.executor.ask(Inspect(0, "validate"))).startswith("every state")
 
 
 def during(db: Database, monkeypatch: pytest.MonkeyPatch, *meanwhile: Meanwhile) -> None:
     """What happens once the rows are copied, each at one try."""
     left = list(meanwhile)
-    transport: Any = db._transport
+    transport: Any = db.transport
 
     async def copied(*args: Any) -> None:
         await copying.copy_rows(*args)
         if left:
-            await left.pop(0)(transport._sessions)
+            await left.pop(0)(transport.sessions)
 
     monkeypatch.setattr(exclusive, "copy_rows", copied)
 
@@ -78,7 +78,7 @@ def test_only_writes_of_the_table_wait(filled: Database, path: Path, monkeypatch
     during(filled, monkeypatch, meanwhile)
     filled.sql(ALTER)
     transport: Any = filled._transport
-    transport._run(asyncio.wait_for(asyncio.shield(waiting[0]), 30))
+    transport.run(asyncio.wait_for(asyncio.shield(waiting[0]), 30))
     check(filled, ((500, 500, 3),))
     with pytest.raises(SqlError, match="Duplicate entry '500-500'"):
         filled.sql("INSERT INTO t (b, a) VALUES (500, 500)")

@@ -26,7 +26,7 @@ def test_rows_are_counted_when_the_key_is_in_force(tmp_path: Path, workers: int,
     async def in_force(table: TableDef) -> None:
         known = opened.program.table("c")
         seen.append((table.name, known == table, len(table.foreign_keys)))
-        await opened.transport._sessions.run("INSERT INTO c VALUES (2, 2)", ())  # of a write that began before
+        await opened.transport.sessions.run("INSERT INTO c VALUES (2, 2)", ())  # of a write that began before
 
     opened.program.foreign_keys.in_force = in_force
     with pytest.raises(SqlError) as e:
@@ -53,7 +53,7 @@ def test_an_index_that_cannot_be_built_takes_its_key_back(tmp_path: Path, monkey
     async def failing(question: object) -> object:
         if getattr(question, "what", "") == "indexed":
             raise SqlError(1021, "HY000", "Disk full")
-        return await ask(question)  # type: ignore[arg-type]
+        return await ask(question)
 
     monkeypatch.setattr(sender, "ask", failing)
     with pytest.raises(SqlError, match="Disk full"):

@@ -33,7 +33,7 @@ class Emptied(Opened):
     def traces(self) -> list[str]:
         """What is left of something beside another."""
         names = [v for d in self.ask("graph") for v in d["views"]]
-        tables = [t for worker in each_worker(self.db) for t in worker._store.tables()]
+        tables = [t for worker in each_worker(self.db) for t in worker.store.tables()]
         told = [self.program.explanation(v.name) for v in self.program.views()]
         return [n for n in (*names, *tables, *self.program.beside.views, *told) if "\0" in n]
 
@@ -57,7 +57,7 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def whole(reply: packets.Migrated) -> None:
         what = left.pop(0) if left else None
         if isinstance(what, str):
-            await emptied.transport._sessions.run(what, [])
+            await emptied.transport.sessions.run(what, [])
         elif what is not None and asyncio.iscoroutine(done := what()):
             await done
         await waits(reply)
@@ -65,11 +65,11 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def run() -> None:
         await program.define(Truncate(table))
 
-    program.beside.whole = whole  # type: ignore[method-assign]
+    program.beside.whole = whole
     try:
-        emptied.transport._run(run())
+        emptied.transport.run(run())
     finally:
-        del program.beside.whole  # type: ignore[method-assign]
+        del program.beside.whole
         assert not left
 
 
@@ -106,7 +106,7 @@ def has(emptied: Emptied, rows: int) -> None:
 
 def program(emptied: Emptied) -> str:
     """But for where AUTO_INCREMENT is."""
-    return re.sub(r"\s*AUTO_INCREMENT=\d+", "", emptied.transport._run(emptied.program.exported()))
+    return re.sub(r"\s*AUTO_INCREMENT=\d+", "", emptied.transport.run(emptied.program.exported()))
 
 
 def test_all_goes_and_all_goes_on(filled: Emptied) -> None:
@@ -188,13 +188,13 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
             await go_on.wait()
             await waits(reply)
 
-        program.beside.whole = whole  # type: ignore[method-assign]
+        program.beside.whole = whole
         text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
-        replaced = asyncio.ensure_future(filled.transport._sessions.run(text, []))
+        replaced = asyncio.ensure_future(filled.transport.sessions.run(text, []))
         await filling.wait()
         emptied = [asyncio.ensure_future(program.define(Truncate("t"))) for _ in range(2)]
         while not program.swap.turn.locked():  # where it waits
-            await filled.transport._executor.ask(packets.Inspect(0, "stats"))
+            await filled.transport.executor.ask(packets.Inspect(0, "stats"))
         emptied[0].cancel()
         (given_up,) = await asyncio.gather(emptied[0], return_exceptions=True)
         assert isinstance(given_up, SqlError | asyncio.CancelledError)
@@ -203,9 +203,9 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
         await asyncio.gather(replaced, emptied[1])
 
     try:
-        filled.transport._run(run())
+        filled.transport.run(run())
     finally:
-        del program.beside.whole  # type: ignore[method-assign]
+        del program.beside.whole
     has(filled, 0)
     filled.db.sql("INSERT INTO t (a) VALUES (3)")
     assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]
@@ -256,8 +256,8 @@ def test_a_twin_that_cannot_be_filled(filled: Emptied, monkeypatch: pytest.Monke
 def test_a_crash_in_mid_way(filled: Emptied, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another change wrote the catalog meanwhile."""
     async def crash() -> None:
-        await filled.transport._sessions.run("CREATE TABLE another (id INT PRIMARY KEY)", [])
-        monkeypatch.setattr(filled.transport._link, "submit", lambda body: None)  # nobody takes it back
+        await filled.transport.sessions.run("CREATE TABLE another (id INT PRIMARY KEY)", [])
+        monkeypatch.setattr(filled.transport.link, "submit", lambda body: None)  # nobody takes it back
         raise KeyError("a crash")
 
     with pytest.raises(KeyError):
@@ -304,7 +304,7 @@ def test_what_spark_computes_is_over_no_rows(filled: Emptied, monkeypatch: pytes
 
     with monkeypatch.context() as m:
         for worker in each_worker(filled.db):
-            m.setattr(worker._changes, "_large", 10)
+            m.setattr(worker.changes, "_large", 10)
             m.setattr(worker.engine, "large", 10)
         m.setattr(filled.program.first_states, "bootstrap", bootstrap)
         with pytest.raises(SqlError) as e:

@@ -29,17 +29,17 @@ CHANGES = (
 
 async def quiet(transport: Any) -> None:
     """What was beside something is gone."""
-    await transport._program.settled()
-    while not transport._link.settled():
+    await transport.program.settled()
+    while not transport.link.settled():
         await asyncio.sleep(0)
 
 
 def told(db: Database) -> list[Any]:
     """All that can be seen of it, but ad-hoc views."""
-    transport: Any = db._transport
-    transport._run(quiet(transport))
+    transport: Any = db.transport
+    transport.run(quiet(transport))
     names = [[sorted(n for n in of if not n.startswith("adhoc_")) for of in
-              (worker._store.tables(), worker._changes.views, worker.engine.readers)] for worker in each_worker(db)]
+              (worker.store.tables(), worker.changes.views, worker.engine.readers)] for worker in each_worker(db)]
     tables = [db.sql(f"SHOW CREATE TABLE {t}").rows for t in ("t", "u")]
     rows = [sorted(db.sql(f"SELECT * FROM {t}").rows) for t in ("t", "u", "all_of_it")]
     return [names, tables, rows, sorted(db.view("one").lookup(1))]
@@ -49,8 +49,8 @@ def told(db: Database) -> list[Any]:
 def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(limits, "TRUNCATE_AT_ONCE_ROWS", -1)
     with noria.open(tmp_path / "data") as db:
-        transport: Any = db._transport
-        store = each_worker(db)[-1]._store
+        transport: Any = db.transport
+        store = each_worker(db)[-1].store
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, z INT NOT NULL, k INT, KEY by_a (a), UNIQUE u (k))")
         db.sql("CREATE TABLE u (id INT PRIMARY KEY)")
         db.sql("INSERT INTO t VALUES (1, 1, 5, 1), (2, 1, 6, 2), (3, 2, 7, 3)")
@@ -58,7 +58,7 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
         db.sql("CREATE VIEW one AS SELECT id, a FROM t WHERE a = ?")
         db.sql("CREATE MATERIALIZED VIEW all_of_it AS SELECT id, a FROM t")
         before = told(db)
-        tidied = transport._run(transport._executor.ask(Inspect(0, "validate")))
+        tidied = transport.run(transport.executor.ask(Inspect(0, "validate")))
 
         def full(*_: Any) -> None:
             raise disk_full("here", "no space")
@@ -69,13 +69,13 @@ def test_a_change_whose_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 db.sql(text)
             assert e.value.code == 1021
         assert told(db) == before
-        assert transport._run(transport._executor.ask(Inspect(0, "validate"))) == tidied
+        assert transport.run(transport.executor.ask(Inspect(0, "validate"))) == tidied
         db.sql("INSERT INTO t VALUES (4, 1, 8, 4)")
         assert sorted(db.view("one").lookup(1)) == [(1, 1), (2, 1), (4, 1)]
         assert len(db.sql("SELECT * FROM all_of_it").rows) == 4
         db.sql("DELETE FROM t WHERE id = 4")
         db.sql(text)
-        transport._run(transport._executor.ask(Inspect(0, "validate")))
+        transport.run(transport.executor.ask(Inspect(0, "validate")))
 
 
 def test_what_only_the_last_of_three_cannot_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +88,8 @@ def test_what_only_the_last_of_three_cannot_commit(tmp_path: Path, monkeypatch: 
 def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> None:
     """A view that needs the primary key came while the rows got another one."""
     with noria.open(tmp_path / "data") as db:
-        transport: Any = db._transport
-        program, stores = transport._program, [worker._store for worker in each_worker(db)]
+        transport: Any = db.transport
+        program, stores = transport.program, [worker.store for worker in each_worker(db)]
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
         looked = program.table_changes.fit
@@ -97,13 +97,13 @@ def test_a_refusal_after_rows_were_looked_at_leaves_no_copy(tmp_path: Path) -> N
         async def fit(command: Any) -> None:
             await looked(command)
             assert all(store.table("t").fitting is not None for store in stores)
-            await transport._sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
+            await transport.sessions.run("CREATE VIEW each AS SELECT id, a, COUNT(*) AS n FROM t GROUP BY id", [])
 
         program.table_changes.fit = fit
         with pytest.raises(SqlError) as e:
             db.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
         assert e.value.code == 3730
-        transport._run(transport._executor.ask(Inspect(0, "validate")))
+        transport.run(transport.executor.ask(Inspect(0, "validate")))
         assert all(store.table("t").fitting is None for store in stores)
         assert "PRIMARY KEY (`id`)" in db.sql("SHOW CREATE TABLE t").rows[0][1]
         del program.table_changes.fit

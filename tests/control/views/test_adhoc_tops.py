@@ -15,7 +15,7 @@ PAGE = "SELECT p.id, name FROM p JOIN u ON u.id = a ORDER BY at DESC, p.id LIMIT
 
 
 def adhoc(db: Database) -> list[Any]:
-    return list(db._transport._executor.program.adhoc())  # type: ignore[attr-defined]
+    return list(db.transport.executor.program.adhoc())
 
 
 def filled(db: Database, rows: int) -> dict[int, tuple[int, int]]:

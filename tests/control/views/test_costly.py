@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,11 @@ def db(tmp_path: Path) -> Iterator[Database]:
 def busy(db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """More than a second passes between two looks at the clock, in which the worker has not computed."""
     for worker in each_worker(db):
-        seconds = itertools.count()
-        clock = lambda seconds=seconds: next(seconds) * 1_100_000_000  # noqa: E731
+        clock = partial(next, itertools.count(0, 1_100_000_000))
         monkeypatch.setattr(worker.around, "clock", clock)
         monkeypatch.setattr(worker.engine, "clock", clock)
         monkeypatch.setattr(worker.around, "processor", lambda: 0)
-    executor = db._transport._executor  # type: ignore[attr-defined]
+    executor = db.transport.executor
     monkeypatch.setattr(executor, "_bulk", NoSpark())
     monkeypatch.setattr(executor.program.adhoc_views, "hold_ms", 2_000)
     monkeypatch.setattr(executor.reads, "_hold_ms", 2_000)
@@ -83,7 +83,7 @@ def test_its_class(busy: Database) -> None:
 
 
 def test_what_took_too_long_is_tried_again_after_a_while(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = db._transport._executor.program  # type: ignore[attr-defined]
+    program = db.transport.executor.program
     now = [100.0]
     adhoc = program.adhoc_views
     monkeypatch.setattr(adhoc, "clock", lambda: now[0])
@@ -106,7 +106,7 @@ PAIRS = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id
 
 def pairs(db: Database, monkeypatch: pytest.MonkeyPatch, spark: Any) -> set[int]:
     """All counts, by a view that nobody waits for where Spark can answer."""
-    executor = db._transport._executor  # type: ignore[attr-defined]
+    executor = db.transport.executor
     monkeypatch.setattr(executor, "_bulk", spark)
     monkeypatch.setattr(executor.program.adhoc_views, "hold_ms", 0)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")

@@ -34,7 +34,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], Callable[[]
         return patched.undo
 
     request_end: list[Callable[[], None]] = []
-    yield broken  # type: ignore[misc]
+    yield broken
     for undo in request_end:
         undo()
 

@@ -187,11 +187,11 @@ def test_selects_are_answered_from_wider_views(db: Database) -> None:
 
 def test_a_whole_program(db: Database) -> None:
     """As if its views had been made one after the other."""
-    transport: Any = db._transport
+    transport: Any = db.transport
 
     def apply(*names: str) -> list[str]:
         text = ";\n".join([TABLES[0], *(f"CREATE VIEW `{n}` AS {PROGRAM[n]}" for n in names)])
-        return list(transport._run(transport._program.apply(text, True)).lines())
+        return list(transport.run(transport.program.apply(text, True)).lines())
 
     assert "+ view threes: keeps nothing: it is read in the rows of another view" in apply("threes", "narrow", "by_id")
     assert readers(db) == {"by_id", "narrow"} and found(db, "threes") == ROWS["threes"]

@@ -162,7 +162,7 @@ def test_a_table_gets_another_name(db: Database) -> None:
     assert sorted(db.sql("SELECT * FROM late").rows) == [(1, 2), (2, 1)] and readers(db) == {"early", "late"}
     assert db.sql("EXPLAIN SELECT * FROM early").rows[0] == ("answered by the view early, looked up by ()",)
     db.sql("DROP VIEW early, late")
-    assert ask(db, "graph") == [] and not len(db._transport._program.catalog.held)  # type: ignore[attr-defined]
+    assert ask(db, "graph") == [] and not len(db.transport.program.catalog.held)
 
 
 def test_replacing(db: Database) -> None:
@@ -200,7 +200,7 @@ def test_identical_views_share_a_reader(db: Database, path: Path, text: str, key
     assert sorted(attached.lookup(key)) == rows and attached.misses == 0
     assert ask(db, "stats")["misses"] == before  # the same state has another name
     assert shown(db)[other][0] == "partial" * bool(key) + "full" * (not key)
-    assert name not in db.view(other)._transport._program.explanation(other)  # type: ignore[attr-defined]
+    assert name not in db.transport.program.explanation(other)
     db.close()
     with noria.open(path) as again:
         assert readers(again) == {other} and sorted(again.view(other).lookup(key)) == rows
@@ -215,17 +215,17 @@ def nothing_at_once(db: Database) -> None:
 def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
     db.sql("CREATE VIEW one AS SELECT id, b FROM t WHERE a = ?")
     db.sql("CREATE VIEW two AS SELECT id, b FROM t WHERE a = ?")
-    transport: Any = db._transport
+    transport: Any = db.transport
     attached = [db.view(name).attach() for name in ("one", "two")]
     assert [sorted(v.lookup(1)) for v in attached] == [[(1, 10), (2, 20)]] * 2
-    fetched = transport._program.first_states.whole
+    fetched = transport.program.first_states.whole
     replaced: list[str] = []
 
     async def whole(view: Any, by_spark: Any) -> None:
         replaced.append(view.name.partition("\0")[0])
         await fetched(view, by_spark)
 
-    transport._program.first_states.whole = whole
+    transport.program.first_states.whole = whole
     nothing_at_once(db)
     db.sql(f"CREATE OR REPLACE VIEW two AS {PER_A}")  # whose rows the reader of one has, and which answers meanwhile
     assert replaced == ["two"] and readers(db) == {"one", "two"} and sorted(attached[0].lookup(1)) == [(1, 10), (2, 20)]
@@ -251,8 +251,8 @@ def test_what_is_redefined_as_another_shares_its_reader(db: Database) -> None:
 
 def test_a_reader_that_cannot_be_filled(db: Database) -> None:
     """The read has the error, and the view is as it was: the next read tries again."""
-    transport: Any = db._transport
-    states = transport._program.first_states
+    transport: Any = db.transport
+    states = transport.program.first_states
     nothing_at_once(db)
     fill = states._fill
 
@@ -273,8 +273,8 @@ def test_a_reader_that_cannot_be_filled(db: Database) -> None:
 
 
 def test_dropped_while_it_is_filled(db: Database) -> None:
-    transport: Any = db._transport
-    states, begun, go_on = transport._program.first_states, threading.Event(), threading.Event()
+    transport: Any = db.transport
+    states, begun, go_on = transport.program.first_states, threading.Event(), threading.Event()
     nothing_at_once(db)
     fill = states._fill
 
@@ -320,8 +320,8 @@ def test_the_reader_of_an_adhoc_view_becomes_that_of_a_named_one(db: Database) -
     for _ in range(2):
         assert len(db.sql(PER_A).rows) == 2
     db.sql("SELECT COUNT(*) AS n FROM t")
-    transport: Any = db._transport
-    transport._run(transport._program.settled())
+    transport: Any = db.transport
+    transport.run(transport.program.settled())
     (adhoc,) = readers(db)
     db.sql(f"CREATE VIEW v AS {PER_A}")
     assert readers(db) == {"v"} and adhoc not in shown(db) and shown(db)["v"][0] == "full"
@@ -400,8 +400,8 @@ class Play:
     def check(self) -> None:
         """No plan has two readers, and none is there that its view does not know of."""
         ask(self.db, "validate")
-        transport: Any = self.db._transport
-        program = transport._program
+        transport: Any = self.db.transport
+        program = transport.program
         named = [v for v in program.views() if v.name in readers(self.db)]
         assert all(not program.why_readerless(v.name) for v in named)
         assert len({(v.plan, v.visible) for v in named}) == len(named)

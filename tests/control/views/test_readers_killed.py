@@ -41,7 +41,7 @@ class Database:
         self.executor = Executor(self.program, self.link, lambda worker: attach(views), None, 0)
         self.sessions = Sessions(self.executor)
         self.kill_at, self.before = 0, False
-        self._submit, self.link.submit = self.link.submit, self._killing  # type: ignore[method-assign]
+        self._submit, self.link.submit = self.link.submit, self._killing
 
     def _killing(self, body: Any) -> asyncio.Future[Any]:
         now = isinstance(body, Migrate) and self.kill_at == 1

@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_when_they_come(bench: Building, tmp_path: Path, mon
         def full(*_: Any) -> None:
             raise SqlError(1021, "HY000", "Disk full")
 
-        patched.setattr(bench.store._engine, "ingest", full)
+        patched.setattr(bench.store.engine, "ingest", full)
         error = deliver(bench, order, made).error
         assert error is not None and error.code == 1021
     bench.put((ROWS, 3))

@@ -56,7 +56,7 @@ def test_what_is_written_before_the_snapshot_of_a_first_state_counts_once(
         bench: Building, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was in the snapshot, and among what was kept back since the view was made."""
     worker = bench.worker
-    monkeypatch.setattr(worker._changes, "_large", 1_000)
+    monkeypatch.setattr(worker.changes, "_large", 1_000)
     made = bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     ((_, number, _),) = made.bootstrap
     bench.put(*((ROWS + i, i % 7) for i in range(50)))
@@ -130,7 +130,7 @@ def test_a_partial_view_waits_for_its_index(bench: Building) -> None:
 
 
 def test_a_view_that_is_dropped_leaves_nothing(bench: Building) -> None:
-    families = set(bench.store._engine.families())
+    families = set(bench.store.engine.families())
     for text in ("CREATE VIEW w AS SELECT id FROM t WHERE a = ?",
                  "CREATE VIEW w AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n > ?"):
         bench.define(text)
@@ -142,7 +142,7 @@ def test_a_view_that_is_dropped_leaves_nothing(bench: Building) -> None:
         bench.replies.clear()
         bench.catalog.views.pop("w")
         assert bench.building() == []
-        assert set(bench.store._engine.families()) == families
+        assert set(bench.store.engine.families()) == families
         assert bench.worker.engine.graph.nodes == []
 
 
@@ -216,7 +216,7 @@ def test_a_crash_in_a_build_leaves_the_table_as_it_was(bench: Building, tmp_path
     again = Building(tmp_path / "base")
     try:
         assert not again.store.table("t").indexes
-        assert len([f for f in again.store._engine.families() if f.startswith("t1")]) == 1
+        assert len([f for f in again.store.engine.families() if f.startswith("t1")]) == 1
     finally:
         again.worker.close()
 
@@ -226,7 +226,7 @@ def test_slices_share_a_busy_worker(bench: Building) -> None:
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     builds, steps = bench.worker.engine.builds, []
     slice_of = builds.step
-    builds.step = lambda: (steps.append(1), slice_of())[1]  # type: ignore[method-assign]
+    builds.step = lambda: (steps.append(1), slice_of())[1]
     for i in range(10):
         before = len(steps)
         bench.put((ROWS + i, 1))
@@ -267,7 +267,7 @@ def test_checking_a_view_makes_nothing(bench: Building) -> None:
     assert bench.send(packets.Read(1, "counts", [()])).error.code == 1146
     unlike = replace(command.view, plan=Unknown(command.view.plan))
     with pytest.raises(KeyError):
-        bench.worker._changes.change((packets.DropView("w"), packets.CheckView(unlike)))
+        bench.worker.changes.change((packets.DropView("w"), packets.CheckView(unlike)))
     assert bench.all_of("w", (5,)) == Counter([(5,)])
 
 

@@ -60,7 +60,7 @@ def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
         tick(self, rig, *arguments)
 
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
-        for sender, messages in enumerate(self.asked):  # type: ignore[attr-defined]
+        for sender, messages in enumerate(self.asked):
             if messages and isinstance(messages[0], RowsRequest):
                 self.giving.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)

@@ -116,7 +116,7 @@ def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_t
         found = np.array([i for i, n in enumerate(names) if n in texts], np.int64)
         return Batch.from_rows(rows, 2), found
 
-    r.store.lookup = lookup  # type: ignore[method-assign]
+    r.store.lookup = lookup
     r.add_view(view)
     limit = 2**20
     worker = Worker(r.store, symbols, r.engine.views, lambda engine: r.lowering, memory_limit=limit)

@@ -63,7 +63,7 @@ class Faults:
             self._now()
             return out
 
-        op.tick = failing  # type: ignore[method-assign]
+        op.tick = failing
 
 
 def run(seed: int, steps: int = 40) -> int:

@@ -70,10 +70,10 @@ def test_many_queries_take_turns_with_writes(shots: Shots) -> None:
     """Between two looks at the socket at most one piece of work is done, whatever waits."""
     done = [r for r in shots.step(*[shots.query(n, ALL.format(n)) for n in range(40)]) if isinstance(r, packets.Rows)]
     for n in range(50):
-        before = sum(a.scan.done for a in shots.worker._scans._waiting)
+        before = sum(a.scan.done for a in shots.worker.scans._waiting)
         (wrote, *_) = shots.step(write(shots, ROWS + n))
         assert isinstance(wrote, packets.Wrote)
-        assert sum(a.scan.done for a in shots.worker._scans._waiting) - before <= 65_536
+        assert sum(a.scan.done for a in shots.worker.scans._waiting) - before <= 65_536
     assert not done
 
 
@@ -90,7 +90,7 @@ def test_a_large_result_comes_in_pieces_that_are_the_whole(shots: Shots) -> None
         parts.append(piece.rows)
         left, number = piece.left, number + 1
     assert sorted(pa.concat_tables(parts).column(0).to_pylist()) == list(range(ROWS))
-    assert not shots.worker.engine.scans and not len(shots.worker._shots.results)
+    assert not shots.worker.engine.scans and not len(shots.worker.shots.results)
 
 
 def test_a_result_that_nobody_wants_is_let_go(shots: Shots) -> None:
@@ -100,7 +100,7 @@ def test_a_result_that_nobody_wants_is_let_go(shots: Shots) -> None:
     assert shots.step(shots.more(0, 1, stop=True)) == []
     assert not shots.worker.engine.scans
     shots.step(shots.more(0, 2))
-    gone = shots.until(2) if shots.worker._shots.results else None
+    gone = shots.until(2) if shots.worker.shots.results else None
     assert gone is None or (gone.error is not None and gone.error.code == 1105)
 
 
@@ -115,17 +115,17 @@ def test_a_cancelled_query_ends_at_the_next_turn(shots: Shots) -> None:
     shots.step(shots.query(0, ALL.format(0)))
     shots.until(0)  # held
     shots.step(*[shots.query(n, ALL.format(n)) for n in range(1, 10)])
-    scanned = {a.number: a.scan.done for a in shots.worker._scans._waiting}
-    assert scanned and shots.worker._shots._fresh, "some have begun, and some have not"
+    scanned = {a.number: a.scan.done for a in shots.worker.scans._waiting}
+    assert scanned and shots.worker.shots._fresh, "some have begun, and some have not"
     shots.unwanted |= {2**41 + n for n in range(10)}
     replies: list[Any] = []
     for _ in range(len(scanned) + 1):
-        before = sum(a.scan.done for a in shots.worker._scans._waiting)
+        before = sum(a.scan.done for a in shots.worker.scans._waiting)
         replies += [e.body for e in shots.worker.idle(1)[0]]
-        assert sum(a.scan.done for a in shots.worker._scans._waiting) <= before, "no row is read for it"
+        assert sum(a.scan.done for a in shots.worker.scans._waiting) <= before, "no row is read for it"
     assert {r.request for r in replies} == {2**41 + n for n in range(1, 10)}
     assert {r.error.code for r in replies} == {1317}
-    assert not shots.worker.engine.scans and not shots.worker._shots.results.memory()
+    assert not shots.worker.engine.scans and not shots.worker.shots.results.memory()
 
 
 def test_one_shots_together_keep_no_more_than_their_room(shots: Shots, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_one_shots_together_keep_no_more_than_their_room(shots: Shots, monkeypat
             if isinstance(e.body, packets.Rows):
                 replies[e.body.request - 2**41] = e.body
                 order.append(e.body.request - 2**41)
-        most = max(most, sum(a.scan.memory() for a in shots.worker._scans._waiting))
+        most = max(most, sum(a.scan.memory() for a in shots.worker.scans._waiting))
     assert sorted(replies) == list(range(9)) and {r.error for r in replies.values()} == {None}
     assert 8 in order[:2], "the count keeps little, and does not wait for room"
     assert most < 400_000 + 8 * ROWS * 3 + 8 * 256 * 32, "the room, the oldest one, a slice of each"

@@ -66,12 +66,12 @@ ODD: list[Any] = [
     packets.Read(1, "v", [("x", 1, 2)]), packets.Read(1, "v", [()]), packets.Read(1, "v", [(object(),)]),
     packets.Read(1, "v", [(2**70,)]), packets.Read(1, "v", None), packets.Read(1, "nosuch", [(1,)]),
     packets.Read(1, "v", [(float("nan"),)]), packets.Read(1, "v", [("\ud800",)]),
-    packets.Read(1, "v", [(1,)], between=(5, 1)), packets.Read(1, "v", (), between=("a", None)),  # type: ignore[arg-type]
-    packets.Evict(1, "all"), packets.Evict(1, -5), packets.SetLimit("much", 1),  # type: ignore[arg-type]
+    packets.Read(1, "v", [(1,)], between=(5, 1)), packets.Read(1, "v", (), between=("a", None)),
+    packets.Evict(1, "all"), packets.Evict(1, -5), packets.SetLimit("much", 1),
     packets.Inspect(1, "x"), packets.Inspect(1, "analyze"), packets.Inspect(1, "table", "nosuch"),
     packets.Snapshot(1, "/nosuch/dir/x"), packets.Bootstrap("v", 99, (), 1),
     packets.Write((Insert("nosuch", (0,), [(1,)]),)), packets.Write((Insert("t", (0, 7), [(1, 1)]),)),
-    packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),  # type: ignore[arg-type]
+    packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
     packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None),
     packets.Inspect(1, "unwanted index", "1.1"), packets.Migrate((), (), adopt=1e308),
@@ -94,7 +94,7 @@ def test_packets_that_no_client_can_send_are_answered(bench: Bench, body: Any) -
 @pytest.mark.parametrize("body", [
     packets.Read(1, "v", [(1,)], fill=NotImplemented), packets.Read(1, "v", [(1,)], nulls=NotImplemented),
     packets.Inspect(1, "explain", "v", packets.Read(1, "v", [(1,)], nulls=NotImplemented)),
-    packets.Query(1, None, [(1,)], descending=...),  # type: ignore[arg-type]
+    packets.Query(1, None, [(1,)], descending=...),
     packets.Query(1, None, [(1,)], nulls=NotImplemented),
     packets.Snapshot(1, "/nosuch", views=NotImplemented), packets.Migrate((), (), each=NotImplemented),
 ], ids=repr)
@@ -154,7 +154,7 @@ def test_what_is_being_done_is_told_before_it_is_begun(bench: Bench) -> None:
 def test_views_that_cannot_be_made_in_a_recovery_cost_themselves_only(bench: Bench, monkeypatch: pytest.MonkeyPatch
                                                                       ) -> None:
     bench.define("CREATE VIEW w AS SELECT id, a FROM t WHERE id = ?")
-    views = [packets.AddView(v) for v in bench.worker._changes.views.values()]
+    views = [packets.AddView(v) for v in bench.worker.changes.views.values()]
     symbols = SymbolTable(None)
     made = Lowering.add_view
 

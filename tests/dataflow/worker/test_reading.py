@@ -76,5 +76,5 @@ def test_what_nobody_wants_any_more_keeps_nobody(bench: Bench) -> None:
 
 
 def test_what_is_no_packet_of_reads_is_refused(bench: Bench) -> None:
-    (found,) = [e.body for e in bench.worker.step([Envelope(1, -1, 0, packets.ReadMany(1, 5))])]  # type: ignore[arg-type]
+    (found,) = [e.body for e in bench.worker.step([Envelope(1, -1, 0, packets.ReadMany(1, 5))])]
     assert isinstance(found, ReadManyReply) and found.error is not None and "ReadMany.alike" in found.error.message

@@ -253,7 +253,7 @@ def test_an_application_with_the_documented_backend(tmp_path: Path, workers: int
         for command in (["makemigrations", "bank"], ["migrate"], ["test", "--noinput"], ["migrate", "bank", "zero"]):
             done = subprocess.run([sys.executable, "-m", "django", *command], cwd=tmp_path, capture_output=True,
                                   text=True, timeout=120, env={
-                                      **os.environ, "SERVER": str(server._mysql.address[1]), "DJANGO_SETTINGS_MODULE":
+                                      **os.environ, "SERVER": str(server.mysql.address[1]), "DJANGO_SETTINGS_MODULE":
                                       "settings", "PYTHONPATH": f"{tmp_path}:{import_path()}"})
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
             assert command[0] != "test" or "Ran 5 tests" in done.stderr

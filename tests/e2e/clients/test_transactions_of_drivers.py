@@ -105,7 +105,9 @@ def run(connection: Any, text: str, *values: Any) -> list[tuple[Any, ...]]:
 def test_a_driver(port: int, driver: str) -> None:
     """Its default is a transaction that begins by itself: autocommit is off."""
     name, options = DRIVERS[driver]
-    module = importlib.import_module(name) if driver != "mysqlclient" else pytest.importorskip(name)
+    if driver == "mysqlclient":
+        pytest.importorskip(name, reason="mysqlclient is not installed")
+    module = importlib.import_module(name)
 
     def connect() -> Any:
         return module.connect(host="127.0.0.1", port=port, user="root", database="app", **options)

@@ -171,7 +171,7 @@ def under_load(server: Served, fronts: list[FarFrontEnd], loads: list[Load]) -> 
     loads[0].goes_on()
     server.kill("front")
     for load in loads:
-        until("clients are told what is down", lambda load=load: any(  # type: ignore[misc]
+        until("clients are told what is down", lambda load=load: any(
             "which this front end serves for, is not reached since" in e for e in load.errors))
     begun = time.monotonic()
     server.start()

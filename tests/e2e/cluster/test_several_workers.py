@@ -114,7 +114,7 @@ def one_dies_while_clients_write(server: Served, c: Any) -> None:
             assert pids[1 - which] == kept and alive(kept)
             kept = pids[which]
             before = done[0]
-            until("more writes", lambda b=before: done[0] > b + 20)  # type: ignore[misc]
+            until("more writes", lambda b=before: done[0] > b + 20)
     finally:
         stop.set()
         thread.join()

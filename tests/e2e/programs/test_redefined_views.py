@@ -254,7 +254,7 @@ def play(readers: Readers, seed: int, changes: int) -> None:
 def test_every_answer_is_of_a_definition_that_was_in_force(tmp_path: Path, seed: int) -> None:
     server = LocalServer(tmp_path / "data")
     try:
-        play(Readers(server.connect, server.connector, lambda: Database(server._embedded)), seed, 40)
+        play(Readers(server.connect, server.connector, lambda: Database(server.embedded)), seed, 40)
     finally:
         server.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pymysql
 import pytest
 
@@ -237,3 +239,34 @@ def test_settings_of_tls_that_do_not_belong_together(tmp_path: Path) -> None:
                               capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("front_ends", [1, 2])
+def test_both_ports_want_a_certificate_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     front_ends: int) -> None:
+    server, authority = tls_files.make(tmp_path, "server"), tls_files.make(tmp_path, "authority")
+    client = tls_files.signed(tmp_path, authority)
+    served = Served(tmp_path / "data", "--tls-cert", str(server[0]), "--tls-key", str(server[1]), "--tls-require",
+                    "--tls-ca", str(authority[0]), "--front-ends", str(front_ends))
+    try:
+        url = served.url.replace("http://127.0.0.1", "https://localhost")
+        with served.connect(ssl=tls_files.trusting(server[0], client)) as connection:
+            assert rows(connection, "SELECT 1") == [(1,)]
+        with pytest.raises((pymysql.err.OperationalError, OSError)):
+            served.connect(ssl=tls_files.trusting(server[0]))
+        with httpx.Client(verify=tls_files.trusting(server[0], client)) as asking:
+            assert asking.get(f"{url}/health").json()["status"] == "ok"
+        with httpx.Client(verify=tls_files.trusting(server[0])) as asking, pytest.raises(httpx.TransportError):
+            asking.get(f"{url}/health")
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(server[0]))
+        both = tmp_path / "client.pem"
+        both.write_text(client[0].read_text() + client[1].read_text())
+        for shown, status in (("", 1), (str(both), 0)):
+            done = subprocess.run([sys.executable, "-m", "noria", "sql", "SELECT 1", "--url", url],
+                                  capture_output=True, text=True, timeout=60, check=False,
+                                  env={**os.environ, "NORIA_CLIENT_CERT": shown})
+            assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
+    finally:
+        served.close()
+

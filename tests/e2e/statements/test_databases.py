@@ -10,25 +10,11 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-
-
-def rows(c: Any, text: str) -> list[tuple[Any, ...]]:
-    with c.cursor() as cursor:
-        cursor.execute(text)
-        return list(cursor.fetchall())
-
-
-def code(c: Any, text: str) -> int:
-    """The error's number, 0 for none."""
-    try:
-        rows(c, text)
-    except pymysql.err.MySQLError as e:
-        return int(e.args[0])
-    return 0
+from e2e.statements.asking import code, rows
 
 
 def connected(server: LocalServer, database: str | None) -> Any:
-    return pymysql.connect(host="127.0.0.1", port=server._mysql.address[1], user="root", database=database,
+    return pymysql.connect(host="127.0.0.1", port=server.mysql.address[1], user="root", database=database,
                            ssl_disabled=True, autocommit=True)
 
 
@@ -83,7 +69,7 @@ def the_same_texts(server: LocalServer) -> None:
 
 def prepared(server: LocalServer) -> None:
     """A statement keeps the database in which it was prepared."""
-    with mysql.connector.connect(host="127.0.0.1", port=server._mysql.address[1], user="root", ssl_disabled=True) as c:
+    with mysql.connector.connect(host="127.0.0.1", port=server.mysql.address[1], user="root", ssl_disabled=True) as c:
         cursor = c.cursor(prepared=True)
         for _ in range(3):
             cursor.execute("SELECT n FROM t WHERE id = ?", (1,))

@@ -10,6 +10,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
+from e2e.transactions.waiting import run
 
 PARENT = "CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT, name VARCHAR(20), UNIQUE KEY ab (a, b))"
 CHILD = "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)"
@@ -21,16 +22,6 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalServ
     run(server.connect(), PARENT)
     yield server
     server.close()
-
-
-def run(connection: Any, *statements: str) -> list[tuple[Any, ...]]:
-    """The rows of the last statement."""
-    rows: list[tuple[Any, ...]] = []
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall())
-    return rows
 
 
 def refused(connection: Any, statement: str) -> tuple[int, str]:

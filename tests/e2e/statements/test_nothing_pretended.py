@@ -9,6 +9,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
+from e2e.statements.asking import code, rows
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +28,6 @@ def c(local: LocalServer) -> Iterator[Any]:
         yield connection
 
 
-def rows(c: Any, text: str) -> list[tuple[Any, ...]]:
-    with c.cursor() as cursor:
-        cursor.execute(text)
-        return list(cursor.fetchall())
-
-
-def code(c: Any, text: str) -> int:
-    """The error's number, 0 for none."""
-    try:
-        rows(c, text)
-    except pymysql.err.MySQLError as e:
-        return int(e.args[0])
-    return 0
-
-
 # ------------------------------------------------------------------ databases
 def test_a_database_that_is_not_there(local: LocalServer, c: Any) -> None:
     for text in ("USE app", "SELECT * FROM app.t", "SHOW TABLES FROM app", "DELETE FROM app.t", "DROP TABLE app.t"):
@@ -52,10 +38,10 @@ def test_a_database_that_is_not_there(local: LocalServer, c: Any) -> None:
     c.select_db("Noria")
     assert rows(c, "SELECT t.a FROM noria.t WHERE noria.t.id = 1") == [(1,)]
     with pytest.raises(pymysql.err.OperationalError) as e:
-        pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="test_app",
+        pymysql.connect(host="127.0.0.1", port=local.mysql.address[1], user="root", database="test_app",
                         ssl_disabled=True)
     assert e.value.args[0] == 1049
-    pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", database="noria",
+    pymysql.connect(host="127.0.0.1", port=local.mysql.address[1], user="root", database="noria",
                     ssl_disabled=True).close()
 
 

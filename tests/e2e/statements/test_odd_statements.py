@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (tables of statements, one beside the other)
 """Deep, long and odd statements, drawn at random: each is answered or is an SqlError, nothing else."""
 
 from __future__ import annotations

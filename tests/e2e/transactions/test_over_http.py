@@ -76,14 +76,14 @@ class Both:
         async def counted() -> int:
             return len(self.held)
 
-        return self.server._embedded._run(counted())
+        return self.server.embedded.run(counted())
 
 
 def served(directory: Path, workers: int, front_ends: int) -> Iterator[Both]:
     server = LocalServer(directory / "data", workers=workers, front_ends=front_ends)
     run(server.connect(), "CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY (a))",
         "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)")
-    with LocalServices(directory, embedded=server._embedded) as services:
+    with LocalServices(directory, embedded=server.embedded) as services:
         yield Both(server, services)
     server.close()
 

@@ -256,7 +256,7 @@ def test_commit_release_answers_and_ends_the_connection(server: LocalServer) -> 
 
 
 def test_a_request_of_its_own_is_told_that_its_transaction_ended(server: LocalServer) -> None:
-    sql = server._embedded.sql
+    sql = server.embedded.sql
     with pytest.raises(SqlError, match="over several calls"):
         sql("BEGIN; DELETE FROM t WHERE id = 1", [])
     assert run(server.connect(), "SELECT COUNT(*) FROM t") == [(3,)]

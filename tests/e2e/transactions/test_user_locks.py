@@ -104,9 +104,9 @@ def test_a_lost_front_end_holds_none(tmp_path: Path) -> None:
     until(waits(server.at(1), 1))
 
     async def lost() -> None:
-        server._mysql.ended[0].set()  # type: ignore[union-attr]
+        server.mysql.ended[0].set()
 
-    server._embedded._run(lost())
+    server.embedded.run(lost())
     assert waiting.end() is None and waiting.rows == [(1,)]
     server.close()
 
@@ -199,7 +199,7 @@ def test_do_computes_and_answers_nothing(two: tuple[Any, Any]) -> None:
 
 
 def test_a_request_without_a_transaction_cannot_keep_one(server: LocalServer) -> None:
-    db, b = Database(server._embedded), server.connect()
+    db, b = Database(server.embedded), server.connect()
     with pytest.raises(SqlError, match="GET_LOCK over several requests"):
         db.sql("SELECT GET_LOCK('x', 0)")
     assert one(b, "IS_FREE_LOCK('x')") == 1

@@ -136,7 +136,7 @@ def test_a_session_reads_a_write_that_its_worker_made_as_it_came_back(tmp_path: 
             session = await begun(db, ids, key)
             os.kill(db.alive[0].pid, signal.SIGSTOP)
             inserting = asyncio.ensure_future(asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})"))
-            while not db.links[0]._book.changes.sent:
+            while not db.links[0].book.changes.sent:
                 await asyncio.sleep(0)
             await lost(db, 0)
             db.spawn(0)

@@ -59,12 +59,12 @@ class Db:
         self.table.pop(id, None)
 
     def workers(self) -> list[Any]:
-        return [link._worker for link in self.transport._link.links]
+        return [link.hosted for link in self.transport.link.links]
 
     @contextmanager
     def full(self, worker: int, times: int = 1) -> Iterator[None]:
         """The disk of a worker has no room for changes of the program, so often."""
-        changes, left = self.workers()[worker]._changes, [times]
+        changes, left = self.workers()[worker].changes, [times]
         commit = changes._commit
 
         def refuse(steps: Any, store: Any) -> None:
@@ -79,7 +79,7 @@ class Db:
 
     def check(self, views: dict[str, str]) -> None:
         """All workers have the same graph, and every view at every key has its rows."""
-        plans = [{(p.id, p.what, p.parents, p.full) for p in w._changes.graph_plan().nodes} for w in self.workers()]
+        plans = [{(p.id, p.what, p.parents, p.full) for p in w.changes.graph_plan().nodes} for w in self.workers()]
         assert all(p == plans[0] for p in plans)
         for name, shown in views.items():
             for a in KEYS:

@@ -52,12 +52,12 @@ class Client:
             fresh = range(self._next, self._next + ROWS)
             rows = [f"({i}, {f'{-i}, ' if table == 'u' else ''}{self.client}, {number})" for i in fresh]
             gone = f"DELETE FROM {table} WHERE client = {self.client}"
-            await self.db._sessions.run(gone, ())
-            await self.db._sessions.run(f"INSERT INTO {table} VALUES {', '.join(rows)}", ())
+            await self.db.sessions.run(gone, ())
+            await self.db.sessions.run(f"INSERT INTO {table} VALUES {', '.join(rows)}", ())
         else:  # some move to other workers
             moves = f", id = id + {ROWS}" if self.rng.random() < 0.3 else ""
             self._next += ROWS if moves else 0
-            await self.db._sessions.run(
+            await self.db.sessions.run(
                 f"UPDATE {table} SET number = {number}{moves} WHERE client = {self.client}", ())
         self.last[table] = number
 
@@ -85,7 +85,7 @@ def test_no_statement_is_half_in_a_snapshot(db: EmbeddedTransport, tmp_path: Pat
             await asyncio.sleep(0)
         before = [dict(c.last) for c in clients]
         path = tmp_path / f"snapshot-{n}"
-        await taken(db._link, Snapshot(0, str(path), views=rng.random() < 0.3))
+        await taken(db.link, Snapshot(0, str(path), views=rng.random() < 0.3))
         after = [dict(c.last) for c in clients]
         for table, counts in (await asyncio.to_thread(rows_of, path)).items():
             for (client, number), rows in counts.items():
@@ -103,7 +103,7 @@ def test_no_statement_is_half_in_a_snapshot(db: EmbeddedTransport, tmp_path: Pat
             stop.set()
             await asyncio.gather(*writing)
 
-    db._run(test())
+    db.run(test())
 
 
 class Line:

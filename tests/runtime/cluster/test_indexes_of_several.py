@@ -31,8 +31,8 @@ ROWS, KINDS, CLIENTS = 9_000, 50, 3
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[EmbeddedTransport]:
     db = EmbeddedTransport(tmp_path / "data", workers=2)
-    for link in db._link.links:
-        link._worker.engine.builds.awaited_rows = 1_000
+    for link in db.link.links:
+        link.hosted.engine.builds.awaited_rows = 1_000
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, kind INT NOT NULL)", [])
     ids = np.arange(ROWS)
     db.insert("t", pa.table({"id": ids, "kind": ids % KINDS}), "error")
@@ -67,7 +67,7 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
     truth = {i: i % KINDS for i in range(ROWS)}
 
     async def sql(text: str) -> Any:
-        return (await db._sessions.run(text, ()))[-1]
+        return (await db.sessions.run(text, ()))[-1]
 
     async def write(client: int, over: asyncio.Event) -> None:
         rng = random.Random(client)
@@ -86,7 +86,7 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
 
     async def test() -> None:
         maker, over = Maker(tmp_path), asyncio.Event()
-        making = [asyncio.ensure_future(Indexes(maker, link).run()) for link in db._link.links]  # type: ignore[arg-type]
+        making = [asyncio.ensure_future(Indexes(maker, link).run()) for link in db.link.links]
         writing = [asyncio.ensure_future(write(c, over)) for c in range(CLIENTS)]
         if view:
             await sql("CREATE VIEW by_kind AS SELECT id, kind FROM t WHERE kind = ?")
@@ -109,9 +109,9 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
         for kind in range(KINDS):
             found = await sql(f"SELECT id FROM t WHERE kind = {kind}")
             assert sorted(i for i, in found.rows) == sorted(i for i, of in truth.items() if of == kind), kind
-        assert (await db._link.ask(Inspect(0, "validate"))).error is None
+        assert (await db.link.ask(Inspect(0, "validate"))).error is None
 
-    db._run(asyncio.wait_for(test(), 120))
+    db.run(asyncio.wait_for(test(), 120))
     db.close()
     reports = [StoreCheck(str(tmp_path / "data" / f"worker-{w}" / "base"), lambda what, done, total: None).run()
                for w in range(2)]

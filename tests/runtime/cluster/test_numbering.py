@@ -109,11 +109,11 @@ def test_the_insert_id_is_mysqls(tmp_path: Path, workers: int) -> None:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, u INT UNIQUE, v INT)")
         db.sql("CREATE TABLE p (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
         db.sql("CREATE TABLE k (id INT AUTO_INCREMENT, g INT, v INT, PRIMARY KEY (g), KEY (id))")
-        transport: Any = db._transport
-        session = transport._sessions.connect(Client("root", "noria", 77, "localhost", False))
+        transport: Any = db.transport
+        session = transport.sessions.connect(Client("root", "noria", 77, "localhost", False))
 
         def sql(text: str) -> Any:
-            return transport._run(complete(session, text, []))[-1]
+            return transport.run(complete(session, text, []))[-1]
 
         for text, told, last in TOLD:
             found = sql(text).last_insert_id, *sql("SELECT LAST_INSERT_ID()").rows[0]

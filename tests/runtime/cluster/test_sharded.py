@@ -290,12 +290,12 @@ def test_a_view_that_is_made_as_all_workers_end(tmp_path: Path, at: int, made: t
 
             def ended(body: Any) -> Any:
                 if isinstance(body, Migrate):
-                    link.submit = submit  # type: ignore[method-assign]
+                    link.submit = submit
                     for process in db.alive.values():
                         process.kill()
                 return submit(body)
 
-            link.submit = ended  # type: ignore[method-assign]
+            link.submit = ended
             for _ in range(20):  # SELECTs of a new shape are answered without a view first
                 await db.sql(made[-1])
                 if link.submit == submit:
@@ -318,7 +318,7 @@ async def told_to_worker_0_only(db: Several, text: str) -> None:
             told.set()
             return asyncio.get_running_loop().create_future() if isinstance(body, Migrate) else put(group, body)
 
-        link.put = lost  # type: ignore[method-assign]
+        link.put = lost
     begun = asyncio.ensure_future(db.sql(text))
     await within(told.wait(), 30)
     await db.die()

@@ -40,7 +40,7 @@ class Bench:
         self.server.listen()
         self.line = FrontEndConnection(what, 1, lambda: self.now)
         self.line.__enter__()
-        self.line.front = Busy()  # type: ignore[assignment]
+        self.line.front = Busy()
         self.socket = self.server.accept()[0]
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ def test_replies_do_not_wait_for_a_front_end_that_does_not_read(bench: Bench) ->
         bench.send(2**20)
     assert 0 < bench.line._unsent_bytes < UNSENT_BYTES
     replies = bench.received(8)
-    assert [len(r.body.value) for r in replies] == [2**20] * 8  # type: ignore[union-attr]
+    assert [len(r.body.value) for r in replies] == [2**20] * 8
     assert not bench.line._unsent and not bench.line._unsent_bytes
 
 
@@ -85,7 +85,7 @@ def test_a_busy_front_end_is_waited_for(bench: Bench) -> None:
 
 def test_a_front_end_without_a_sign_of_life_is_gone(bench: Bench) -> None:
     bench.send(2**22)
-    bench.line.front.going = False  # type: ignore[attr-defined]
+    bench.line.front.going = False
     bench.line.watch.heard_at = bench.now = bench.now + 3.0
     bench.line.arrived(0)  # its thread for signs of life was heard
     bench.now += 3.0
@@ -108,16 +108,16 @@ def test_a_worker_is_deaf_only_if_it_has_begun_nothing_since(tmp_path: Path) -> 
     async def test() -> None:
         async with linked(tmp_path, restart=False, doing=tmp_path / "doing") as (link, nursery):
             looks: list[tuple[object, ...]] = []
-            link._loop = _Later(looks)  # type: ignore[assignment]
+            link._loop = _Later(looks)
             incarnation, number = link._newest, 2**40 + 5
             link._look_whether_deaf(incarnation, number)
             assert not looks, "it is at something else"
             doing(number)
             link._look_whether_deaf(incarnation, number)
             doing(number)  # another slice
-            link._look_whether_deaf(*looks.pop())  # type: ignore[arg-type]
+            link._look_whether_deaf(*looks.pop())
             assert link.state is LinkState.UP
-            link._look_whether_deaf(*looks.pop())  # type: ignore[arg-type]
+            link._look_whether_deaf(*looks.pop())
             assert link.state is LinkState.DOWN and f"went on for {DEAF_S} s" in link.why
             del link._loop
             assert nursery.children[0].wait(20) < 0

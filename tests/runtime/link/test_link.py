@@ -160,9 +160,9 @@ def test_a_frozen_worker_is_noticed_killed_and_replaced(tmp_path: Path) -> None:
 def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, _):
-            assert link._peer is not None
+            assert link.peer is not None
             broken = wire.encode(Envelope(1, -1, 5, Read(0, "v", [])))[:-1] + b"?"  # a number for a bool
-            link._peer.transport.write(broken)
+            link.peer.transport.write(broken)
             assert (await link.change(insert(1))).seq == 1  # the worker goes on
             reader, writer = await asyncio.open_unix_connection(wire.socket_path(link.endpoint))
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n")
@@ -177,12 +177,12 @@ def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) ->
 def test_a_request_or_an_answer_that_cannot_be_read_is_an_error_of_its_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
-            assert link._peer is not None
-            number, asked = link._book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
-            link._peer.transport.write(wire.encode(Envelope(1, -1, 0, asked.body))[:-1] + b"?")
+            assert link.peer is not None
+            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
+            link.peer.transport.write(wire.encode(Envelope(1, -1, 0, asked.body))[:-1] + b"?")
             assert "the worker cannot read the request" in str((await within(asked.future)).error)
-            number, asked = link._book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
-            link._take_item(link._peer, unreadable(Rows(number, [], unfilled("v"))))
+            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
+            link._take_item(link.peer, unreadable(Rows(number, [], unfilled("v"))))
             with pytest.raises(SqlError, match="the worker's answer cannot be read: the body of packet 0 of sender 0"):
                 await within(asked.future)
             assert (await link.change(insert(1))).seq == 1 and len(nursery.children) == 1
@@ -195,9 +195,9 @@ def test_a_worker_is_replaced_that_says_what_cannot_be_read(tmp_path: Path, said
     """It is not known what it has done: so what is under way is sent to the next worker, which knows."""
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
-            assert link._peer is not None
+            assert link.peer is not None
             change = asyncio.ensure_future(link.change(insert(1)))
-            link._take_item(link._peer, WireError("no message") if said is None else unreadable(said))
+            link._take_item(link.peer, WireError("no message") if said is None else unreadable(said))
             assert (await within(change)).seq == 1 and len(nursery.children) == 2
             assert [c["values"] for c in commits(nursery.config.shard_dir)] == [[1]]
 
@@ -209,7 +209,7 @@ def unreadable(body: Packet) -> wire.Item:
     records = msgspec.msgpack.decode(PACKETS.encode(body)[1:])
     records[-1].append("more")
     data = b"\0\0" + bytes([VERSION]) + msgspec.msgpack.encode(records)
-    head = wire._HEADER.pack(wire.MAGIC, wire.WIRE_VERSION, wire.FrameKind.ENVELOPE, 0, 0, 1, 0, len(data))
+    head = wire.HEADER.pack(wire.MAGIC, wire.WIRE_VERSION, wire.FrameKind.ENVELOPE, 0, 0, 1, 0, len(data))
     (item,) = wire.FrameDecoder().feed(head + data)
     assert isinstance(item, WireError)
     return item

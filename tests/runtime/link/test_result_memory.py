@@ -33,7 +33,7 @@ def test_who_finds_no_room_waits_in_order() -> None:
         async def ask(n: int) -> None:
             lease = room.lease()
             await lease.cover(300)
-            leases[n] = lease  # type: ignore[assignment]
+            leases[n] = lease
             order.append(n)
 
         tasks = [asyncio.ensure_future(ask(n)) for n in range(4)]

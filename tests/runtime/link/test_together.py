@@ -28,7 +28,7 @@ class Line:
 
     def ask(self, key: Any, view: str = "v") -> PendingQuestion:
         _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
-        self.together.add(asked.body)  # type: ignore[arg-type]
+        self.together.add(asked.body)
         return asked
 
 
@@ -85,7 +85,7 @@ def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_has_gone_is_not_asked_for_and_an_error_is_all_others() -> None:
     async def test(line: Line) -> None:
         gone, there = line.ask(1), line.ask(2)
-        del line.book.asks[gone.body.request]  # type: ignore[union-attr]
+        del line.book.asks[gone.body.request]
         await asyncio.sleep(0)
         assert [p.alike[0].keys for p in line.sent] == [((2,),)]
         line.together.take(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
@@ -101,7 +101,7 @@ def test_one_that_the_answer_does_not_name_is_answered_by_itself() -> None:
         await asyncio.sleep(0)
         line.together.take(ReadManyReply(line.sent[0].request))
         assert not asked.future.done()
-        assert line.book.take(Rows(asked.body.request, table((5, 0))))  # type: ignore[union-attr]
+        assert line.book.take(Rows(asked.body.request, table((5, 0))))
         assert asked.future.done()
 
     at_once(test)

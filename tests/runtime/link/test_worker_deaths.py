@@ -77,7 +77,7 @@ def test_a_kill_from_outside_blames_nobody_that_the_worker_was_not_at(tmp_path: 
                 await asyncio.sleep(0)
                 nursery.children[-1].kill()
                 assert (await within(write)).results[0].error is None
-            assert not link._book.blame
+            assert not link.book.blame
 
     run(test)
 
@@ -91,7 +91,7 @@ def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
             asked = asyncio.create_task(link.ask(Read(0, "v", [])))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            number = next(iter(link._book.asks))
+            number = next(iter(link.book.asks))
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked

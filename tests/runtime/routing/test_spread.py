@@ -90,7 +90,7 @@ class Beside(Three):
         if isinstance(command, CreateTable):
             self.migrate(packets.CreateTable(self.catalog.tables[command.table.name.lower()]))
         else:
-            step = published(command.view)  # type: ignore[attr-defined]
+            step = published(command.view)
             self.views[step.view.name] = step.view
             self.migrate(step)
 
@@ -235,7 +235,7 @@ def in_memory(beside: Beside) -> None:
     def nowhere(worker: int) -> AttachedViews:
         return attach(str(beside.path / "nowhere"))
 
-    reads = ViewLookups(Link(), beside.attached, 0)  # type: ignore[arg-type]
+    reads = ViewLookups(Link(), beside.attached, 0)
 
     async def compare() -> None:
         for view in [v for v in beside.views.values() if not v.ranged]:
@@ -254,7 +254,7 @@ def in_memory(beside: Beside) -> None:
             several = reads.several(view, there, False)
             assert several is not None and shown(Rows(0, several)) == want
             none = pa.table({f"key{i}": pa.array([], arrow_type(f.type)) for i, f in enumerate(view.key_fields)})
-            for front in (reads, ViewLookups(Link(), nowhere, 0)):  # type: ignore[arg-type]
+            for front in (reads, ViewLookups(Link(), nowhere, 0)):
                 assert (await front.many(view, none if view.key else pa.table({"": pa.nulls(0)}))).num_rows == 0
             if view.key:
                 table = arrow_keys(view, keys)
@@ -372,11 +372,11 @@ def test_one_shots_of_three_are_those_of_one(beside: Beside) -> None:
     for text in ONCE:
         (command,) = parse(text, beside.catalog)
         for _ in range(6):
-            once(beside, command.view)  # type: ignore[attr-defined]
+            once(beside, command.view)
 
 
 def once(beside: Beside, view: ViewDef) -> None:
-    alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))  # type: ignore[arg-type]
+    alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
     between = beside.between(view) if view.ranged else None
     want = asyncio.run(alone.once(view, keys, False, between)).table

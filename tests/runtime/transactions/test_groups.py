@@ -36,7 +36,7 @@ def table_of(name: str) -> str:
 def does(name: str) -> Delete:
     """A statement is a Delete with a "condition", the name that says what it does, or a Move, which says how much its
     worker had of the table when it was worked out."""
-    return Delete(table_of(name), name)  # type: ignore[arg-type]
+    return Delete(table_of(name), name)
 
 
 def name_of(statement: Any) -> str:
@@ -141,7 +141,7 @@ class Line:
         return LinkState.UP if self._up else LinkState.DOWN
 
     def hold(self, group: str) -> asyncio.Future[Any]:
-        return self.submit(ReservedPlace(group))  # type: ignore[arg-type]
+        return self.submit(ReservedPlace(group))
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -176,7 +176,7 @@ class Line:
         if not self._up:
             self.hello = self.shard.hello()  # said before what was in flight is sent again
             for f in tuple(self._book.changes.flying):
-                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardLink.replay` waits for it
+                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
                 self._book.take(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)
@@ -226,7 +226,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
     for line in lines:
         line.shard.last, line.shard.done = 0, {}
     groups = TwoPhaseCommits(lines, epoch)
-    writes = RoutedWrites(lines, groups, ReadYourWrites(lines))  # type: ignore[arg-type]
+    writes = RoutedWrites(lines, groups, ReadYourWrites(lines))
     for line in lines:
         line.lost = writes.lost
         line.shard.full = 0
@@ -265,7 +265,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 await line.step(0)
                 await asyncio.sleep(0)
     for name, (task, some) in tasks.items():
-        ended[name] = verdict(task), set(some)  # type: ignore[assignment]
+        ended[name] = verdict(task), set(some)
         if ended[name][0] == "done" and isinstance(found := task.result(), GroupOutcome):
             assert [r.affected for r in found.results] == [1 for _ in some], (name, found)
         task.cancel()
@@ -371,7 +371,7 @@ def test_who_waits_goes_together(wrong: int) -> None:
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        writes = RoutedWrites(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))  # type: ignore[arg-type]
+        writes = RoutedWrites(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))
         names = [f"{n}" + f" fail at {n % 2}" * (n < wrong) for n in range(20)]
         tasks = [writes.begin(RoutedWrite({w: does(name) for w in range(2)}, few=True)) for name in names]
         while not all(task.done() for task, _ in tasks):
@@ -394,7 +394,7 @@ def test_behind_a_decision_at_a_lost_worker_wait_writes_of_the_same_tables_alone
 
         lines = [Line(s, random.Random(0), come_back) for s in shards]
         for line in lines:
-            line.all = lines  # type: ignore[attr-defined]
+            line.all = lines
         groups = TwoPhaseCommits(lines, 1)
         lines[0].lost = groups.lost
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
@@ -426,7 +426,7 @@ def test_a_worker_that_is_gone_is_told() -> None:
         groups = TwoPhaseCommits([line, lost], 1)
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
-        lost._book.fail(WorkerGone("it is gone"))
+        lost.book.fail(WorkerGone("it is gone"))
         with pytest.raises(WorkerGone):
             await task
         assert not shard.rows

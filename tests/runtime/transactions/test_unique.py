@@ -161,7 +161,7 @@ def test_a_value_that_two_workers_have_is_found_whenever_it_comes(tmp_path: Path
         if asked >= after and tables.twice is None and not tables.still:
             tables.repeat(300 + tables.chance.randrange(3))
 
-    tables.others = meanwhile  # type: ignore[method-assign]
+    tables.others = meanwhile
     with pytest.raises(SqlError) as e:
         asyncio.run(tables.compare())
         assert tables.twice is None, "it was not found"
@@ -186,7 +186,7 @@ def test_nobody_waits_for_a_worker_that_is_lost(tmp_path: Path, what: str) -> No
             await asyncio.wait_for(tables.compare(), 20)
         assert e.value.code == 1412 and not tables.still and tables.workers[2].lost
 
-    tables.others = lost  # type: ignore[method-assign]
+    tables.others = lost
     asyncio.run(compare())
 
 

@@ -112,7 +112,7 @@ def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
                 held.set()
                 return there
 
-            one.tunnel._reached = tried  # type: ignore[method-assign]
+            one.tunnel._reached = tried
             reader, writer = await one.opens("peer-2.sock")
             writer.write(b"lost")
             await within(held.wait())

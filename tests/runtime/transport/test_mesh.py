@@ -46,7 +46,7 @@ def taken(m: Mesh, others: list[Mesh]) -> list[tuple[int, object]]:
         got = m.receive(20)
         quiet = 0 if got else quiet + 1
         found += [(e.sender, "lost" if isinstance(e.body.message, WorkerRestarted) else e.seq)
-                  for e in got]  # type: ignore[union-attr]
+                  for e in got]
     return found
 
 
@@ -60,7 +60,7 @@ def settled(*meshes: Mesh) -> list[list[tuple[int, object]]]:
             got = m.receive(5)
             quiet = 0 if got or any(out.waits for out in m._out.values()) else quiet
             mine += [(e.sender, "lost" if isinstance(e.body.message, WorkerRestarted) else e.seq)
-                     for e in got]  # type: ignore[union-attr]
+                     for e in got]
     return found
 
 

@@ -197,7 +197,7 @@ def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> No
         db.sql("SELECT * FROM v")
         db.worker.checkpoint()
         assert not (db.path / "worker-0" / state_file.FILE).exists()
-        assert not db.worker._store.deltas.recording
+        assert not db.worker.store.deltas.recording
     finally:
         db.close()
 
@@ -272,7 +272,7 @@ def test_a_defect_while_keys_are_filled_ends_nothing(db: Db, tmp_path: Path, mon
 def test_a_damaged_delta_log_costs_the_checkpoint_only(db: Db, tmp_path: Path, saved: bool) -> None:
     save(db)
     db.sql("UPDATE posts SET x = 1 WHERE id < 100")
-    db.worker._store._engine.flush()
+    db.worker.store.engine.flush()
     shutil.copytree(db.path, tmp_path / "after")
     base = tmp_path / "after" / "worker-0" / "base"
     with closing(open_read_only(str(base), [DELTAS])) as opened:
@@ -291,7 +291,7 @@ def test_a_damaged_delta_log_costs_the_checkpoint_only(db: Db, tmp_path: Path, s
         assert given(after) == 0 and after.rows() == db.rows()
         after.sql("UPDATE posts SET x = 2 WHERE id < 100")
         validate(after.worker.engine)
-        assert DELTAS not in after.worker._store._engine.families()
+        assert DELTAS not in after.worker.store.engine.families()
     finally:
         after.close()
 

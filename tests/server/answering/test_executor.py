@@ -59,7 +59,7 @@ def refused(db: Database, text: str, code: int, words: str = "") -> None:
 
 def test_a_read_is_bound_again_when_workers_are_back(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While they are brought back it is of no use to try, however often."""
-    executor = figure2._transport._executor  # type: ignore[attr-defined]
+    executor = figure2.transport.executor
     looked_up, up, back = executor._looked_up, executor._link.up, list[bool]()
 
     async def looked(name: str, keys: Any) -> Any:
@@ -97,9 +97,9 @@ def test_a_select_finds_the_named_view_that_holds_its_rows(figure2: Database) ->
 def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Database,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    transport: Any = figure2._transport
+    transport: Any = figure2.transport
     views_at_once(transport)
-    reads = transport._executor.reads
+    reads = transport.executor.reads
     ask = reads._link.ask
 
     async def asks(packet: Any, retry: bool = False, lease: Any = None) -> Any:
@@ -116,8 +116,8 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
 
 def test_clients_that_miss_one_key_share_an_upquery(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONE-REQUEST: of eight that ask for one key, and two for another, two requests reach the worker."""
-    transport: Any = figure2._transport
-    executor = transport._executor
+    transport: Any = figure2.transport
+    executor = transport.executor
     view, reads, asked = executor.program.view("StoriesWithVC"), executor.reads, list[Any]()
     ask = reads._link.ask
 
@@ -130,13 +130,13 @@ def test_clients_that_miss_one_key_share_an_upquery(figure2: Database, monkeypat
 
     monkeypatch.setattr(reads._link, "ask", asks)
     before = reads.upqueries
-    found = transport._run(all_at_once())
+    found = transport.run(all_at_once())
     assert [rows[0][0] for rows in found] == [1, 1, 1, 2, 1, 1, 2, 1, 1, 1]
     assert [type(packet) for packet in asked] == [Read, Read] and reads.upqueries - before == 2
 
 
 def test_texts_that_differ_in_literals_share_a_view(figure2: Database) -> None:
-    views_at_once(figure2._transport)
+    views_at_once(figure2.transport)
     for author, titles in (("ann", ["One", "Three"]), ("bob", ["Two"]), ("nobody", [])):
         found = figure2.sql(f"SELECT title FROM stories WHERE author = '{author}' ORDER BY title")
         assert [r[0] for r in found] == titles
@@ -170,7 +170,7 @@ def test_views_by_name_keep_their_order_and_limit(figure2: Database) -> None:
 def test_who_attaches_while_the_worker_makes_its_views_again_waits(figure2: Database, monkeypatch: pytest.MonkeyPatch
                                                                    ) -> None:
     """Found by a long run of kills: it was a KeyError."""
-    transport = figure2._transport
+    transport = figure2.transport
     views, asked, describe = transport.attachment()["path"], threading.Semaphore(0), transport.describe
 
     def counted(*about: str) -> Any:
@@ -341,7 +341,7 @@ def test_what_is_under_way_ends_with_the_database(db: Database) -> None:
         await asyncio.Event().wait()
 
     with ThreadPoolExecutor(1) as other:
-        waits = other.submit(db._transport._run, forever())  # type: ignore[attr-defined]
+        waits = other.submit(db.transport.run, forever())
         begun.wait()
         db.close()
         with pytest.raises(ConnectionError, match="closed"):
@@ -354,7 +354,7 @@ def test_what_no_view_can_answer_says_so(figure2: Database) -> None:
 
 def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.core.limits.ADHOC_FULL_ROWS", 2)
-    views_at_once(figure2._transport)
+    views_at_once(figure2.transport)
     refused(figure2, "SELECT COUNT(*) FROM votes", 1235, "CREATE VIEW")
     refused(figure2, "SELECT story_id FROM (SELECT story_id, COUNT(*) AS n FROM votes GROUP BY story_id) AS c "
                      "WHERE n = 2", 1235, "CREATE VIEW")
@@ -365,9 +365,9 @@ def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeyp
 
 def test_adhoc_views_are_bounded_and_the_least_recently_used_goes(figure2: Database,
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    program = figure2.transport.executor.program
     monkeypatch.setattr(program.adhoc_views, "most", 2)
-    views_at_once(figure2._transport)
+    views_at_once(figure2.transport)
     by_author, by_title = "SELECT id FROM stories WHERE author = 'ann'", "SELECT id FROM stories WHERE title = 'Two'"
     for text in (by_author, by_title, by_author, "SELECT user FROM votes WHERE story_id = 1", by_author):
         figure2.sql(text)
@@ -386,9 +386,9 @@ def test_adhoc_views_together_keep_to_what_the_others_leave_of_the_memory_limit(
     workers = each_worker(db)
     for worker in workers:
         worker.memory_limit = 12 * 2**20 // len(workers)
-    views_at_once(db._transport)
+    views_at_once(db.transport)
     db.sql("SELECT b FROM t WHERE id = 3")
-    program = db._transport._executor.program  # type: ignore[attr-defined]
+    program = db.transport.executor.program
     for i in range(12):
         assert len(db.sql(f"SELECT a + {i} AS c, COUNT(*) FROM t GROUP BY c").rows) == 20_000
         assert db.sql("SELECT b FROM t WHERE id = 3").rows == [(3,)]
@@ -402,7 +402,7 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
     columns = [f"c{i}" for i in range(IDLE_INDEXES + 4)]
     db.sql("CREATE TABLE wide (id INT PRIMARY KEY, " + ", ".join(f"{c} INT" for c in columns) + ", KEY own (c0))")
     db.sql("INSERT INTO wide VALUES (1" + ", 7" * len(columns) + ")")
-    store = each_worker(db)[-1]._store
+    store = each_worker(db)[-1].store
     db.sql("CREATE VIEW stays AS SELECT id FROM wide WHERE c1 = ?")
     for c in columns:
         db.sql(f"CREATE VIEW by_column AS SELECT id FROM wide WHERE {c} = ?")
@@ -420,7 +420,7 @@ def test_a_table_keeps_few_indexes_of_views_that_are_gone(db: Database) -> None:
 def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Database, monkeypatch: pytest.MonkeyPatch
                                                                     ) -> None:
     """Found by a hundred queries and a kill: it was error 1105, while known shapes wait."""
-    link = figure2._transport._link  # type: ignore[attr-defined]
+    link = figure2.transport.link
     ask = link.ask
 
     async def dying(body: Any, retry: bool = False, lease: Any = None) -> Any:
@@ -437,7 +437,7 @@ def test_show_noria_says_that_the_worker_is_down(figure2: Database, monkeypatch:
     async def gone(*_: Any, **__: Any) -> None:
         raise WorkerGone("worker 0 is down")
 
-    monkeypatch.setattr(figure2._transport._link, "ask", gone)  # type: ignore[attr-defined]
+    monkeypatch.setattr(figure2.transport.link, "ask", gone)
     for what in ("MIGRATIONS", "GRAPH", "STATUS"):
         with pytest.raises(SqlError, match=r"^worker 0 is down$"):
             figure2.sql(f"SHOW NORIA {what}")
@@ -447,8 +447,8 @@ class Stuck:
     """A session whose SELECTs, which must be planned, never get an answer; `gone`: but that their view is gone."""
 
     def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch, gone: bool):
-        self._run, executor = db._transport._run, db._transport._executor  # type: ignore[attr-defined]
-        self._session = db._transport._sessions.connect(_client())  # type: ignore[attr-defined]
+        self._run, executor = db.transport.run, db.transport.executor
+        self._session = db.transport.sessions.connect(_client())
 
         async def never(*_: Any) -> None:
             await asyncio.get_running_loop().create_future()
@@ -480,7 +480,7 @@ def test_the_limit_is_of_the_statement_and_its_error_is_the_warning(figure2: Dat
 
 def test_keys_that_are_not_the_views(figure2: Database) -> None:
     figure2.sql("CREATE VIEW everything AS SELECT id FROM stories ORDER BY id LIMIT 2")
-    lookup = figure2._transport.lookup
+    lookup = figure2.transport.lookup
     assert lookup("everything", pa.table({"any": [0]})).column(0).to_pylist() == [1, 2]
     for keys in (pa.table({"a": [1], "b": [2]}), pa.table({})):
         with pytest.raises(SqlError, match=f"the keys have {keys.num_columns} columns and the view has 0 parameters"):
@@ -488,11 +488,11 @@ def test_keys_that_are_not_the_views(figure2: Database) -> None:
 
 
 def test_a_session_rolls_back_what_it_has_written(figure2: Database) -> None:
-    session = figure2._transport._sessions.connect(_client())  # type: ignore[attr-defined]
-    transport = figure2._transport
+    session = figure2.transport.sessions.connect(_client())
+    transport = figure2.transport
 
     def run(text: str) -> None:
-        transport._run(complete(session, text, []))  # type: ignore[attr-defined]
+        transport.run(complete(session, text, []))
 
     run("BEGIN")
     run("INSERT INTO votes VALUES (3, 3)")
@@ -511,7 +511,7 @@ def _client() -> Client:
 @pytest.mark.one_worker("of several, groups over more rows than a one-shot reads are a view, not read in slices")
 def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many rows read nor a large product keep the worker from others."""
-    program = db._transport._executor.program  # type: ignore[attr-defined]
+    program = db.transport.executor.program
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
     db.table("n").insert([(i, i % 3) for i in range(3_000)])
     text = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"
@@ -533,7 +533,7 @@ def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 16)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 16)
-    transport = db._transport
+    transport = db.transport
     (worker,) = each_worker(db)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT, t VARCHAR(20))")
     db.table("n").insert([(i, i % 7, f"Text {i % 10}") for i in range(4_000)])
@@ -544,14 +544,14 @@ def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest
              "SELECT DISTINCT t FROM n WHERE a < {}")
 
     async def asked(text: str) -> Any:
-        answer = asyncio.ensure_future(transport._sessions.run(text, []))  # type: ignore[attr-defined]
+        answer = asyncio.ensure_future(transport.sessions.run(text, []))
         while not answer.done():
-            if worker._scans:
+            if worker.scans:
                 first, last = moved[0] % 2_000, 3_999 - moved[0] % 2_000
-                await transport._sessions.run(  # type: ignore[attr-defined]
+                await transport.sessions.run(
                     f"UPDATE n SET a = (a + 1) % 7, t = CONCAT('text ', {moved[0] % 10}) WHERE id IN ({first}, {last})",
                     [])
-                await transport._sessions.run(f"DELETE FROM n WHERE id = {last - 1}", [])  # type: ignore[attr-defined]
+                await transport.sessions.run(f"DELETE FROM n WHERE id = {last - 1}", [])
                 moved[0] += 1
             else:
                 await asyncio.sleep(0)
@@ -563,10 +563,10 @@ def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest
             other.executemany("INSERT INTO n VALUES (?, ?, ?)", db.sql("SELECT id, a, t FROM n ORDER BY id").rows)
             want = other.execute(text.format(n)).fetchall()
         before = moved[0]
-        have = transport._run(asked(text.format(n)))  # type: ignore[attr-defined]
+        have = transport.run(asked(text.format(n)))
         assert sorted(_plain(r) for r in have) == sorted(_plain(r) for r in want), text
         assert moved[0] > before, "there were writes between slices"
-    assert not worker._scans and not worker.engine.scans
+    assert not worker.scans and not worker.engine.scans
     assert db.sql("SELECT COUNT(*) FROM n WHERE a >= 0").rows == [(4_000 - moved[0],)]
 
 
@@ -579,8 +579,8 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
     monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 1)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 1)
-    transport = db._transport
-    (worker,), run = each_worker(db), transport._sessions.run  # type: ignore[attr-defined]
+    transport = db.transport
+    (worker,), run = each_worker(db), transport.sessions.run
     ask = "SELECT a, COUNT(*) FROM n WHERE id + a > {} GROUP BY a"
 
     def filled() -> None:
@@ -589,29 +589,29 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
 
     async def meanwhile(number: int, statement: str) -> Any:
         answer = asyncio.ensure_future(run(ask.format(number), []))
-        while not worker._scans:
+        while not worker.scans:
             await asyncio.sleep(0)
         await run(statement, [])
         return (await answer)[-1].rows
 
     filled()
     with pytest.raises(SqlError, match="n' doesn't exist"):
-        transport._run(meanwhile(1, "DROP TABLE n"))  # type: ignore[attr-defined]
+        transport.run(meanwhile(1, "DROP TABLE n"))
     filled()
-    rows = transport._run(meanwhile(1, "TRUNCATE TABLE n"))  # type: ignore[attr-defined]
+    rows = transport.run(meanwhile(1, "TRUNCATE TABLE n"))
     assert sum(c for _, c in rows) == 2_999, "as of before"
     db.sql("DROP TABLE n")
     filled()
     with pytest.raises(SqlError, match="n' doesn't exist"):
-        transport._run(meanwhile(1, "RENAME TABLE n TO other"))  # type: ignore[attr-defined]
+        transport.run(meanwhile(1, "RENAME TABLE n TO other"))
     db.sql("RENAME TABLE other TO n")
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 64)
-    rows = transport._run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))  # type: ignore[attr-defined]
+    rows = transport.run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))
     assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))
-    assert not worker._scans and not worker.engine.scans
+    assert not worker.scans and not worker.engine.scans
     monkeypatch.setattr(worker.around, "unwanted", lambda number: True)
-    scan = transport._run(_scan(worker, run, ask.format(5)))  # type: ignore[attr-defined]
-    assert scan == 1317 and not worker._scans and not worker.engine.scans
+    scan = transport.run(_scan(worker, run, ask.format(5)))
+    assert scan == 1317 and not worker.scans and not worker.engine.scans
 
 
 async def _scan(worker: Any, run: Any, text: str) -> int:
@@ -647,10 +647,10 @@ PAIRS = "SELECT x.id, y.id AS other FROM n x JOIN n y ON x.a = y.a"
 
 def _with_pairs(db: Database) -> Any:
     """Its program; PAIRS has three million rows, and is a view at once."""
-    views_at_once(db._transport)
+    views_at_once(db.transport)
     db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT)")
     db.table("n").insert([(i, i % 3) for i in range(3_000)])
-    return db._transport._executor.program  # type: ignore[attr-defined]
+    return db.transport.executor.program
 
 
 def _builds(db: Database) -> list[Any]:
@@ -663,7 +663,7 @@ def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers
     """But not while a second client does."""
     monkeypatch.setattr("noria.control.views.first_states.ADHOC_UNWANTED_S", 0.1)
     with noria.open(tmp_path, workers=workers) as db:
-        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+        program, run = _with_pairs(db), db.transport.sessions.run
 
         async def abandoned() -> None:
             clients = [asyncio.ensure_future(run(PAIRS, [])) for _ in range(2)]
@@ -678,7 +678,7 @@ def test_an_adhoc_view_that_nobody_waits_for_is_given_up(tmp_path: Path, workers
                 await asyncio.sleep(0)
             await run("CREATE MATERIALIZED VIEW few AS SELECT a, COUNT(*) AS c FROM n GROUP BY a", [])
 
-        db._transport._run(abandoned())  # type: ignore[attr-defined]
+        db.transport.run(abandoned())
         assert {v for w in each_worker(db) for v in w.engine.readers} == {"few"}
 
 
@@ -687,7 +687,7 @@ def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path
                                                                   caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with noria.open(tmp_path, workers=workers) as db:
-        program, run = _with_pairs(db), db._transport._sessions.run  # type: ignore[attr-defined]
+        program, run = _with_pairs(db), db.transport.sessions.run
 
         async def cancelled() -> None:
             client = asyncio.ensure_future(run("CREATE MATERIALIZED VIEW pairs AS " + PAIRS, []))
@@ -698,7 +698,7 @@ def test_a_view_whose_making_is_cancelled_is_no_event_for_the_log(tmp_path: Path
             while _builds(db) or program.view("pairs") is not None:
                 await asyncio.sleep(0)
 
-        db._transport._run(cancelled())  # type: ignore[attr-defined]
+        db.transport.run(cancelled())
         assert db.sql("SHOW TABLES").rows == [("n",)]
         db.sql("CREATE VIEW pairs AS SELECT a FROM n WHERE id = ?")
         assert db.view("pairs").lookup(4) == [(1,)]
@@ -721,7 +721,7 @@ def test_an_adhoc_view_that_would_take_much_of_the_memory_is_given_up(tmp_path: 
 
 
 def test_what_is_asked_again_becomes_a_view_beside(figure2: Database) -> None:
-    program = figure2._transport._executor.program  # type: ignore[attr-defined]
+    program = figure2.transport.executor.program
     text = "SELECT id FROM stories WHERE author = '{}' ORDER BY id"
     assert figure2.sql(text.format("ann")).rows == [(1,), (3,)]
     assert not list(program.adhoc())

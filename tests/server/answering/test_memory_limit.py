@@ -16,8 +16,8 @@ OVER = 0.25  # of the limit, between two looks at it: a batch of reads at each w
 
 
 def ask(db: Any, what: Any) -> Any:
-    transport: Any = db._transport
-    return transport._run(transport._executor.ask(what))
+    transport: Any = db.transport
+    return transport.run(transport.executor.ask(what))
 
 
 def test_a_limit_set_while_serving(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_limit_set_while_serving(tmp_path: Path) -> None:
         view = db.view("ById")
         assert view.lookup_many(ids).num_rows == len(ids)
         assert ask(db, Inspect(0, "stats"))["memory"] > 2 * LIMIT
-        ask(db, SetLimit(LIMIT // db._transport._link.workers))  # type: ignore[attr-defined]
+        ask(db, SetLimit(LIMIT // db.transport.link.workers))
         stats = ask(db, Inspect(0, "stats"))
         assert stats["memory"] <= LIMIT and stats["storage"] <= LIMIT // 4
         assert view.lookup_many(ids[:BATCH]).num_rows == BATCH
@@ -40,10 +40,10 @@ def test_a_limit_set_while_serving(tmp_path: Path) -> None:
 
 def test_reads_over_ten_times_the_limit(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data", memory_limit=LIMIT) as db:
-        transport: Any = db._transport
+        transport: Any = db.transport
 
         def stats() -> dict[str, Any]:
-            found: dict[str, Any] = transport._run(transport._executor.ask(Inspect(0, "stats")))
+            found: dict[str, Any] = transport.run(transport.executor.ask(Inspect(0, "stats")))
             return found
 
         db.sql("CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(200), town VARCHAR(200))")
@@ -61,6 +61,6 @@ def test_reads_over_ten_times_the_limit(tmp_path: Path) -> None:
                 assert found.column(1)[7].as_py().startswith(f"somebody whose name is long {start + 7} x")
                 most = max(most, stats()["memory"])
         last = stats()
-        assert most < (1 + OVER * transport._link.workers) * LIMIT, f"{most} bytes of {LIMIT}"
+        assert most < (1 + OVER * transport.link.workers) * LIMIT, f"{most} bytes of {LIMIT}"
         assert last["evictions"] > ROWS and last["sweeps"] > 5 and last["essential"] == 0
         assert view.lookup(7)[0][0] == 7

@@ -30,7 +30,7 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Data
           chance.choice((-1.5, 0.0, 0.25, 7e9)) * chance.randrange(9), chance.randrange(5)) for i in range(ROWS)]
     u = [(i, i % 7) for i in range(0, 40, 2)]
     with noria.open(tmp_path / "data") as db, sqlite3.connect(":memory:") as other:
-        db._transport._executor.program.adhoc_views.policy._one_shots = 10**6  # type: ignore[attr-defined]
+        db.transport.executor.program.adhoc_views.policy._one_shots = 10**6
         for text in TABLES:
             db.sql(text)
             other.execute(text)
@@ -43,7 +43,7 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Data
 
 
 def adhoc(db: Database) -> int:
-    return len(list(db._transport._executor.program.adhoc()))  # type: ignore[attr-defined]
+    return len(list(db.transport.executor.program.adhoc()))
 
 
 @pytest.mark.one_worker("several gather all rows")

@@ -93,8 +93,8 @@ def db(tmp_path: Path) -> Iterator[Database]:
 
 def ask(db: Database, packet: Any) -> Any:
     """A question to the worker itself."""
-    transport: Any = db._transport
-    reply = transport._run(transport._link.ask(packet))
+    transport: Any = db.transport
+    reply = transport.run(transport.link.ask(packet))
     assert reply.error is None, reply.error
     return reply.value
 
@@ -183,10 +183,10 @@ def test_every_parameter_against_sqlite(db: Database, seed: int) -> None:
 
 def test_a_lookup_of_several_keys_is_one_upquery_and_then_none(db: Database) -> None:
     db.sql("INSERT INTO t (id, a, b) VALUES (1, 1, 5), (2, 2, 6), (3, 3, 7)")
-    views_at_once(db._transport)
+    views_at_once(db.transport)
     query = "SELECT id FROM t WHERE a IN (?, ?, ?) ORDER BY id"
     assert db.sql(query, [3, 1, 1]).rows == [(1,), (3,)]
-    stats: Any = db._transport._executor.stats  # type: ignore[attr-defined]
+    stats: Any = db.transport.executor.stats
     before = stats()
     assert db.sql(query, [1, 3, None]).rows == [(1,), (3,)]
     assert db.sql("SELECT id FROM t WHERE a IN (3, 1, 1) ORDER BY id").rows == [(1,), (3,)]
@@ -245,7 +245,7 @@ def explained(db: Database, query: str) -> str:
 def test_a_range_is_partial_and_asks_for_the_gaps(db: Database) -> None:
     for first in range(0, 5_000, 1_000):
         db.table("t").insert([(i, i % 7, i, "x", None) for i in range(first, first + 1_000)])
-    views_at_once(db._transport)
+    views_at_once(db.transport)
     query = "SELECT id, b FROM t WHERE b BETWEEN ? AND ?"
     assert len(db.sql(query, [100, 199]).rows) == 100
     stats = ask(db, packets.Inspect(0, "stats"))
@@ -270,7 +270,7 @@ def test_pages_pull_what_they_show(db: Database, prepared: bool) -> None:
         seen += [r[0] for r in rows]
         last = seen[-1]
     assert seen == (list(range(100)) if prepared else list(range(1, 101)))
-    assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
+    assert len(list(db.transport.program.adhoc())) == 1
     assert ask(db, packets.Inspect(0, "stats"))["misses"] <= 100
     assert db.sql("SELECT id FROM t WHERE id <= ? ORDER BY id DESC LIMIT 3", [1999]).rows == [(1999,), (1998,), (1997,)]
     assert db.sql("SELECT id, b FROM t WHERE b < 5 ORDER BY b DESC, id LIMIT 3").rows == [(8, 4), (9, 4), (6, 3)]
@@ -280,14 +280,14 @@ def test_texts_with_ranges_share_a_view(db: Database) -> None:
     db.sql("INSERT INTO t (id, b) VALUES (1, 5), (2, 6), (3, 7)")
     for low, ids in ((5, [2, 3]), (6, [3]), (7, [])):
         assert sorted(r[0] for r in db.sql(f"SELECT id FROM t WHERE b > {low}").rows) == ids
-    parsed = db._transport._executor.statements.parsed  # type: ignore[attr-defined]
+    parsed = db.transport.executor.statements.parsed
     assert db.sql("SELECT id FROM t WHERE b > 1").rows != []
-    assert db._transport._executor.statements.parsed == parsed  # type: ignore[attr-defined]
-    assert len(list(db._transport._program.adhoc())) == 1  # type: ignore[attr-defined]
+    assert db.transport.executor.statements.parsed == parsed
+    assert len(list(db.transport.program.adhoc())) == 1
 
 
 def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Database) -> None:
-    views_at_once(db._transport)
+    views_at_once(db.transport)
     db.sql("CREATE VIEW hot AS SELECT id FROM t WHERE b > 5")
     db.sql("INSERT INTO t (id, b) VALUES (1, 5), (2, 6), (3, 7)")
     assert sorted(db.sql("SELECT id FROM t WHERE b > 5").rows) == [(2,), (3,)]
@@ -360,7 +360,7 @@ def test_over_the_mysql_protocol(tmp_path: Path) -> None:
     """The binary protocol and texts, each again when everything was forgotten."""
     server = LocalServer(tmp_path / "data")
     try:
-        with closing(mysql.connector.connect(host="127.0.0.1", port=server._mysql.address[1], user="root",
+        with closing(mysql.connector.connect(host="127.0.0.1", port=server.mysql.address[1], user="root",
                                              autocommit=True)) as connection:
             prepared, plain = connection.cursor(prepared=True), connection.cursor()
             plain.execute(SCHEMA[0])

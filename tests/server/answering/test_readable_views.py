@@ -25,13 +25,13 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def run(db: Any, text: str) -> tuple[list[tuple[Any, ...]], Any]:
     """Rows and warnings."""
-    done = db._transport._run(db._transport._sessions.run(text, []))[-1]
+    done = db.transport.run(db.transport.sessions.run(text, []))[-1]
     return list(map(tuple, getattr(done, "rows", ()))), done.warnings
 
 
 def made(db: Any, text: str) -> Any:
     """A view of this SELECT, alone; the warnings."""
-    for name in [v.name for v in db._transport._program.views()]:
+    for name in [v.name for v in db.transport.program.views()]:
         run(db, f"DROP VIEW {name}")
     return run(db, f"CREATE VIEW w AS {text}")[1]
 
@@ -78,7 +78,7 @@ def test_all_rows_of_a_view_are_read_in_the_view_itself(db: Any, view: str, rows
     for _ in range(2):
         assert "answered by the view w" in str(run(db, "EXPLAIN SELECT * FROM w")[0])
         assert run(db, "SELECT * FROM w")[0] == run(db, "SELECT * FROM w AS x")[0] == rows
-    assert list(db._transport._program.adhoc()) == []
+    assert list(db.transport.program.adhoc()) == []
 
 
 @pytest.mark.parametrize(("view", "code", "why"), [

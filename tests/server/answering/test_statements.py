@@ -20,7 +20,7 @@ def db(tmp_path: Path):
 
 
 def statements(db: noria.Database) -> Statements:
-    return db._transport._executor.statements
+    return db.transport.executor.statements
 
 
 def rows(db: noria.Database, text: str) -> list[tuple[object, ...]]:
@@ -73,5 +73,5 @@ def test_a_view_of_just_this_range_is_found_by_the_second_text(db: noria.Databas
 
 def test_only_so_many_are_kept(db: noria.Database) -> None:
     for n in range(FIRST_STATEMENTS + 3):
-        db._transport._executor.statements.parse(f"SELECT a AS x{n} FROM t WHERE id = 1")
+        db.transport.executor.statements.parse(f"SELECT a AS x{n} FROM t WHERE id = 1")
     assert len(statements(db)._firsts) == FIRST_STATEMENTS

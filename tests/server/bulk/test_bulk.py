@@ -58,13 +58,13 @@ def rig(tmp_path: Path, test: Callable[[FakeSupervisor, Bulk, Callable[[str], as
                                        Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         spark, told = FakeSupervisor(), list[str]()
-        bulk = Bulk(spark, None, SimpleNamespace(tables=list), tmp_path / "snapshots")  # type: ignore[arg-type]
+        bulk = Bulk(spark, None, SimpleNamespace(tables=list), tmp_path / "snapshots")
 
         @asynccontextmanager
         async def use() -> Any:
             yield "checkpoint"
 
-        bulk.snapshots = SimpleNamespace(use=use)  # type: ignore[assignment]
+        bulk.snapshots = SimpleNamespace(use=use)
 
         def query(name: str) -> asyncio.Task[Any]:
             batch: Any = SimpleNamespace(plan=name, visible=None)
@@ -160,7 +160,7 @@ def test_what_fails_on_spark_is_the_querys_error(tmp_path: Path, bad: Exception,
 
 def test_what_is_verified_of_a_view_is_what_it_derives_from(tmp_path: Path) -> None:
     tables = [TableDef(name, (Column("id", INT, False),), (0,)) for name in ("a", "b", "c")]
-    bulk = Bulk(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")  # type: ignore[arg-type]
+    bulk = Bulk(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")
     view = ViewDef("v", UnionAll(Base(tables[0]), Base(tables[2])), (), 1)
     assert bulk._below([view]) == [tables[0], tables[2]]
 
@@ -197,7 +197,7 @@ class DyingSupervisor:
 
 def steps_of(supervisor: DyingSupervisor, out: Path) -> list[dict[str, Any]]:
     async def run() -> list[dict[str, Any]]:
-        bulk = Bulk(supervisor, None, None, out.parent / "snapshots")  # type: ignore[arg-type]
+        bulk = Bulk(supervisor, None, None, out.parent / "snapshots")
         return [step async for step in bulk._again("m:load", str(out))]
 
     return asyncio.run(run())
@@ -244,7 +244,7 @@ def line_of(caplog: pytest.LogCaptureFixture, *steps: dict[str, Any], error: Exc
         for _ in range(taken):
             if await anext(reported, None) is None:
                 return
-        await reported.aclose()  # type: ignore[attr-defined]
+        await reported.aclose()
 
     caplog.set_level(logging.INFO, "noria")
     with suppress(SqlError):

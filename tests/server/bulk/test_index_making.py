@@ -71,8 +71,8 @@ async def until(check: Callable[[], Any]) -> None:
 def rig(tmp_path: Path, test: Callable[[FakeLink, FakeSupervisor, Bulk], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         link, spark = FakeLink(), FakeSupervisor()
-        bulk = Bulk(spark, link, SimpleNamespace(tables=list), tmp_path / "snapshots")  # type: ignore[arg-type]
-        making = asyncio.ensure_future(Indexes(bulk, link).run())  # type: ignore[arg-type]
+        bulk = Bulk(spark, link, SimpleNamespace(tables=list), tmp_path / "snapshots")
+        making = asyncio.ensure_future(Indexes(bulk, link).run())
         await until(lambda: spark.jobs)
         await test(link, spark, bulk)
         await until(lambda: link.asked == 2)  # it waits for the next

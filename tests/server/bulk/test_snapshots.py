@@ -67,7 +67,7 @@ def rig(tmp_path: Path, test: Callable[[FakeLink, Snapshots, Callable[[], asynci
                                        Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         link = FakeLink()
-        snapshots = Snapshots(link, tmp_path)  # type: ignore[arg-type]
+        snapshots = Snapshots(link, tmp_path)
 
         async def query() -> str:
             async with snapshots.use() as path:

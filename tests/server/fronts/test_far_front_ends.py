@@ -39,7 +39,7 @@ def front(server: LocalServer) -> Iterator[LocalFar]:
         rows(c, "INSERT INTO t VALUES " + ", ".join(f"({i}, {i % KEYS}, 'x{i}')" for i in range(4 * KEYS)))
         rows(c, "CREATE VIEW v AS SELECT a, s, id FROM t WHERE a = ? ORDER BY id")
     yield made
-    server._embedded._run(made.end())
+    server.embedded.run(made.end())
 
 
 def client(server: LocalServer, front: LocalFar) -> Any:
@@ -47,12 +47,12 @@ def client(server: LocalServer, front: LocalFar) -> Any:
 
 
 def fronts_of(server: LocalServer) -> LocalFronts:
-    assert isinstance(server._mysql, LocalFronts)
-    return server._mysql
+    assert isinstance(server.mysql, LocalFronts)
+    return server.mysql
 
 
 def soon(server: LocalServer, do: Any, *arguments: Any) -> None:
-    server._embedded._loop.call_soon_threadsafe(do, *arguments)
+    server.embedded.loop.call_soon_threadsafe(do, *arguments)
 
 
 def wanted(key: int) -> list[Any]:
@@ -63,7 +63,7 @@ def test_many_clients_ask_together(server: LocalServer, front: LocalFar) -> None
     """Each has its own rows, whether its keys are there, missing, none at all or gone meanwhile."""
     looks: list[messages.LookupKeys] = []
     send = front.looks._send
-    front.looks._send = lambda look: (looks.append(look), send(look))  # type: ignore[assignment,func-returns-value]
+    front.looks._send = lambda look: (looks.append(look), send(look))
     wrong: list[Any] = []
 
     def reads(number: int) -> None:
@@ -133,7 +133,7 @@ def test_kill_reaches_it(server: LocalServer, front: LocalFar) -> None:
 
 
 async def _opened(server: LocalServer, *said: Any) -> Any:
-    reader, writer = await asyncio.open_unix_connection(str(server._embedded._run_dir / "fronts.sock"))
+    reader, writer = await asyncio.open_unix_connection(str(server.embedded.run_dir / "fronts.sock"))
     for message in said:
         writer.write(wire.encode(Envelope(0, 0, 0, message), MESSAGES))
     return reader, writer
@@ -161,7 +161,7 @@ def test_who_may_not_join_is_told_why(server: LocalServer, monkeypatch: pytest.M
         assert "that is the most" in refused.why
         first[1].transport.abort()
 
-    server._embedded._run(test())
+    server.embedded.run(test())
 
 
 def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
@@ -179,7 +179,7 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
     async def deaf() -> asyncio.StreamWriter:
         """It asks and asks, says that it is there, and reads nothing."""
         reader, writer = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        reader._transport.pause_reading()
         look = messages.LookupKeys(1, 0, (("none", 0, tuple((n,) for n in range(20_000))),))
         with pytest.raises((ConnectionError, asyncio.TimeoutError)):
             for _ in range(20_000):
@@ -187,8 +187,8 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
                 await asyncio.wait_for(writer.drain(), 20)
         return writer
 
-    server._embedded._run(silent())
-    writer = server._embedded._run(deaf())
+    server.embedded.run(silent())
+    writer = server.embedded.run(deaf())
     assert not fronts_of(server)._far.lines
     with closing(server.at(0)) as near:
         rows(near, "CREATE TABLE u (id INT PRIMARY KEY)")

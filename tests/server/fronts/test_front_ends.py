@@ -55,7 +55,7 @@ def answer(run: Any, text: str) -> Any:
 
 def here(server: LocalServer, text: str) -> list[Any]:
     """Asked of a session beside the front ends."""
-    (outcome,) = server._embedded._run(server._embedded._sessions.run(text, []))
+    (outcome,) = server.embedded.run(server.embedded.sessions.run(text, []))
     return list(getattr(outcome, "rows", ()))
 
 
@@ -64,7 +64,7 @@ def test_random_changes_of_the_program(server: LocalServer, seed: int) -> None:
     """Every statement at every front end has the answer of a session that has none, after each change; what a replica
     knows is what the catalog would say."""
     chance = random.Random(seed)
-    views_at_once(server._embedded)
+    views_at_once(server.embedded)
     far = server.far()
     clients = [server.at(0), server.connect(far.ready.result()[1])] if seed % 2 else [server.at(0), server.at(1)]
     with closing(clients[0]), closing(clients[1]):
@@ -79,16 +79,16 @@ def test_random_changes_of_the_program(server: LocalServer, seed: int) -> None:
                 wanted = answer(lambda text: here(server, text), asked)
                 for c in (*clients, *clients, *clients):
                     assert answer(lambda text, c=c: rows(c, text), asked) == wanted, (seed, step, text, asked)
-            server._embedded._run(replicas_are_the_catalog(server, far))
+            server.embedded.run(replicas_are_the_catalog(server, far))
         server.validate()
-    server._embedded._run(far.end())
+    server.embedded.run(far.end())
 
 
 async def replicas_are_the_catalog(server: LocalServer, far: LocalFar) -> None:
     """The far one has taken in what it was told so far."""
-    while far.replica.version != server._executor.program.version:
+    while far.replica.version != server.executor.program.version:
         await asyncio.sleep(0)
-    executor, fronts = server._executor, server._mysql
+    executor, fronts = server.executor, server.mysql
     assert isinstance(fronts, LocalFronts)
     for front in (*fronts.fronts.values(), far):
         assert front.replica.version == executor.program.version
@@ -108,7 +108,7 @@ def test_hits_are_answered_by_the_front_end(server: LocalServer) -> None:
         for c in (a, b):
             for _ in range(20):
                 assert [rows(c, "SELECT n FROM v WHERE a = %s", (k,)) for k in (1, 2, 3)] == [[(2,)], [(1,)], []]
-        fronts = server._mysql
+        fronts = server.mysql
         assert isinstance(fronts, LocalFronts)
         for front in fronts.fronts.values():
             front._count()
@@ -122,16 +122,16 @@ def until_counted(server: LocalServer, least: int) -> None:
     with closing(server.at(0)) as a, closing(server.at(1)) as b:
         rows(a, "SELECT 1")
         rows(b, "SELECT 1")
-    stats = server._executor.stats()
+    stats = server.executor.stats()
     assert stats["reads_total"] == 120
     assert stats["cached_replies_total"] + stats["view_hits_total"] >= least
     assert stats["cached_reply_bytes"] > 0
-    assert isinstance(server._mysql, LocalFronts) and sum(f["reads_total"] for f in server._mysql.stats()) >= least
+    assert isinstance(server.mysql, LocalFronts) and sum(f["reads_total"] for f in server.mysql.stats()) >= least
 
 
 def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
     """Its sessions are closed, with their locks; its clients' numbers are not used again."""
-    fronts = server._mysql
+    fronts = server.mysql
     assert isinstance(fronts, LocalFronts)
     with closing(server.at(1)) as b:
         rows(b, "CREATE TABLE t (id INT PRIMARY KEY)")
@@ -139,7 +139,7 @@ def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
         rows(a, "LOCK TABLES t WRITE")
         with pytest.raises(pymysql.MySQLError, match="locked"):
             rows(b, "INSERT INTO t VALUES (1)")
-        server._embedded._loop.call_soon_threadsafe(fronts.fronts[0]._transport.abort)
+        server.embedded.loop.call_soon_threadsafe(fronts.fronts[0]._transport.abort)
         with pytest.raises(pymysql.MySQLError):
             rows(a, "SELECT 1")
         with closing(server.at(0)) as again:
@@ -162,15 +162,15 @@ def test_large_answers_come_in_pieces(server: LocalServer) -> None:
             assert sorted(rows(c, "SELECT id, s FROM t")) == some
             assert rows(c, "SELECT COUNT(*) FROM t") == [(12_000,)], "the next statement is answered as ever"
         goes = server.at(1)
-        goes._execute_command(3, "SELECT id + 1 AS n, s FROM t")  # type: ignore[attr-defined]
-        goes._force_close()  # type: ignore[attr-defined]
+        goes._execute_command(3, "SELECT id + 1 AS n, s FROM t")
+        goes._force_close()
         assert sorted(rows(b, "SELECT id, s FROM t WHERE id <> 5")) == [r for r in some if r[0] != 5]
-        server._embedded._run(_has_room(server))
-    server._embedded._run(far.end())
+        server.embedded.run(_has_room(server))
+    server.embedded.run(far.end())
 
 
 async def _has_room(server: LocalServer) -> None:
-    while server._executor.reads.room.taken:
+    while server.executor.reads.room.taken:
         gc.collect()
         await asyncio.sleep(0)
 
@@ -191,7 +191,7 @@ def test_one_that_cannot_be_forked_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
     async def test() -> None:
         fronts = controller.Fronts(1, "", StartServing("", 0, (), 0, 0, 0, 0, "", None),
-                                   *(None,) * 2)  # type: ignore[arg-type]
+                                   *(None,) * 2)
         starts, third = list[int](), asyncio.Event()
 
         async def process(number: int, path: str) -> tuple[int, int]:
@@ -230,12 +230,12 @@ def test_what_a_replica_was_told_of_own_writes() -> None:
 
 
 def test_logins_are_counted_for_all_and_addresses_blocked_by_all(server: LocalServer) -> None:
-    guard = server._embedded._sessions.guard
+    guard = server.embedded.sessions.guard
     with closing(server.at(0)) as a, closing(server.at(1)) as b:
         assert rows(b, "SELECT @@max_connect_errors, @@GLOBAL.max_connect_errors") == [(100, 100)]
         rows(a, "SET GLOBAL max_connect_errors = 2")
         assert rows(b, "SHOW VARIABLES LIKE 'max_connect_errors'") == [("max_connect_errors", "2")]
-        fronts = server._mysql
+        fronts = server.mysql
         assert isinstance(fronts, LocalFronts)
         for front in fronts.fronts.values():
             assert front.sessions.guard.max_connect_errors == 2
@@ -246,7 +246,7 @@ def test_logins_are_counted_for_all_and_addresses_blocked_by_all(server: LocalSe
         with pytest.raises(pymysql.MySQLError, match="Access denied"):
             pymysql.connect(host="127.0.0.1", port=fronts.address[1], user="root", password="wrong", ssl_disabled=True)
         for front in fronts.fronts.values():
-            server._embedded._run(counted(front))
+            server.embedded.run(counted(front))
         rows(b, "FLUSH HOSTS")
         rows(a, "SELECT 1"), rows(b, "SELECT 1")
         assert guard.numbers["login_failures_total"] == 1

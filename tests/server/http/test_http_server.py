@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvloop
 
@@ -386,3 +387,30 @@ def test_a_new_certificate_is_for_new_connections(files: tuple[Path, Path], tmp_
             assert subject["commonName"] == "two"
         with server.connect() as line, pytest.raises(ssl.SSLCertVerificationError):
             ssl.create_default_context().wrap_socket(line, server_hostname="localhost")
+
+
+def test_only_clients_with_a_certificate_of_the_authority_are_answered(
+        files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = tls_files.make(tmp_path, "authority")
+    client, other = tls_files.signed(tmp_path, authority), tls_files.make(tmp_path, "other")
+    with Running(certificates=Certificates(*files, authority[0]), policy=RequestPolicy.of([], True)) as server:
+        url = f"https://localhost:{server.port}"
+        for shows in (None, other):
+            context = tls_files.trusting(files[0], shows)
+            with httpx.Client(verify=context) as asking, pytest.raises(httpx.TransportError):
+                asking.post(f"{url}/sql", json={"sql": "INSERT"})
+        assert not server.services.statements
+        with httpx.Client(verify=tls_files.trusting(files[0], client)) as asking:
+            assert asking.post(f"{url}/sql", json={"sql": "INSERT"}).json()["affected"] == 2
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+        with noria.connect(url) as db, pytest.raises(ConnectionError):
+            db.sql("INSERT")
+        both = tmp_path / "client.pem"
+        both.write_text(client[0].read_text() + client[1].read_text())
+        monkeypatch.setenv("NORIA_CLIENT_CERT", str(both))
+        with noria.connect(url) as db:
+            assert db.sql("INSERT").affected == 2
+        monkeypatch.setenv("NORIA_CLIENT_CERT", str(client[0]))
+        with pytest.raises(ValueError, match=r"NORIA_CLIENT_CERT .* is no certificate with its key"):
+            noria.connect(url)

@@ -21,9 +21,9 @@ from noria.server.http.metrics import (
 
 def test_every_number_is_described(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
-        transport: Any = db._transport
-        numbers = transport._executor.stats()
-        worker = transport._run(transport._executor.ask(Inspect(0, "stats")))
+        transport: Any = db.transport
+        numbers = transport.executor.stats()
+        worker = transport.run(transport.executor.ask(Inspect(0, "stats")))
     assert set(numbers) <= set(DESCRIPTIONS)
     assert {f"worker_{k}" for k, v in worker.items() if isinstance(v, int | float)} <= set(DESCRIPTIONS)
 
@@ -56,8 +56,8 @@ def test_nodes_have_labels(tmp_path: Path) -> None:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
         db.sql("CREATE MATERIALIZED VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
         db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
-        transport: Any = db._transport
-        page = render({}, transport._run(transport._executor.ask(Inspect(0, "graph")))).decode()
+        transport: Any = db.transport
+        page = render({}, transport.run(transport.executor.ask(Inspect(0, "graph")))).decode()
     does = r"aggregate count_star\(\*\) by a( of each worker)?"
     assert re.search(rf'noria_node_rows_in_total{{does="{does}",node="n1"}} 3.0', page)
     assert re.search(r'noria_node_essential{does="reader v",node="n\d+"} 1.0', page)

@@ -55,7 +55,7 @@ def filled(serving: Serving) -> Iterator[Serving]:
     answers["INSERT again"] = duplicate_entry("17", "PRIMARY")
     answers["SELECT big"] = ResultSet([Field("t", TEXT)], [("b" * (17 * 2**20),)])
     serving.backend.tables["t"] = EVERYTHING
-    serving.echoed = echoed  # type: ignore[attr-defined]
+    serving.echoed = echoed
     yield serving
 
 
@@ -177,7 +177,7 @@ def test_connector_prepared_parameters(filled: Serving) -> None:
         for values in (VALUES, (None,) * 7, VALUES[::-1], (2**63, *VALUES[1:])):
             cursor.execute(insert, values)
             assert cursor.rowcount == 7
-            assert filled.echoed[-1] == values  # type: ignore[attr-defined]
+            assert filled.echoed[-1] == values
         cursor.execute("SELECT name FROM t WHERE id = ?", (1,))
         assert cursor.fetchall() == [("Ada",)]
         with pytest.raises(mysql.connector.ProgrammingError) as caught:
@@ -190,7 +190,7 @@ def test_connector_prepared_large_parameters(filled: Serving) -> None:
     with connector_to(filled) as connection, closing(connection.cursor(prepared=True)) as cursor:
         large = "g" * (17 * 2**20)
         cursor.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)", (large, *VALUES[1:]))
-        assert filled.echoed == [(large, *VALUES[1:])]  # type: ignore[attr-defined]
+        assert filled.echoed == [(large, *VALUES[1:])]
     with connector_to(filled) as connection, closing(connection.cursor()) as cursor:
         cursor.execute("SELECT big")  # its prepared cursors take each packet for a row of its own
         assert [len(text) for text, in cursor.fetchall()] == [17 * 2**20]

@@ -336,11 +336,11 @@ def test_answers_that_come_later(backend: FakeBackend) -> None:
     conversation = ready(backend)
     waiting = conversation.receive(Packet(0, 1, b"\x03LATER"))
     assert isinstance(waiting, Waiting)
-    waiting.awaitable.close()  # type: ignore[attr-defined]
+    waiting.awaitable.close()
     assert len(replies(waiting.settle(done(ResultSet(FIELDS, [(1,)]))))) == 5
     waiting = conversation.command(b"\x03LATER")
     assert isinstance(waiting, Waiting)
-    waiting.awaitable.close()  # type: ignore[attr-defined]
+    waiting.awaitable.close()
     assert error_of(waiting.refuse(SqlError(1205, "HY000", "late")))[0] == 1205 and conversation.ready
 
 

@@ -251,3 +251,62 @@ def test_certificates_that_cannot_be(tmp_path: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(SettingsError, match="chmod 600"):
         Certificates(certificate, key)
+
+
+# ---------------------------------------------------------------- certificates of clients
+@pytest.fixture
+def authority(tmp_path: Path) -> tuple[Path, Path]:
+    return tls_files.make(tmp_path, "authority")
+
+
+def served_with(serving: Serving, files: Files, shows: tuple[Path, Path] | None) -> str:
+    """Whether a client that shows this certificate is served."""
+    try:
+        with closing(pymysql.connect(host="127.0.0.1", port=serving.port, user="ada", password="lovelace",
+                                     ssl=tls_files.trusting(files.certificate, shows))) as connection:
+            connection.ping(reconnect=False)
+    except (pymysql.err.OperationalError, OSError) as e:
+        return f"refused: {e}"
+    return "served"
+
+
+def test_only_clients_with_a_certificate_of_the_authority_are_served(
+        backend: FakeBackend, files: Files, authority: tuple[Path, Path], tmp_path: Path) -> None:
+    checking = Certificates(files.certificate, files.key, authority[0])
+    client, other = tls_files.signed(tmp_path, authority), tls_files.make(tmp_path, "other")
+    foreign = tls_files.signed(tmp_path, other, "foreign")
+    with Serving(backend, certificates=checking, tls_required=True) as serving:
+        for shows in (None, other, foreign):
+            assert served_with(serving, files, shows).startswith("refused"), shows
+        assert not backend.sessions, "none of them reached the login"
+        assert served_with(serving, files, client) == "served"
+        with pytest.raises(pymysql.err.OperationalError) as caught:
+            pymysql.connect(host="127.0.0.1", port=serving.port, user="ada", password="wrong",
+                            ssl=tls_files.trusting(files.certificate, client))
+        assert caught.value.args[0] == 1045, "the password is wanted, too"
+        with pytest.raises(pymysql.err.OperationalError) as caught:
+            pymysql.connect(host="127.0.0.1", port=serving.port, user="ada", password="lovelace", ssl_disabled=True)
+        assert caught.value.args[0] == 3159
+
+
+def test_authorities_are_read_again(backend: FakeBackend, files: Files, authority: tuple[Path, Path], tmp_path: Path,
+                                    caplog: pytest.LogCaptureFixture) -> None:
+    checking = Certificates(files.certificate, files.key, authority[0])
+    client = tls_files.signed(tmp_path, authority)
+    with Serving(backend, certificates=checking, tls_required=True) as serving:
+        authority[0].write_text("nonsense")
+        checking.reload()
+        assert "the certificate in use stays: --tls-ca" in caplog.text
+        assert served_with(serving, files, client) == "served"
+        new = tls_files.make(tmp_path, "new")
+        new[0].replace(authority[0])
+        checking.reload()
+        assert served_with(serving, files, client).startswith("refused")
+
+
+def test_authorities_that_cannot_be(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--tls-ca .*none\.crt cannot be read"):
+        Certificates(files.certificate, files.key, tmp_path / "none.crt")
+    (tmp_path / "empty.crt").write_text("")
+    with pytest.raises(SettingsError, match=r"--tls-ca .*empty\.crt has no certificates of authorities"):
+        Certificates(files.certificate, files.key, tmp_path / "empty.crt")

@@ -15,8 +15,8 @@ class Connection:
     """A session that remembers its database from statement to statement."""
 
     def __init__(self, db: Any, database: str = ""):
-        self._run = db._transport._run
-        self.session = db._transport._sessions.connect(Client("root", database, 0, "localhost", False))
+        self._run = db.transport.run
+        self.session = db.transport.sessions.connect(Client("root", database, 0, "localhost", False))
 
     def sql(self, text: str, *values: Any) -> Any:
         async def run() -> Any:

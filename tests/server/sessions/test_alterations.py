@@ -20,8 +20,8 @@ TYPES = (("INT", "5"), ("INT", None), ("VARCHAR(20)", "'new'"), ("VARCHAR(20)", 
 
 
 def ask(db: Database, packet: Any) -> Any:
-    transport: Any = db._transport
-    return transport._run(transport._executor.ask(packet))
+    transport: Any = db.transport
+    return transport.run(transport.executor.ask(packet))
 
 
 class Beside:

@@ -148,7 +148,7 @@ def test_a_program_with_checks_is_applied(tmp_path: Path) -> None:
     db = opened.db
 
     def apply(text: str) -> Any:
-        return opened.transport._run(opened.program.apply(text, False))
+        return opened.transport.run(opened.program.apply(text, False))
 
     try:
         apply(TABLE)
@@ -245,13 +245,6 @@ class Beside:
         with self.maria.cursor() as cursor:
             cursor.execute("SELECT * FROM t ORDER BY id")
             assert sorted(self.db.sql("SELECT * FROM t").rows) == list(cursor.fetchall())
-
-
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
 
 
 @pytest.mark.mariadb

@@ -38,7 +38,7 @@ class Client:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def prepared(self, text: str, values: tuple[Any, ...]) -> None:
-        with closing(mysql.connector.connect(host="127.0.0.1", port=self.server._mysql.address[1], user="root",
+        with closing(mysql.connector.connect(host="127.0.0.1", port=self.server.mysql.address[1], user="root",
                                              ssl_disabled=True)) as connection:
             connection.cursor(prepared=True).execute(text, values)
 
@@ -74,7 +74,7 @@ def test_a_miss_is_analyzed_node_by_node_and_then_it_is_a_hit(client: Client) ->
 def test_reads_of_several_workers_are_analyzed(tmp_path: Path) -> None:
     with workers.by_default(2):
         client = Client(tmp_path / "data")
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     for text in TABLES:
         client.rows(text)
     for key, rows in ((1, 1), (2, 1), (9, 0)):  # pulls cross an exchange: the read is run again when others answered
@@ -89,7 +89,7 @@ def test_reads_of_several_workers_are_analyzed(tmp_path: Path) -> None:
 @of_one
 @pytest.mark.parametrize("cut", ["", " ORDER BY id LIMIT 1", " ORDER BY id DESC LIMIT 2"])
 def test_a_range_is_analyzed(client: Client, cut: str) -> None:
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     text = f"SELECT id, title FROM stories WHERE id > 1{cut}"
     rows = {"": 2, " ORDER BY id LIMIT 1": 1, " ORDER BY id DESC LIMIT 2": 2}[cut]
     first, again = (client.lines(f"EXPLAIN ANALYZE {text}")[1 + bool(cut)] for _ in range(2))
@@ -101,7 +101,7 @@ def test_a_range_is_analyzed(client: Client, cut: str) -> None:
 
 def test_what_is_explained_is_what_is_run(client: Client) -> None:
     """Also where a view that fits better was made after the text's shape was learnt."""
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     text = "SELECT title FROM stories WHERE author = 1 AND id > 1"
     client.rows(text)
     client.prepared("SELECT title FROM stories WHERE author = ? AND id > 1", (1,))
@@ -114,7 +114,7 @@ def test_what_is_explained_is_what_is_run(client: Client) -> None:
 
 @of_one
 def test_a_plan_says_why_it_is_partial_by_the_names_of_columns(client: Client) -> None:
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     text = "SELECT title FROM stories WHERE author = 1 AND id < 9 ORDER BY id DESC LIMIT 2"
     client.rows(text)
     lines = client.lines(f"EXPLAIN {text}")
@@ -144,7 +144,7 @@ def test_what_no_view_answers_is_foreseen_and_nothing_is_made(client: Client) ->
     assert ran[0].startswith("answered by a one-shot") and ran[2].endswith(" ms: 2 rows")
     again = client.lines(f"EXPLAIN {text}")
     assert "meanwhile an ad-hoc view is made for it, looked up by (author)" in again[0] and again[1:] == asked_first[1:]
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     at_once = client.lines("EXPLAIN SELECT author, COUNT(*) FROM stories GROUP BY author")
     assert at_once[0].startswith("answered by an ad-hoc view, made when it is asked, looked up by ()")
     assert at_once[-1].split(" | ")[2].startswith("full: it is read without a key; filled from 3 rows")
@@ -156,7 +156,7 @@ def test_what_must_be_no_view_is_foreseen(client: Client, monkeypatch: pytest.Mo
     text = "SELECT author, COUNT(*) FROM stories GROUP BY author"
     told = client.lines(f"EXPLAIN {text}")[0]
     assert told.startswith("answered by a one-shot that reads 3 rows and keeps nothing; it must not be a view: ")
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     assert client.lines(f"EXPLAIN {text}")[0].startswith("answered by Spark over a snapshot, not by a view")
     by_key = "EXPLAIN SELECT title FROM stories WHERE author = 1"
     assert client.lines(by_key)[0].startswith("answered by an ad-hoc view, made when it is asked, looked up by (auth")
@@ -172,7 +172,7 @@ def test_explain_tells_the_hit_rate(client: Client) -> None:
 @of_one
 def test_what_can_never_be_evicted_is_told_with_the_reason(client: Client) -> None:
     assert client.status()["worker_essential"] == "0"
-    views_at_once(client.server._embedded)
+    views_at_once(client.server.embedded)
     client.rows("SELECT author, COUNT(*) FROM stories GROUP BY author")
     status = client.status()
     told = [v for k, v in status.items() if k.startswith("essential ")]

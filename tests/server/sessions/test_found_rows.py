@@ -79,7 +79,7 @@ def test_affected_rows(maria: MariaDb, tmp_path: Path, workers: int, flag: int) 
         wanted = counts(connection)
     local = LocalServer(tmp_path / "data", workers=workers, front_ends=1)
     try:
-        with pymysql.connect(host="127.0.0.1", port=local._mysql.address[1], user="root", autocommit=True,
+        with pymysql.connect(host="127.0.0.1", port=local.mysql.address[1], user="root", autocommit=True,
                              client_flag=flag, ssl_disabled=True) as connection:
             assert [pair for pair in zip(counts(connection), wanted, strict=True) if pair[0] != pair[1]] == []
     finally:

@@ -95,8 +95,8 @@ def test_alter_table(tmp_path: Path) -> None:
         assert all_of(db) == before
         db.sql("INSERT INTO t (id, a) VALUES (3, 30)")
         assert all_of(db)[-1][2:] == (90, "3x")
-        transport: Any = db._transport
-        transport._run(transport._executor.ask(Inspect(0, "validate")))
+        transport: Any = db.transport
+        transport.run(transport.executor.ask(Inspect(0, "validate")))
 
 
 @pytest.mark.parametrize("columns, code", [
@@ -146,13 +146,6 @@ def test_files(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ beside MariaDB
 EXPRESSIONS = ("a + b", "a * 2 - b", "COALESCE(a, b, 7)", "IF(a > b, a, b)", "CHAR_LENGTH(s)", "a IS NULL",
                "CASE WHEN a > 3 THEN b END", "CONCAT(s, '-', a)", "UPPER(s)", "LEFT(s, 1)", "a % 3", "ABS(a - b)")
-
-
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
 
 
 @pytest.mark.mariadb

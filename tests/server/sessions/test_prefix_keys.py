@@ -83,8 +83,8 @@ def test_alter_table(tmp_path: Path) -> None:
         before = sorted(db.sql("SELECT id, x FROM t").rows)
     with noria.open(tmp_path / "data") as db:
         assert sorted(db.sql("SELECT id, x FROM t").rows) == before
-        transport: Any = db._transport
-        transport._run(transport._executor.ask(Inspect(0, "validate")))
+        transport: Any = db.transport
+        transport.run(transport.executor.ask(Inspect(0, "validate")))
 
 
 @pytest.mark.parametrize("columns, code", [

@@ -19,8 +19,8 @@ class Elsewhere:
     """A session that keeps its variables from statement to statement, two hours ahead of UTC."""
 
     def __init__(self, db: Any):
-        self._session = db._transport._sessions.connect(Client("root", "noria", 0, "localhost", False))
-        self._run = db._transport._run
+        self._session = db.transport.sessions.connect(Client("root", "noria", 0, "localhost", False))
+        self._run = db.transport.run
         self.sql("SET time_zone = '+02:00'")
 
     def sql(self, text: str) -> Any:

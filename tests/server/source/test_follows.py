@@ -77,9 +77,9 @@ def test_the_position_outlives_the_server(tmp_path: Path) -> None:
                 follower.apply(999, [])
             record, at = follower.begin()
             assert record is not None and record["loaded"] and at == FOLLOW_FORGET + 19
-            assert len(target._embedded._run(target.source().follows._names("followed:"))) < FOLLOW_FORGET + 2
+            assert len(target.embedded.run(target.source().follows._names("followed:"))) < FOLLOW_FORGET + 2
             follower.release()
-            assert target._embedded._run(target.source().follows._names("follow")) == []
+            assert target.embedded.run(target.source().follows._names("follow")) == []
         with Followed(tmp_path) as target:
             assert target.source().follows.all() == []
             target.run("INSERT INTO a VALUES (0)")

@@ -31,9 +31,9 @@ class Sink:
         staging.mkdir()
 
         async def run(text: str) -> object:
-            return await self.near._sessions.run(text, [])
+            return await self.near.sessions.run(text, [])
 
-        self.writes = StagedWrites(self.near._executor, None, self.near._link, staging, run)  # type: ignore[arg-type]
+        self.writes = StagedWrites(self.near.executor, None, self.near.link, staging, run)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         rows = self.near.sql(text, []).rows
@@ -51,7 +51,7 @@ class Sink:
             steps = [s async for s in self.writes.commit(write, {"table": table, "parts": names, **request})]
             return steps[-1]
 
-        return self.near._run(done())
+        return self.near.run(done())
 
 
 @pytest.fixture(params=[1, 3])
@@ -71,13 +71,13 @@ def test_a_batch_is_done_once_whoever_asks_again(sink: Sink, table: str, tmp_pat
         again = sink.write(table, rows, scope="q", batch=batch)
         assert again == {"step": "done", "rows": 0, "rejected": 0, "again": True}
     assert sink.sql(f"SELECT COUNT(*) FROM {table}") == [(51,)]
-    workers = sink.near._link.workers
+    workers = sink.near.link.workers
     sink.near.close()
     anew = Sink(tmp_path, workers)  # also after a restart
     try:
         assert anew.write(table, rows, scope="q", batch=3)["again"]
         assert anew.write(table, {"id": [90]}, scope="q", batch=4)["rows"] == 1
-        done = anew.near._run(anew.writes._done("q"))
+        done = anew.near.run(anew.writes._done("q"))
         assert done == ["once:q/4"]  # of each scope the last one
         assert anew.sql(f"SELECT COUNT(*) FROM {table}") == [(52,)]
     finally:
@@ -128,9 +128,9 @@ def test_refusals_say_what_to_do(sink: Sink, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(SqlError, match="the column id must be there"):
         sink.write("t", {"v": ["x"]}, on="delete")
     with pytest.raises(SqlError, match="no Parquet file"):
-        sink.near._run(sink.writes.part("0" * 32, b"PAR1"))
+        sink.near.run(sink.writes.part("0" * 32, b"PAR1"))
     with pytest.raises(SqlError, match="no write's name"):
-        sink.near._run(sink.writes.part("../x", b""))
+        sink.near.run(sink.writes.part("../x", b""))
     monkeypatch.setattr(writes, "SOURCE_WRITES", len(sink.writes._staged))
     with pytest.raises(SqlError, match="writes of Spark's source are under way"):
         sink.write("t", {"id": [1]})
@@ -139,11 +139,11 @@ def test_refusals_say_what_to_do(sink: Sink, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_over_leaves_nothing(sink: Sink) -> None:
     write = uuid.uuid4().hex
     sink.write("t", {"id": [1]}, write=write)
-    assert sink.near._run(sink.writes._done(write)) == [f"once:{write}/0"]
+    assert sink.near.run(sink.writes._done(write)) == [f"once:{write}/0"]
     place = sink.writes._staged[write].place
     assert list(place.iterdir()) == []
-    sink.near._run(sink.writes.drop(write))
-    assert sink.near._run(sink.writes._done("")) == [] and write not in sink.writes._staged
+    sink.near.run(sink.writes.drop(write))
+    assert sink.near.run(sink.writes._done("")) == [] and write not in sink.writes._staged
 
 
 def test_who_is_remembered_is_bounded(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +152,9 @@ def test_who_is_remembered_is_bounded(sink: Sink, monkeypatch: pytest.MonkeyPatc
         sink.write("bag", {"id": [n]}, scope=f"s{n}")
 
     async def every() -> list[str]:
-        return list(await sink.near._executor.ask(writes.Inspect(0, "once", writes.ONCE)))
+        return list(await sink.near.executor.ask(writes.Inspect(0, "once", writes.ONCE)))
 
-    assert len(sink.near._run(every())) <= 4 < limits.ONCE_KEPT
+    assert len(sink.near.run(every())) <= 4 < limits.ONCE_KEPT
 
 
 def test_what_became_of_a_load(sink: Sink) -> None:
@@ -184,6 +184,6 @@ def test_what_became_of_a_load(sink: Sink) -> None:
 
     for fails, is_left, name, wanted in ((True, False, "monday", "nothing"), (False, False, "monday", "done"),
                                          (False, False, "cli-1", "nothing"), (False, True, "cli-1", "done")):
-        writes._bulk = Bulk(fails, is_left)  # type: ignore[assignment]
-        assert sink.near._run(state(name)) == wanted, "one that its command was told of is forgotten"
-    assert sink.near._run(writes.loaded("no name!")) == "nothing"
+        writes._bulk = Bulk(fails, is_left)
+        assert sink.near.run(state(name)) == wanted, "one that its command was told of is forgotten"
+    assert sink.near.run(writes.loaded("no name!")) == "nothing"

@@ -45,14 +45,14 @@ def test_like_those_of_the_worker(spark: SparkSession, tmp_path: Path, monkeypat
     assert build is not None
     build.deliver(made.files)
     assert build.step(100) and store.finds("t", columns)
-    delivered = store._engine.items(build.index.family, 2 * ROWS)
-    store._engine.drop_family(build.index.family)
+    delivered = store.engine.items(build.index.family, 2 * ROWS)
+    store.engine.drop_family(build.index.family)
     store.table("t").indexes.clear()
     slices = store.begin_index("t", columns)
     assert slices is not None
     while not slices.step(1_000):
         pass
-    assert delivered == store._engine.items(slices.index.family, 2 * ROWS) and len(delivered) == ROWS
+    assert delivered == store.engine.items(slices.index.family, 2 * ROWS) and len(delivered) == ROWS
     store.close()
 
 

@@ -233,9 +233,9 @@ def test_a_row_that_is_lost_is_found_before_the_switch(tmp_path: Path, monkeypat
 def test_what_was_done_once_is_remembered(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data", workers=2) as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-        transport: Any = db._transport
-        transport._run(transport._link.change(Write((), once="once:nightly/7")))
+        transport: Any = db.transport
+        transport.run(transport.link.change(Write((), once="once:nightly/7")))
     to(tmp_path / "data", 3)
     with noria.open(tmp_path / "data", workers=3) as db:
-        transport = db._transport
-        assert transport._run(transport._executor.ask(Inspect(0, "once", ""))) == ["once:nightly/7"]
+        transport = db.transport
+        assert transport.run(transport.executor.ask(Inspect(0, "once", ""))) == ["once:nightly/7"]

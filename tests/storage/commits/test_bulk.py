@@ -91,7 +91,7 @@ def test_loaded_rows_are_as_if_inserted(store: RocksStore, tmp_path: Path) -> No
     assert rows(store, "votes") == rows(other, "votes") == votes([*range(1, 20), *range(30, 130)])
     for family in (store.table("votes").family, *(i.family for i in store.table("votes").indexes)):
         same = family.replace(f"t{store.table('votes').definition.table_id}", "t1", 1)
-        assert list(store._engine.family(family).items()) == list(other._engine.family(same).items())
+        assert list(store.engine.family(family).items()) == list(other.engine.family(same).items())
     other.close()
     assert store.row_count("votes") == 119 and store.applied() == (1, 3)
     assert store.write([Insert("votes", (1,), [(1,)])], 1, 4)[0][0].last_insert_id == 130
@@ -146,7 +146,7 @@ def test_a_load_that_is_wrong_changes_nothing(store: RocksStore, tmp_path: Path)
         with pytest.raises((SqlError, StoreError), match=message):
             store.ingest("votes", files, count, 0, 1, 3)
         assert rows(store, "votes") == before and store.applied() == (1, 2) and store.row_count("votes") == 4
-        assert set(store._engine.families()) == {"meta", "t1", "t1.u2", "t1.i1", "t2", "t2.i0"}
+        assert set(store.engine.families()) == {"meta", "t1", "t1.u2", "t1.i1", "t2", "t2.i0"}
     between = files_of(store, tmp_path / "between", "votes", as_batch(VOTES, votes([2, 3, 5, 6, 300])))
     store.check_ingest("votes", between, 5)
     assert rows(store, "votes") == before
@@ -172,7 +172,7 @@ def test_a_crash_after_the_intent_is_finished_at_the_next_start(
 ) -> None:
     """The process dies when `taken` of three families have their files."""
     files = files_of(store, tmp_path / "sst", "votes", as_batch(VOTES, votes(range(1, 50))))
-    real, calls = store._engine.ingest, []
+    real, calls = store.engine.ingest, []
 
     def ingest(family: str, paths: list[str]) -> None:
         if len(calls) == taken:
@@ -182,7 +182,7 @@ def test_a_crash_after_the_intent_is_finished_at_the_next_start(
 
     if taken == 3:
         monkeypatch.setattr(meta, "put_counters", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    monkeypatch.setattr(store._engine, "ingest", ingest)
+    monkeypatch.setattr(store.engine, "ingest", ingest)
     with pytest.raises(KeyboardInterrupt):
         store.ingest("votes", files, 49, 49, 1, 2)
     monkeypatch.undo()
@@ -191,7 +191,7 @@ def test_a_crash_after_the_intent_is_finished_at_the_next_start(
     after = RocksStore(str(image), PlainSymbols())
     assert rows(after, "votes") == votes(range(1, 50)) and after.row_count("votes") == 49
     assert after.applied() == (1, 2) and len(after.lookup("votes", (1,), np.array([[5]]))[0]) == 3
-    assert meta.get(after._engine, b"ingest") is None and not (image / "ingest").exists()
+    assert meta.get(after.engine, b"ingest") is None and not (image / "ingest").exists()
     after.ingest("votes", files, 49, 49, 1, 2)
     assert after.row_count("votes") == 49
     after.close()
@@ -231,7 +231,7 @@ def test_ranges_cover_every_row_once(tmp_path: Path, keys: str) -> None:
     store.set_recipe([], 1, 1)
     for start in (0, 2500):
         store.write([Insert("t", (0,), [(v,) for v in values[start : start + 2500]])], 1, 2 + start)
-        store._engine.flush()
+        store.engine.flush()
     if keys == "loaded bag":
         definition = store.tables()["t"]
         batch = as_batch(definition, [(v,) for v in values], bag_rows(77, 3, 0, 2500))

@@ -74,7 +74,7 @@ def test_a_group_that_a_full_disk_keeps_from_being_prepared_locks_nothing(
         raise SqlError(*DISK_FULL, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard.store._engine, "make_ready", full)
+        patch.setattr(shard.store.engine, "make_ready", full)
         (result,) = shard.send(Prepare((insert(1),), "g", 0))
     assert result.error is not None and result.error.code == DISK_FULL.number
     assert not shard.store.transactions.locks
@@ -104,7 +104,7 @@ def test_a_damaged_file_keeps_nothing_but_its_table(shard: Shard, dropped: bool)
     """What was decided is done when the file can be read again, and is forgotten with the table."""
     shard.store.create_table(replace(T, name="u"))
     shard.send(Prepare((insert(1),), "g", 0))
-    damage = shard.store._engine.damage
+    damage = shard.store.engine.damage
     damage.note(shard.store.table("t").family, "Corruption: block checksum mismatch")
     for _ in range(2):
         assert [r.error.code for r in shard.send(Decide("g", True))] == [1194]
@@ -121,7 +121,7 @@ def test_a_damaged_file_keeps_nothing_but_its_table(shard: Shard, dropped: bool)
         shard.reopen()
         assert shard.store.groups()[0] == () and shard.send(Decide("g", True)) == []
     else:
-        shard.store._engine.damage.forget(shard.store.table("t").family)
+        shard.store.engine.damage.forget(shard.store.table("t").family)
         assert shard.send(Decide("g", True))[0].affected == 1 and shard.rows() == {1}
 
 
@@ -156,7 +156,7 @@ def test_what_is_done_once_is_remembered_with_it(shard: Shard) -> None:
 @pytest.mark.parametrize("spoil", [lambda v: v[:-1], lambda v: v[:2], lambda v: v[:9] + b"!" + v[10:]])
 def test_a_damaged_record_is_told_when_the_store_opens(shard: Shard, spoil: Callable[[bytes], bytes]) -> None:
     shard.send(Prepare((insert(1),), "g", 0))
-    engine = shard.store._engine
+    engine = shard.store.engine
     stored = meta.get(engine, b"prepared:g")
     assert stored is not None
     batch = WriteBatch(raw_mode=True)

@@ -61,9 +61,9 @@ def framed(data: bytes) -> bytes:
 
 def put(store: RocksStore, value: bytes, format: int) -> None:
     batch = WriteBatch(raw_mode=True)
-    meta.put(store._engine, batch, b"prepared:g", framed(value))
-    meta.put(store._engine, batch, b"format", str(format).encode())
-    store._engine.commit(batch)
+    meta.put(store.engine, batch, b"prepared:g", framed(value))
+    meta.put(store.engine, batch, b"format", str(format).encode())
+    store.engine.commit(batch)
 
 
 @pytest.mark.parametrize("format", [1, 3, 4])
@@ -91,7 +91,7 @@ def test_a_data_directory_of_format_3_is_opened_and_its_group_decided(tmp_path: 
     assert StoreCheck(str(tmp_path / "base"), lambda *step: None, False, 0, 1).run().findings == []
     for _ in range(2):  # once as it was, once as this version has written it
         store = RocksStore(str(tmp_path / "base"), PlainSymbols())
-        assert store.groups()[0] == (("g", 1),) and meta.get(store._engine, b"format") == str(FORMAT).encode()
+        assert store.groups()[0] == (("g", 1),) and meta.get(store.engine, b"format") == str(FORMAT).encode()
         store.close()
     store = RocksStore(str(tmp_path / "base"), PlainSymbols())
     results, _ = store.decide("g", True, 2, 1)

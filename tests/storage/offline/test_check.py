@@ -174,7 +174,7 @@ def partly_flushed(path: Path) -> RocksStore:
     is in the logs."""
     store = filled(path, 3, ROOMY)
     for family in ("t1", META):
-        store._engine.family(family).flush()
+        store.engine.family(family).flush()
     for seq in (5, 6):
         write(store, seq)
     return store
@@ -206,7 +206,7 @@ def test_a_loss_that_is_accepted_lets_the_store_open(tmp_path: Path, loss: str) 
 
 def test_rows_whose_table_was_lost_with_the_log_are_told_before_a_start_drops_them(tmp_path: Path) -> None:
     store = filled(tmp_path / "data", 3, ROOMY)
-    store._engine.family("t1").flush()
+    store.engine.family("t1").flush()
     path = crashed(store)
     LOSSES["all logs gone"](path)
     recovery.accept_loss(str(path), table_options)

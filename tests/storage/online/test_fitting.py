@@ -143,7 +143,7 @@ def test_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef, seed: i
         with pytest.raises(SqlError) as refused:
             rig.store.alter_table(wanted)
         rig.store.alter_table(was, fits=True)  # so it is given up
-        assert not [f for f in rig.store._engine.families() if "k1" in f]
+        assert not [f for f in rig.store.engine.families() if "k1" in f]
         assert refused.value.code in (1062, 1138, 1366, 1406), refused.value
         fitting.give_up()
         rig.step()
@@ -221,7 +221,7 @@ def test_a_crash_before_the_commit(tmp_path: Path, was: TableDef, wanted: TableD
     rig.store.close()
     rig.store = RocksStore(str(rig.path), PlainSymbols())
     assert rig.store.tables() == {"t": was} and rig.stored() == rig.rows
-    assert not [f for f in rig.store._engine.families() if "k1" in f]
+    assert not [f for f in rig.store.engine.families() if "k1" in f]
     for _ in range(20):
         rig.step()
     rig.store.close()
@@ -251,7 +251,7 @@ def test_numbers_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef,
         rig.store.alter_table(was, fits=True)
         rig.recipe()
         assert Counter(rig.stored()) == Counter(rig.rows)
-        assert not [f for f in rig.store._engine.families() if "k1" in f and f not in rig.store._engine._condemned]
+        assert not [f for f in rig.store.engine.families() if "k1" in f and f not in rig.store.engine._condemned]
     else:
         rig.recipe()
         found = rig.stored()

@@ -73,7 +73,7 @@ def test_a_database_that_was_opened_anew_has_the_index_begun_again(store: RocksS
     assert build is not None
     for _ in range(ROWS // SLICE):
         assert not build.step(SLICE)
-    store._engine.in_doubt = True  # as after a write that failed
+    store.engine.in_doubt = True  # as after a write that failed
     store.write([Insert("votes", (0, 1), [(ROWS, 3)])], 1, 3)
     assert not build.step(SLICE) and build.done == SLICE
     while not build.step(SLICE):

@@ -128,8 +128,8 @@ def test_a_damaged_file_costs_its_table_only(tmp_path: Path, family: str, damage
             assert store.write([statement], 1, store.applied()[1] + 1)[0][0].error == told.value
         write(store, store.applied()[1] + 1, ("good", "bag"))
         assert len(ids(store, "good")) == len(ids(store, "bag")) == (GROUPS + 1 + start) * ROWS
-        store._engine.flush()
-        store._engine.family("t1").compact_range(None, None)
+        store.engine.flush()
+        store.engine.family("t1").compact_range(None, None)
         store.close()
     store = RocksStore(str(path), PlainSymbols(), memory=SMALL)
     store.drop_table("bad")
@@ -156,7 +156,7 @@ def test_a_compaction_that_meets_damage_stops_no_other_table(tmp_path: Path) -> 
         if results[0].error is not None:
             break
         with suppress(SqlError):
-            store._engine.flush()
+            store.engine.flush()
     results, _ = store.write([Insert("good", (0, 1, 2), [row(10**7)])], 1, 1000)
     assert results[0].affected == 1, results
     assert len(ids(store, "good")) == GROUPS * ROWS + 1

@@ -73,10 +73,10 @@ def test_writes_are_refused_and_go_on_when_there_is_space(disk: Path, way: str) 
         store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
     occupy(others)
     if way == "hit":
-        store._engine._unchecked_bytes = -(2**40)  # others were faster than our look at the free space
+        store.engine._unchecked_bytes = -(2**40)  # others were faster than our look at the free space
     last, error = fill(store)
     assert (error.code, error.state) == (1021, "HY000") and f"Disk full ({path})" in error.message
-    assert store._engine.in_doubt == (way == "hit")
+    assert store.engine.in_doubt == (way == "hit")
     assert fill(store)[0] == last >= 21, "it stays refused"
     for change in (lambda: store.set_recipe(["more"], 1, last + 1), lambda: store.add_index("t", (1, 0)),
                    lambda: store.checkpoint(str(disk / "snapshot"))):
@@ -103,16 +103,16 @@ def test_a_failed_write_that_is_on_disk_after_all(tmp_path: Path, space: bool, m
     store = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=memory(0))
     store.create_table(TABLE)
     store.set_recipe([], 1, 1)
-    real = store._engine._guarded
+    real = store.engine._guarded
 
     def fails_behind(action: Callable[[], object]) -> None:
         real(action)
-        store._engine.in_doubt = True
+        store.engine.in_doubt = True
         raise disk_full(store.path, "the write found no space")
 
-    monkeypatch.setattr(store._engine, "_guarded", fails_behind)
-    monkeypatch.setattr(store._engine, "has_space", lambda nbytes: space)
-    store._engine._unchecked_bytes = -(2**40)
+    monkeypatch.setattr(store.engine, "_guarded", fails_behind)
+    monkeypatch.setattr(store.engine, "has_space", lambda nbytes: space)
+    store.engine._unchecked_bytes = -(2**40)
     results, deltas = store.write([Insert("t", (0, 1), rows_of(2))], 1, 2)
     monkeypatch.undo()
     if space:
@@ -147,12 +147,12 @@ def test_opening_on_a_full_disk_says_so(disk: Path) -> None:
 def rest(store: RocksStore) -> None:
     """Until all is in files and nothing more is on its way to one, not even by itself later: a flush or a compaction
     that a full disk stops would be tried again for ever, one that ends would make room."""
-    for family in store._engine._families.values():
+    for family in store.engine._families.values():
         family.set_options({"disable_auto_compactions": "true"})
-    store._engine.flush()
+    store.engine.flush()
     busy = ("rocksdb.num-running-flushes", "rocksdb.num-running-compactions")
     ends = time.monotonic() + 60
-    while any(f.property_int_value(p) for f in store._engine._families.values() for p in busy):
+    while any(f.property_int_value(p) for f in store.engine._families.values() for p in busy):
         assert time.monotonic() < ends, "it never rests"
 
 
@@ -174,7 +174,7 @@ def test_rows_and_tables_go_from_a_full_disk(disk: Path) -> None:
     while ballast.exists():  # a log that RocksDB removes now makes room, too
         deleted += 1
         occupy(disk / f"others{deleted}")
-        store._engine._unchecked_bytes = 2**62
+        store.engine._unchecked_bytes = 2**62
         first = call("lt", col(0, BIGINT), const((2 + deleted) * ROWS, BIGINT))
         results, deltas = store.write([Delete("t", first)], 1, last + deleted)
         assert (results[0].error, results[0].affected) == (None, ROWS) and len(deltas["t"]) == ROWS
@@ -184,7 +184,7 @@ def test_rows_and_tables_go_from_a_full_disk(disk: Path) -> None:
     results, _ = store.write([Insert("other", (0, 1), rows_of(last + 2))], 1, last + 2)
     for path in disk.glob("others*"):
         path.unlink()
-    store._engine._unchecked_bytes = 2**62
+    store.engine._unchecked_bytes = 2**62
     results, _ = store.write([Insert("other", (0, 1), rows_of(last + 3))], 1, last + 3)
     assert results[0].affected == ROWS and ballast.exists()
     store.close()
@@ -200,7 +200,7 @@ def test_what_is_decided_is_done_with_the_ballast(disk: Path) -> None:
     assert store.prepare([Insert("t", (0, 1), rows_of(22))], "g", 1, 1, 22)[0].error is None
     rest(store)
     occupy(disk / "others")
-    store._engine._unchecked_bytes = 2**62
+    store.engine._unchecked_bytes = 2**62
     results, deltas = store.decide("g", True, 1, 23)
     assert (results[0].error, results[0].affected) == (None, ROWS) and len(deltas["t"]) == ROWS
     assert not (disk / "data" / BALLAST).exists()
@@ -217,7 +217,7 @@ def test_what_would_not_fit_is_not_prepared(disk: Path) -> None:
         store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
     update = Update("t", ((1, call("concat", col(1, TEXT_BIN), const("!", TEXT_BIN))),), None)
     with open(disk / "others", "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, store._engine._free_bytes() - 3 * 2**20)
+        os.posix_fallocate(file.fileno(), 0, store.engine._free_bytes() - 3 * 2**20)
     results = store.prepare([update], "g", 1, 1, 14)
     assert results[0].error is not None and results[0].error.code == 1021
     assert store.groups() == ((), ())

@@ -32,7 +32,7 @@ def again(store: RocksStore) -> RocksStore:
 
 
 def families(store: RocksStore) -> set[str]:
-    return {name for name in store._engine._families if name.startswith("t")}
+    return {name for name in store.engine._families if name.startswith("t")}
 
 
 def test_few_rows_at_once(store: RocksStore) -> None:
@@ -73,7 +73,7 @@ def test_a_table_beside_another_is_in_no_catalog(store: RocksStore) -> None:
 def test_files_go_one_after_the_other(store: RocksStore) -> None:
     store.add_index("t", (1, 0))
     store.trim_indexes("t", [], 0)
-    assert families(store) == {"t1", "t1.i1", "t1.i1-0"} and "t1.i1-0" not in store._engine.families()
+    assert families(store) == {"t1", "t1.i1", "t1.i1-0"} and "t1.i1-0" not in store.engine.families()
     store.add_index("t", (1, 0))  # anew, not what was dropped
     assert not store.tidy() and families(store) == {"t1", "t1.i1", "t1.i1-0"}
     store.drop_table("t")

@@ -91,7 +91,7 @@ def test_few_rows_of_a_large_table_are_not_for_spark(tmp_path: Path, monkeypatch
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, m INT, KEY (n))")
         db.table("t").insert([(i, i // 3, i) for i in range(1_000)])
-        monkeypatch.setattr(db._transport._executor.program.rewriting, "rewriter", NoSpark())  # type: ignore[attr-defined]
+        monkeypatch.setattr(db.transport.executor.program.rewriting, "rewriter", NoSpark())
         assert db.sql("DELETE FROM t WHERE id <= 10").affected == 11
         assert db.sql("UPDATE t SET m = 0 WHERE n BETWEEN 20 AND 21 AND m > 3").affected == 6
         db.sql("UPDATE t SET n = 500 WHERE id >= 990")
@@ -109,12 +109,12 @@ def test_statements_of_one_commit_see_each_other(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, KEY (n))")
         db.table("t").insert([(i, i) for i in range(10)])
-        run = db._transport._sessions.run  # type: ignore[attr-defined]
+        run = db.transport.sessions.run
 
         async def together(*texts: str) -> None:
             await asyncio.gather(*(run(text, []) for text in texts))
 
-        db._transport._run(together(  # type: ignore[attr-defined]
+        db.transport.run(together(
             "INSERT INTO t VALUES (20, 3)", "UPDATE t SET n = 50 WHERE id = 4", "DELETE FROM t WHERE id = 5",
             "UPDATE t SET n = n + 100 WHERE n >= 3 AND n <= 6", "DELETE FROM t WHERE id > 8"))
         assert sorted(db.sql("SELECT id, n FROM t").rows) == [(0, 0), (1, 1), (2, 2), (3, 103), (4, 50), (6, 106),

@@ -26,6 +26,9 @@ def command(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM, mode 600), without a "
                                                                    "passphrase.")] = None,
     tls_require: Annotated[bool, typer.Option("--tls-require", help="Reject MySQL logins without TLS.")] = False,
+    tls_ca: Annotated[Path | None, typer.Option(
+        "--tls-ca", help="Authorities (PEM): with --tls-require, MySQL clients without a certificate that one of them "
+                         "has signed are rejected. Read again on SIGHUP.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve MySQL clients on this host, for a server on another one (docs/how-to/cluster.md), until SIGTERM.
@@ -46,7 +49,7 @@ def command(
         between = SharedCredentials(handshake.secret_in(secret_file), cluster_cert, cluster_key)
         handshake.tls(between, server=False)
         settings = FarSettings((host.strip("[]"), int(port)), between, mysql_host, mysql_port, tls_cert, tls_key,
-                               tls_require)
+                               tls_require, tls_ca)
     except (SettingsError, NotAuthenticated, OSError) as e:
         sys.exit(f"noria front-end: {e}")
     sys.exit(serve(settings, log_level))

@@ -35,7 +35,7 @@ from noria.core.expressions.coerce import (
 )
 from noria.core.expressions.library import json
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT, NULL_CODE
-from noria.core.symbols import Symbols
+from noria.core.symbols import NO_SYMBOLS, Symbols
 from noria.core.types import BIGINT, DATETIME, Column, Kind, SqlType
 from noria.core.values import DAY_MICROS, decode, decode_doubles, encode, encode_doubles
 
@@ -187,14 +187,14 @@ def _through_values(source: SqlType, target: SqlType) -> Kernel:
     A value that cannot be converted becomes NULL.
     """
     def one(code: int) -> int:
-        value = decode(code, source, _NO_SYMBOLS)
+        value = decode(code, source, NO_SYMBOLS)
         if target.kind is Kind.TIME:
             found = parse_time(value)
             return NULL_CODE if found is None else _to_fraction(found // MICROSECOND, target)
         if target.kind in _MOMENTS:
             moment = None if source.kind is Kind.TIME else parse_moment(value)
             return NULL_CODE if moment is None else int(_moments(DATETIME, target)(
-                np.array([_moment_code(moment, target)]), _NO_SYMBOLS).item())
+                np.array([_moment_code(moment, target)]), NO_SYMBOLS).item())
         number = Decimal(digits(value, source.scale))
         if target.kind is Kind.DOUBLE:
             return int(encode_doubles(np.array([float(number)])).item())
@@ -348,7 +348,7 @@ def _reader(target: SqlType) -> Callable[[str], int]:
             if moment is None:
                 return NULL_CODE
             code = np.array([_moment_code(moment, target)])
-            return int(_moments(_MOMENT.type, target)(code, _NO_SYMBOLS).item())
+            return int(_moments(_MOMENT.type, target)(code, NO_SYMBOLS).item())
     elif target.kind is Kind.DOUBLE:
         def read(text: str) -> int:
             number = float(Decimal(number_prefix(text)))  # float() of a very large int would raise
@@ -362,7 +362,7 @@ def _reader(target: SqlType) -> Callable[[str], int]:
 
 
 def _moment_code(moment: date, target: SqlType) -> int:
-    code = encode(moment, DATETIME, _NO_SYMBOLS)
+    code = encode(moment, DATETIME, NO_SYMBOLS)
     return code - code % DAY_MICROS if target.kind is Kind.DATE else code
 
 
@@ -438,6 +438,3 @@ def interned(values: list[str], symbols: Symbols) -> Codes:
     if len(values) == 1:
         return np.array([symbols.intern(values[0])], np.int64)
     return symbols.intern_many(pa.array(values, pa.large_string()))
-
-
-_NO_SYMBOLS: Any = None  # moments have no text

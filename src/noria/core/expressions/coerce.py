@@ -396,7 +396,9 @@ def _build(year: str, parts: list[int], fraction: str | None) -> datetime:
     if len(year) == 2:  # MySQL's rule: 00 to 69 mean 2000 to 2069
         number += 2000 if number < 70 else 1900
     micros = (fraction or "").ljust(7, "0")
-    moment = datetime(number, *parts)  # type: ignore[arg-type]  # at most five, no time zone
+    month, day, *clock = parts
+    hour, minute, second = clock or (0, 0, 0)
+    moment = datetime(number, month, day, hour, minute, second)
     return moment + timedelta(microseconds=int(micros[:6]) + (micros[6] >= "5"))
 
 

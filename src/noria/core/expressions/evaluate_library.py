@@ -20,7 +20,7 @@ from noria.core.expressions.expr import Call
 from noria.core.expressions.failures import is_of_a_row
 from noria.core.expressions.library import LIBRARY, ArgumentType, Function
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE, REGEXP_FAILURES
-from noria.core.symbols import Symbols
+from noria.core.symbols import NO_SYMBOLS, Symbols
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
 
@@ -143,10 +143,7 @@ def _writer(type: SqlType) -> Callable[[list[Any], Symbols], Codes]:
     def one(value: Any) -> int:
         if value is None:
             return NULL_CODE
-        code = ERROR_CODE if isinstance(value, SqlError) else encode(value, type, _NO_SYMBOLS)
+        code = ERROR_CODE if isinstance(value, SqlError) else encode(value, type, NO_SYMBOLS)
         return code if MIN_INT <= code <= MAX_INT else ERROR_CODE
 
     return lambda values, _: np.array([one(v) for v in values], np.int64)
-
-
-_NO_SYMBOLS: Any = None  # numbers and moments need no symbol table

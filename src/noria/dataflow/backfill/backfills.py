@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError, adhoc_too_much
@@ -378,7 +379,7 @@ class Backfills:
         for state in list(self._begun()):
             mine = {n: d for n, d in deltas.items() if n in state.sources}
             if mine:
-                self._try(state, lambda state=state, mine=mine: state.tick(self.engine, mine))  # type: ignore[misc]
+                self._try(state, partial(state.tick, self.engine, mine))
 
     def next(self) -> Backfill | None:
         """The build whose turn it is; None if no build can continue."""

@@ -16,7 +16,7 @@ from noria.core.batch import Batch
 from noria.dataflow.backfill.build import Backfill, BackfillRuntime
 from noria.dataflow.backfill.read_ahead import PROBED_ROWS
 from noria.dataflow.graph.graph import nearest
-from noria.dataflow.graph.nodes import GateOperator, Node, Operator, SequentialRead
+from noria.dataflow.graph.nodes import Node, Operator, RowGate, SequentialRead
 
 
 class ScanBackfill(Backfill):
@@ -28,7 +28,7 @@ class ScanBackfill(Backfill):
         self.node = node
         self._top: Node | None = None  # the last node of the path
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
-        self._gates: list[tuple[Node, GateOperator]] = []
+        self._gates: list[tuple[Node, RowGate]] = []
         self._ahead: list[SequentialRead] = []  # tables that may be read ahead
         self._probed = False  # whether it is decided which of them are
         self.sources: set[Node] = set()
@@ -53,7 +53,7 @@ class ScanBackfill(Backfill):
         if n.op.stateful:
             gate = n.op.gate(n)
             self.sources.add(n)
-            node = self._copied(n, gate, (n,))
+            node = self._copied(n, gate.operator, (n,))
             self._gates.append((node, gate))
             return node
         drivers = set(n.op.drivers() or range(len(n.parents)))

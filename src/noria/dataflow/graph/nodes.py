@@ -266,7 +266,7 @@ class Operator:
         """Rows on disk of a base table, stored rows of a full state, 0 for other nodes."""
         return 0
 
-    def gate(self, node: Node) -> GateOperator:
+    def gate(self, node: Node) -> RowGate:
         """The gate that lets the node's rows pass in slices. Stateful operators only."""
         raise NotImplementedError
 
@@ -347,22 +347,24 @@ class Operator:
         raise NotImplementedError
 
 
-class GateOperator(Operator):
-    """An operator that lets the rows of its source pass in slices (`ops/stateful/gate.py`).
-
-    `source`: the node whose rows pass. `open`: every row has passed. `done`: the number of rows that have passed.
-    """
+class RowGate(Protocol):
+    """Lets the rows of a node pass in slices (`ops/stateful/gate.py`). `done`: the number of rows that have passed."""
 
     source: Node
-    open: bool
     done: int
 
-    def total(self, engine: GraphRuntime) -> int:
-        raise NotImplementedError
+    @property
+    def operator(self) -> Operator:
+        """The operator below which only these rows are."""
+
+    @property
+    def open(self) -> bool:
+        """Whether every row has passed."""
+
+    def total(self, engine: GraphRuntime) -> int: ...
 
     def advance(self, engine: GraphRuntime, rows: int) -> Batch:
         """Let about `rows` more rows pass and return them."""
-        raise NotImplementedError
 
 
 class PathStep(NamedTuple):

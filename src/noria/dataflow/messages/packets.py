@@ -4,24 +4,52 @@ form).
 Every packet travels in an `Envelope`. It has the sender's epoch (a receiver rejects an older one), a sequence
 number (per sender and epoch, for exactly-once writes) and the vector of applied (worker, tick).
 
-The module has more than 500 lines because it is a list of messages.
+`program_packets.py`, `bulk_packets.py` and `transaction_packets.py` have further packets. The names of the first two
+may be imported from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.limits import LOCK_WAIT_S
-from noria.core.statements import Insert, Load, Part, Statement, WriteResult
+from noria.core.statements import Insert, Part, Statement, WriteResult
 from noria.core.types import TableDef
+from noria.dataflow.messages.bulk_packets import (
+    Bootstrap,
+    CheckIngest,
+    IndexFiles,
+    IndexRequest,
+    Ingest,
+    Snapshot,
+)
 from noria.dataflow.messages.peer_messages import Message
+from noria.dataflow.messages.program_packets import (
+    AddView,
+    AlterTable,
+    ChangeOrigin,
+    CheckView,
+    CreateTable,
+    DropTable,
+    DropView,
+    Migrate,
+    Migrated,
+    MigrationStep,
+    RecordedChange,
+    Rehearse,
+    RenameView,
+)
 from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
-from noria.plan.graph_plan import GraphPlan
-from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
+
+__all__ = [  # from other modules
+    "AddView", "AlterTable", "Bootstrap", "ChangeOrigin", "CheckIngest", "CheckView", "CreateTable",
+    "DropTable", "DropView", "IndexFiles", "IndexRequest", "Ingest", "Migrate", "Migrated", "MigrationStep",
+    "RecordedChange", "Rehearse", "RenameView", "Snapshot",
+]
 
 Unique = tuple[tuple[int, ...], ...]
 Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
@@ -257,208 +285,6 @@ class PeerPacket:
 
 
 @dataclass(frozen=True)
-class CreateTable:
-    table: TableDef
-
-
-@dataclass(frozen=True)
-class AlterTable:
-    """Give the table of this id another definition and name. Its rows are unchanged; if types change, a
-    `CheckRowsFit` has confirmed that the rows fit."""
-
-    table: TableDef
-
-
-@dataclass(frozen=True)
-class DropTable:
-    table: str
-
-
-@dataclass(frozen=True)
-class AddView:
-    view: ViewDef
-
-
-@dataclass(frozen=True)
-class CheckView:
-    """Report whether the view can be made, without making it: it has no reader yet."""
-
-    view: ViewDef
-
-
-@dataclass(frozen=True)
-class DropView:
-    """Drop a view. `why`: the error for its reads from now on, if the view is in the program and could not be
-    made. `idle`: drop it only if it was never read."""
-
-    view: str
-    why: SqlError | None = None
-    idle: bool = False
-
-
-@dataclass(frozen=True)
-class RenameView:
-    view: str
-    name: str
-
-
-@dataclass(frozen=True)
-class ChangeOrigin:
-    """The recorded origin of a change of the program. `at`: microseconds since 1970, UTC. `who`: user@host, or
-    the part of the server that asked. `text`: the statement."""
-
-    at: int
-    who: str
-    text: str
-
-
-@dataclass(frozen=True)
-class RecordedChange:
-    """A recorded change, with the version of the program that it produced."""
-
-    version: int
-    note: ChangeOrigin
-
-
-MigrationStep = CreateTable | AlterTable | DropTable | AddView | CheckView | DropView | RenameView
-
-
-@dataclass(frozen=True)
-class Migrate:
-    """A change of the program. Answer: `Migrated`.
-
-    * `recipe`: the SQL statements that make the program after the change. They are stored in the same commit, and
-      recovery plans them again.
-    * `durable`: False in recovery, when the catalog has the change already.
-    * `each`: in recovery, a view that cannot be made is left out. Otherwise the change is made wholly or not at
-      all.
-    * `limit_ms`: the time it may take; 0: unlimited.
-    * `note`: a record of a durable change, stored in the same commit.
-    * `version`: of the program after the change; messages between workers carry it.
-    * `adopt`: in recovery, the other workers' graph of these views (`Inspect` "graph plan"), to be copied here.
-    * `first_node`: the number of the graph's first new node, as worker 0 has assigned it; 0: the next one.
-    * `back`: these steps undo the last change, which another worker could not make.
-    """
-
-    steps: tuple[MigrationStep, ...]
-    recipe: tuple[str, ...] = ()
-    durable: bool = True
-    each: bool = False
-    limit_ms: int = 0
-    note: ChangeOrigin | None = None
-    version: int = 0
-    adopt: GraphPlan | None = None
-    first_node: int = 0
-    back: bool = False
-
-
-@dataclass(frozen=True)
-class Rehearse:
-    """Ask what these steps would do; nothing is changed. Answer: `Done` with a `Rehearsal`
-    (`dataflow/inspect/rehearsal.py`)."""
-
-    request: int
-    steps: tuple[MigrationStep, ...]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Make a checkpoint of the base tables at `path`. Answer: `Done` with {"watermark": …, "views": …}.
-
-    `views`: also return the contents of every view at that moment: name -> (rows, present keys or None), as Arrow
-    tables in the form of `dataflow/inspect/export.py`. `node`: the checkpoint is for this node's first state, so
-    it includes the deltas kept back for the node so far.
-    """
-
-    request: int
-    path: str
-    views: bool = False
-    node: int = -1
-
-
-@dataclass(frozen=True)
-class Ingest:
-    """Ingest SST files built by Spark into a table, and renew the states that derive from it. Answer: `Done`.
-
-    `files`: column family name -> paths, keys disjoint and ascending. `rows`: their number. `auto_increment`: the
-    new high-water mark. `shards`: for each of several workers, (files, rows); `files` and `rows` are then the
-    totals. Each worker receives its own part (`of`) after all have accepted theirs (`CheckIngest`). `once`: as in
-    `Write`.
-    """
-
-    table: str
-    files: tuple[tuple[str, tuple[str, ...]], ...]
-    rows: int
-    auto_increment: int = 0
-    shards: tuple[tuple[tuple[tuple[str, tuple[str, ...]], ...], int], ...] = ()
-    once: str = ""
-
-    def of(self, worker: int) -> Load:
-        """The part of one worker, which may be the high-water mark only."""
-        return Load(self.table, *self.shards[worker], self.auto_increment)
-
-    def check_of(self, worker: int, spread: Collection[str] = ()) -> CheckIngest:
-        """The `CheckIngest` of a worker's part. `spread`: families whose keys must be unique among all workers."""
-        files, rows = self.shards[worker]
-        others = tuple(f for w, (some, _) in enumerate(self.shards) for f in some if w != worker and f[0] in spread)
-        by_family = {name: tuple(p for n, paths in others if n == name for p in paths) for name, _ in others}
-        return CheckIngest(0, self.table, files, rows, tuple(by_family.items()))
-
-
-@dataclass(frozen=True)
-class CheckIngest:
-    """Ask whether these files could be ingested into the table now; nothing is changed. Answer: `Done`, with the
-    error of the `Ingest` (1062: a key exists already).
-
-    `others`: files of other workers, with entries of UNIQUE indexes that must not exist here.
-    """
-
-    request: int
-    table: str
-    files: tuple[tuple[str, tuple[str, ...]], ...]
-    rows: int
-    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Begin a full node's first state from rows that Spark computed over a snapshot made for it
-    (`Snapshot.node`). Answer: `Done`.
-
-    `files`: Parquet files of the node's input rows, in the form of `dataflow/inspect/export.py`.
-    """
-
-    view: str
-    node: int
-    files: tuple[str, ...]
-    request: int = 0
-
-
-@dataclass(frozen=True)
-class IndexRequest:
-    """An index that Spark is to make: the answer to `Inspect` "wanted index". The files must hold the entries of the
-    table's rows at a snapshot made after this answer. `ticket`: names the index in `IndexFiles` and in `Inspect`
-    "unwanted index"."""
-
-    ticket: str
-    table: TableDef
-    columns: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class IndexFiles:
-    """Files of `storage.sst` with the entries of a wanted index. None: Spark cannot make them, so the worker
-    builds the index.
-
-    Answer: `Done`; with an error if the files are rejected and the worker builds the index itself.
-    """
-
-    ticket: str
-    files: tuple[str, ...] | None
-    request: int = 0
-
-
-@dataclass(frozen=True)
 class Evict:
     """Evict least recently read keys until `nbytes` are free; None: evict every partial key."""
 
@@ -578,33 +404,6 @@ class ReadManyReply:
     request: int
     parts: tuple[tuple[tuple[int, ...], Any], ...] = ()
     error: SqlError | None = None
-
-
-@dataclass(frozen=True)
-class Migrated:
-    """Answer to Migrate.
-
-    * `explain`: (view, explanation text).
-    * `filling`: views without a first state yet (`Inspect` built).
-    * `bootstrap`: (view, node number, plan of the node's input) of full nodes whose first state Spark must
-      compute.
-    * `failed`: (view, why) of views that cannot be made, if `each` was set.
-    * `yielded`: idle views that were dropped.
-    * `routes`: with several workers, (view, positions, depth) for each existing view that the steps name. The
-      values at these positions of the key determine the worker; none: worker 0. The depth is the largest number
-      of exchanges above the view.
-    * `first_node`: see `Migrate`.
-    """
-
-    seq: int
-    error: SqlError | None = None
-    explain: tuple[tuple[str, str], ...] = ()
-    bootstrap: tuple[tuple[str, int, Mir], ...] = ()
-    failed: tuple[tuple[str, SqlError], ...] = ()
-    filling: tuple[str, ...] = ()
-    yielded: tuple[str, ...] = ()
-    routes: tuple[tuple[str, tuple[int, ...], int], ...] = ()
-    first_node: int = 0
 
 
 @dataclass(frozen=True)

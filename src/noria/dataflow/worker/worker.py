@@ -6,8 +6,6 @@ rows are durable, and a client reads its own writes.
 Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
 drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
 Three exceptions end the worker: a violated invariant, a tick that fails outside its operators, a broken store.
-
-The module has more than 500 lines because it connects all parts of a worker.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.batch import Batch
-from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted, view_gone
-from noria.core.errors.codes import NOT_SUPPORTED_YET, UNKNOWN_ERROR
+from noria.core.errors import InvariantViolation, SqlError, internal_error, interrupted
+from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers, routed
@@ -32,14 +30,12 @@ from noria.dataflow.cluster.remote_scan import RemoteTableReads
 from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
-from noria.dataflow.engine.profile import ReadProfile
-from noria.dataflow.graph import ranges
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import RemoteRowsNeeded
 from noria.dataflow.graph.protocols import BaseStore, StoreBroken, ViewFactory
 from noria.dataflow.graph.request_limits import RequestLimits
-from noria.dataflow.inspect import export, render, validate, waits
+from noria.dataflow.inspect import export, render
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.envelopes import error_reply, number_of, runs
 from noria.dataflow.messages.packets import Envelope
@@ -49,6 +45,7 @@ from noria.dataflow.worker.changes import GraphPlanner, ProgramChanges
 from noria.dataflow.worker.commits import Commits, TickFailed
 from noria.dataflow.worker.deferred import DeferredRequests
 from noria.dataflow.worker.one_shots import OneShots
+from noria.dataflow.worker.questions import WorkerQuestions
 from noria.dataflow.worker.reading import ViewReads
 from noria.dataflow.worker.transactions import Transactions
 from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
@@ -73,7 +70,7 @@ class Worker:
         self.engine = Engine(store, symbols, views)
         self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
         self._late: list[Envelope] = []  # replies that waited for other workers
-        self._store, self._symbols = store, symbols
+        self.store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
         self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
@@ -87,24 +84,26 @@ class Worker:
         self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
         self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
         self._deferred = DeferredRequests(self.engine, self.around, self._peers, worker)
-        self._changes = ProgramChanges(self.engine, store, planner(self.engine), self.around, large)
+        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.around, large)
         self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
                                          lambda e, reply: self._late.append(self._reply(e, reply)))
         self.engine.held_elsewhere = store.transactions.held
         if self._peers is not None:
             self._peers.elsewhere.deltas = self.transactions.deltas
-        self._shots = OneShots(self.engine, self._changes, symbols, self.around, self._peers, self._internal,
+        self.shots = OneShots(self.engine, self.changes, symbols, self.around, self._peers, self._internal,
                                self._again, self._wait, self.transactions)
-        self._scans = self._shots.scans
-        self._reading = ViewReads(self.engine, self._changes, symbols, self.around, self._shots.results)
+        self.scans = self.shots.scans
+        self._reading = ViewReads(self.engine, self.changes, symbols, self.around, self.shots.results)
+        self._questions = WorkerQuestions(self.engine, store, symbols, self.changes, self.transactions, self.shots,
+                                          self._reading, self._deferred, self._peers, self._wait, self.stats)
         self._turns = WorkTurns(self._classes(), self.around.clock or (lambda: 0))
-        commits = Commits(self.engine, store, (self.engine.builds, self._scans, self.engine.lookups),
+        commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._taken_over(commits.ingest),
-            packets.Read: self._read_when_there, packets.Query: self._shots.add, packets.Inspect: self._ask,
-            packets.NextRows: self._shots.results.ask,
+            packets.Read: self._read_when_there, packets.Query: self.shots.add, packets.Inspect: self._questions.ask,
+            packets.NextRows: self.shots.results.ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
@@ -122,9 +121,9 @@ class Worker:
 
     # -------------------------------------------------------------- the step
     def hello(self) -> packets.Hello:
-        epoch, seq = self._store.applied()
-        return packets.Hello(self.worker, self._pid, epoch, seq, self._store.recipe(),
-                             tuple(self._store.tables().values()), *self._store.groups())
+        epoch, seq = self.store.applied()
+        return packets.Hello(self.worker, self._pid, epoch, seq, self.store.recipe(),
+                             tuple(self.store.tables().values()), *self.store.groups())
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order and some work in turns. Each packet has one reply, now or later."""
@@ -183,7 +182,7 @@ class Worker:
         on a worker that receives packets."""
         if self._peers is None and not (going or self._late or self._deferred):
             return []
-        self._shots.look()
+        self.shots.look()
         if budget_ms:
             self._turns.quiet(budget_ms)
         else:
@@ -191,11 +190,11 @@ class Worker:
         if self._peers is not None:
             self._peers.shards.settle()
         late, self._late = self._late, []
-        return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self._shots.answered())]
+        return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self.shots.answered())]
 
     def _classes(self) -> dict[WorkClass, WorkSource]:
         """The classes of work that run in turns."""
-        shots, lookups = self._shots, self.engine.lookups
+        shots, lookups = self.shots, self.engine.lookups
         return {WorkClass.LOOKUPS: WorkSource(lambda: bool(lookups), self._look_up),
                 WorkClass.QUERIES: WorkSource(shots.has_fresh, shots.fresh),
                 WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.piece),
@@ -266,7 +265,7 @@ class Worker:
         self.engine.views.take_over()
         if self._peers is None:
             return commit(body, e)
-        sent = -1 if self._store.applied() >= (e.epoch, e.seq) else self._peers.sent
+        sent = -1 if self.store.applied() >= (e.epoch, e.seq) else self._peers.sent
         return replace(commit(body, e), told=self._peers.told(sent))
 
     # -------------------------------------------------------------- requests
@@ -332,22 +331,22 @@ class Worker:
             self.engine.outages.retry()
             self._grows = going = self._goes_on()
             self.engine.advance()
-            untidy = [self._store.tidy(), leaving.give_back(), self.engine.views.tidy()]
+            untidy = [self.store.tidy(), leaving.give_back(), self.engine.views.tidy()]
             replies = self._build(budget_ms, going)
             return replies, any(untidy) or self._goes_on()
 
     def _goes_on(self) -> bool:
         """Whether any work in slices is left."""
-        return bool(self._shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
+        return bool(self.shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
 
     def states(self) -> Iterator[saving.Named]:
         """Full states and present keys worth saving, with their names."""
-        return saving.worth_saving(self.engine, self._changes.graph_plan())
+        return saving.worth_saving(self.engine, self.changes.graph_plan())
 
     def restore(self, states: saving.States, deltas: Mapping[str, Batch]) -> None:
         """Offer the states that an earlier life saved, whose texts this symbol table has, and the rows written
         since by table. Call it before the program is restored."""
-        self.engine.saved = saving.RestorableStates(self.engine, states, self._changes.graph_plan, deltas)
+        self.engine.saved = saving.RestorableStates(self.engine, states, self.changes.graph_plan, deltas)
 
     @property
     def restoring(self) -> bool:
@@ -355,7 +354,7 @@ class Worker:
         return self.engine.saved is not None and self.engine.saved.waits
 
     def close(self) -> None:
-        self._store.close()
+        self.store.close()
         leaving.finish()
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
@@ -371,29 +370,29 @@ class Worker:
 
     # -------------------------------------------------------------- the program
     def _migrate(self, body: packets.Migrate, e: Envelope) -> packets.Migrated:
-        if body.durable and self._store.applied() >= (e.epoch, e.seq):
+        if body.durable and self.store.applied() >= (e.epoch, e.seq):
             return packets.Migrated(e.seq)  # a resend: the recovered program has it already
 
         def commit() -> None:
             if body.durable:
-                self._store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
+                self.store.set_recipe(body.recipe, e.epoch, e.seq, body.note)
 
         before = 0 if self._peers is None else self._peers.version
         if self._peers is not None and body.version:
             self._peers.version = body.version  # messages sent meanwhile carry it
         failed: tuple[tuple[str, SqlError], ...] = ()
         if body.adopt is not None:
-            self._changes.adopt(body.steps, body.adopt)
+            self.changes.adopt(body.steps, body.adopt)
         elif body.each:
-            failed = tuple(self._changes.each(body.steps))
+            failed = tuple(self.changes.each(body.steps))
             commit()
-        elif (error := self._changes.change(body.steps, commit, body.back)) is not None:
+        elif (error := self.changes.change(body.steps, commit, body.back)) is not None:
             if self._peers is not None:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
         if self._peers is not None and not body.durable:
             self.engine.views.take_over()  # views of an earlier life would miss the others' writes
-        self._scans.look()
+        self.scans.look()
         self.engine.lookups.look()
         if self._peers is not None and body.version:
             self._peers.reached(body.version)
@@ -406,13 +405,13 @@ class Worker:
                                       and s.view not in self.engine.readers))
 
     def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
-        return packets.Done(body.request, self._changes.rehearse(body.steps))
+        return packets.Done(body.request, self.changes.rehearse(body.steps))
 
     def _waiting(self, views: list[str]) -> Iterator[tuple[str, int, Any]]:
         """Nodes of these views whose first state Spark must compute, with the plan of their input."""
         for v in views:
             for n in self.engine.waiting(v):
-                yield v, n.id, self._changes.input_plan(n)
+                yield v, n.id, self.changes.input_plan(n)
 
     def _bootstrap(self, body: packets.Bootstrap, e: Envelope) -> packets.Packet | None:
         node = next((n for n in self.engine.graph.nodes if n.id == body.node), None)
@@ -426,7 +425,7 @@ class Worker:
     # -------------------------------------------------------------- reads and questions
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
         try:
-            self._store.checkpoint(body.path)
+            self.store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
         except StoreBroken as error:  # in the copy: the asker has removed its directory
@@ -443,74 +442,15 @@ class Worker:
         self.memory_limit = body.nbytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
-            self._store.hold_memory(body.nbytes)
+            self.store.hold_memory(body.nbytes)
         except SqlError as error:  # a full disk: what it wanted to write is still in memory
             return packets.Done(body.request, error=error)
         self.hold_limit()
         return packets.Done(body.request)
 
-    def _ask(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
-        answers: dict[str, Callable[[], Any]] = {
-            "graph": lambda: render.nodes(self.engine), "builds": self._deferred.progress,
-            "graph plan": self._graph_plan, "history": self._store.history, "stats": self.stats,
-            "waits": lambda: waits.of_worker(self._peers, self._deferred),
-            "foresee": lambda: self._shots.foresee(body.read),
-            "table": lambda: loads.needs(self._store, body.argument),
-            "idle": lambda: self._changes.is_idle(body.argument),
-            "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),
-            "few between": lambda: ranges.are_few(self._store, body.argument),
-            "lock waits": lambda: [(str(o), *map(str, of)) for o, of in self._store.transactions.locks.waiting()],
-            "once": lambda: [n for n in self._store.groups()[1] if n.startswith(body.argument)]}
-        if body.what in answers:
-            return packets.Done(body.request, answers[body.what]())
-        if body.what == "explain":
-            if body.argument in self._changes.left_out:
-                return packets.Done(body.request, error=self._changes.left_out[body.argument])
-            if body.argument not in self.engine.readers:
-                return packets.Done(body.request, error=view_gone(body.argument))
-            return packets.Done(body.request, render.explain(self.engine, body.argument))
-        if body.what == "analyze":
-            return self._analyze(body, e)
-        if body.what == "validate":
-            validate.validate(self.engine)
-            return packets.Done(body.request, "every state equals its recomputation")
-        return packets.Done(body.request, error=SqlError(*NOT_SUPPORTED_YET, f"A worker cannot be asked '{body.what}'"))
-
-    def _graph_plan(self) -> dict[str, Any]:
-        """The graph as data, which another worker can adopt, and the version of its program."""
-        return {"plan": self._changes.graph_plan(), "version": 0 if self._peers is None else self._peers.version}
-
-    def _analyze(self, body: packets.Inspect, e: Envelope, profile: ReadProfile | None = None) -> packets.Packet | None:
-        """Measure one read node by node, through all its runs while other workers' rows are missing."""
-        seen = self.engine.profile = profile or ReadProfile(self.engine.clock or (lambda: 0))
-        assert isinstance(body.read, packets.Read)
-        try:
-            reply = self._reading.read(body.read)
-        except RemoteRowsNeeded as r:
-            self._wait(r, e, lambda: self._analyze(body, e, seen))
-            return None
-        finally:
-            self.engine.profile = None
-        if reply.error is not None:
-            return packets.Done(body.request, error=reply.error)
-        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.shown()})
-
     def stats(self) -> dict[str, Any]:
         """Counters and sizes of this worker."""
-        graph, stored = self.engine.graph.nodes, self._store.memory()
-        excess, adhoc = memory_limit.excess_of_adhoc(self.engine, self.memory_limit)
-        return {
-            "tick": self.engine.tick_number, "memory": memory_limit.memory(self.engine) + stored + leaving.nbytes,
-            "memory_limit": self.memory_limit, "symbols": self._symbols.memory(), "storage": stored,
-            "essential": memory_limit.essential(self.engine), "adhoc_excess": excess, "adhoc_views": adhoc,
-            "misses": sum(n.stats.misses for n in graph), "evictions": sum(n.stats.evictions for n in graph),
-            "out_of_service": len(self.engine.outages), "operator_failures_total": self.engine.outages.total,
-            "open_transactions": len(self.transactions), "lock_waits": self.transactions.waiting,
-            "deadlocks_total": self.transactions.deadlocks,
-            "sweeps": self._symbols.sweeps, "nodes": len(graph), "views": len(self.engine.readers),
-            "messages_total": 0 if self._peers is None else self._peers.sent,
-            "tables": {n: self._store.row_count(n) for n, t in self._store.tables().items() if not t.is_beside},
-        }
+        return self._questions.stats(self.memory_limit)
 
     # -------------------------------------------------------------- memory
     def hold_limit(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.core.expressions.functions import FALSE, TRUE, call, conjunction, literal
 from noria.core.expressions.functions.failing import can_fail, sum_can_fail
+from noria.plan.columns import col_of
 from noria.plan.mir import (
     Aggregate,
     Distinct,
@@ -62,7 +63,7 @@ def told(view: ViewDef) -> ViewDef:
         key = tuple(view.plan.width if k == at else k for k in view.key)
         exprs.append(exprs[at])
         names.append(names[at])
-    exprs[at] = call("told", exprs[at], _col(carried.plan, carried.error))
+    exprs[at] = call("told", exprs[at], col_of(carried.plan, carried.error))
     return replace(view, plan=Project(carried.plan, tuple(exprs), tuple(names)), key=key)
 
 
@@ -72,7 +73,7 @@ def error_reporting_plan(plan: Mir) -> Mir:
     if carried.error is None:
         return carried.plan
     exprs = _copies(carried.plan, plan.width)
-    exprs[0] = call("told", exprs[0], _col(carried.plan, carried.error))
+    exprs[0] = call("told", exprs[0], col_of(carried.plan, carried.error))
     return Project(carried.plan, tuple(exprs), tuple(f.name for f in plan.fields))
 
 
@@ -90,18 +91,13 @@ class _ErrorPropagation:
 
 
 # ------------------------------------------------------------------ helpers
-def _col(plan: Mir, i: int) -> Expr:
-    f = plan.fields[i]
-    return Col(f.type, f.nullable, i)
-
-
 def _copies(plan: Mir, columns: int | Iterable[int]) -> list[Expr]:
-    return [_col(plan, i) for i in (range(columns) if isinstance(columns, int) else columns)]
+    return [col_of(plan, i) for i in (range(columns) if isinstance(columns, int) else columns)]
 
 
 def _any_of(plan: Mir, columns: Iterable[int | None]) -> Expr | None:
     """The expression that is 1, or an error if one of the columns is; None without columns."""
-    failing = [_col(plan, c) for c in columns if c is not None]
+    failing = [col_of(plan, c) for c in columns if c is not None]
     return call("told", TRUE, *failing) if failing else None
 
 
@@ -139,11 +135,11 @@ def _filter(plan: Filter, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     below = c.plan if sure is None else Filter(c.plan, sure)
     width, asked = plan.width, conjunction(failing)
     assert asked is not None
-    known = [] if c.error is None else [_col(below, c.error)]
+    known = [] if c.error is None else [col_of(below, c.error)]
     names = (*(f.name for f in below.fields[:width]), *[ERROR] * (1 + len(known)))
     tested = Project(below, (*_copies(below, width), asked, *known), names)
-    kept: Mir = Filter(tested, call("may", _col(tested, width)))
-    kept, error = _with(kept, width, _any_of(kept, range(width, kept.width)) if known else _col(kept, width))
+    kept: Mir = Filter(tested, call("may", col_of(tested, width)))
+    kept, error = _with(kept, width, _any_of(kept, range(width, kept.width)) if known else col_of(kept, width))
     return ErrorCarryingPlan(kept, error, c.shaky)
 
 
@@ -151,7 +147,7 @@ def _project(plan: Project, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     shaky = frozenset(i for i, e in enumerate(plan.exprs) if can_fail(e, c.shaky.__contains__))
     if c.error is None:
         return ErrorCarryingPlan(_same(plan, c), None, shaky)
-    exprs = (*plan.exprs, _col(c.plan, c.error))
+    exprs = (*plan.exprs, col_of(c.plan, c.error))
     return ErrorCarryingPlan(Project(c.plan, exprs, (*plan.names, ERROR)), plan.width, shaky)
 
 
@@ -159,14 +155,14 @@ def _repeat(plan: Repeat, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a repetition.  A row whose count fails occurs once, as an error."""
     if plan.count not in c.shaky:
         return replace(c, plan=_same(plan, c))
-    count, failed = _col(c.plan, plan.count), _any_of(c.plan, (plan.count, c.error))
+    count, failed = col_of(c.plan, plan.count), _any_of(c.plan, (plan.count, c.error))
     assert failed is not None
     exprs = _copies(c.plan, plan.width)
     names = tuple(f.name for f in plan.fields)
     once = call("if", call("may", call("told", FALSE, count)), literal(1), count)
     below = Project(c.plan, (*exprs, failed, once), (*names, ERROR, "times"))
     repeated = Repeat(below, plan.width + 1)
-    kept, error = _with(repeated, plan.width, _col(repeated, plan.width))
+    kept, error = _with(repeated, plan.width, col_of(repeated, plan.width))
     return ErrorCarryingPlan(kept, error, c.shaky)
 
 
@@ -200,9 +196,9 @@ def _join(plan: Join, left: ErrorCarryingPlan, right: ErrorCarryingPlan) -> Erro
     joined = replace(plan, left=left.plan, right=there,
                      residual=call("may", residual) if fails and residual is not None else residual)
     of_right = [None if right.error is None else wide + right.error, *(wide + c for c in keys[1])]
-    errors = [_col(joined, c) for c in (left.error, *keys[0], *of_right) if c is not None]
+    errors: list[Expr] = [col_of(joined, c) for c in (left.error, *keys[0], *of_right) if c is not None]
     if fails and residual is not None:
-        errors.append(call("if", call("is_null", _col(joined, wide + at)), TRUE, residual))
+        errors.append(call("if", call("is_null", col_of(joined, wide + at)), TRUE, residual))
     exprs = _copies(joined, place.values())
     if plan.outer and (right.error is not None or fails):
         exprs[lw:] = [call("told", e, *errors) for e in exprs[lw:]]
@@ -274,7 +270,7 @@ def _window(plan: Window, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     assert at is not None
     whole = over("sum", at, below.fields, "all")
     made = replace(plan, input=below, calls=(*plan.calls, whole), names=(*plan.names, ERROR))
-    failed = _col(made, width + 1 + calls)
+    failed = col_of(made, width + 1 + calls)
     given = _copies(made, range(width + 1, width + 1 + calls))
     exprs = [*_copies(made, width), *(call("told", e, failed) for e in given)]
     names = (*(f.name for f in plan.fields), ERROR)

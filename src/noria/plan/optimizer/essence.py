@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from noria.core.expressions.expr import Col
 from noria.core.types import Field, TableDef
+from noria.plan.columns import cols_of
 from noria.plan.mir import Base, Mir, Project
 from noria.plan.optimizer.rewrites import everywhere, merge_projects, narrow
 
@@ -45,7 +45,7 @@ def _some_columns(plan: Mir) -> Mir:
     if not isinstance(plan, Base):
         return plan
     table = plan.table
-    copies = tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields))
+    copies = cols_of(plan)
     return Project(VersionlessBase(table, table.table_id or table.name), copies, tuple(f.name for f in plan.fields))
 
 

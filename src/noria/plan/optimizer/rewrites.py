@@ -13,6 +13,7 @@ from dataclasses import replace
 from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
 from noria.core.expressions.functions import conjunction, rebuilt
 from noria.core.limits import TOP_ROWS
+from noria.plan.columns import cols_of
 from noria.plan.mir import (
     Aggregate,
     Filter,
@@ -39,7 +40,7 @@ def optimize(plan: Mir) -> Mir:
         if plan == before:
             break
     if tuple(f.name for f in plan.fields) != names:
-        plan = Project(plan, _copies(plan), names)
+        plan = Project(plan, cols_of(plan), names)
     return plan
 
 
@@ -212,7 +213,7 @@ class _Narrow:
         if (l_place, left.width) == (r_place, right.width):
             return UnionAll(left, right), l_place
         names = tuple(plan.fields[c].name for c in wanted)
-        left, right = (projected(p, [_copies(p)[place[c]] for c in wanted], names)
+        left, right = (projected(p, [cols_of(p)[place[c]] for c in wanted], names)
                        for p, place in ((left, l_place), (right, r_place)))
         return UnionAll(left, right), {c: i for i, c in enumerate(wanted)}
 
@@ -236,10 +237,6 @@ def _over(plan: Mir, e: Expr) -> Expr:
 
 def _moved(e: Expr, place: dict[int, int]) -> Expr:
     return substitute(e, lambda c: Col(c.type, c.nullable, place[c.index]))
-
-
-def _copies(plan: Mir) -> tuple[Expr, ...]:
-    return tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields))
 
 
 def _columns(e: Expr) -> list[Col]:

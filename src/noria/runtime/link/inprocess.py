@@ -21,9 +21,8 @@ from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Pa
 from noria.runtime.link.changes import Change, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
-from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import ShardLink
+from noria.runtime.link.shard_link import Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transport.shard_owner import ShardOwner
 from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
@@ -43,9 +42,8 @@ class InProcessLink(ShardLink):
         self.stats, self.routes = LinkStats(), KeyRoutes(1)
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
-        self._book = PendingReplies()
-        self._waits_for_locks(config.epoch)
-        self._pauses = Pauses(self._begin)
+        self.book = PendingReplies()
+        super().__init__(ShardQueue(self, self.book, f"write {config.epoch}"), OnlyWorker(self))
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
         self._recovered = asyncio.Event()  # or the link has ended
@@ -55,13 +53,13 @@ class InProcessLink(ShardLink):
         self._loop = asyncio.get_running_loop()
         self._lineage = ShardOwner(self.config.shard_dir, self.config.epoch)
         try:
-            self._worker: HostedWorker = open_worker(
+            self.hosted: HostedWorker = open_worker(
                 self.config, self._lineage.incarnation, WorkerEnvironment(time.perf_counter_ns, note=log.error,
                                                                            processor=time.thread_time_ns))
         except BaseException:
             self._lineage.release()
             raise
-        self.hello = self._worker.hello()
+        self.hello = self.hosted.hello()
         self.stats.workers = 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
         if self.on_hello is not None:
@@ -76,12 +74,12 @@ class InProcessLink(ShardLink):
             self._stepping.cancel()
         whole = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
-        self._book.fail(WorkerGone("the database was closed"))
+        self.book.fail(WorkerGone("the database was closed"))
         if self.hello is not None:
             try:
                 if whole:
-                    self._worker.keep()
-                self._worker.close()
+                    self.hosted.keep()
+                self.hosted.close()
             finally:
                 self._lineage.release()
 
@@ -91,27 +89,24 @@ class InProcessLink(ShardLink):
 
     # ------------------------------------------------------------ requests
     def settled(self) -> bool:
-        return self._book.changes.settled
+        return self.book.changes.settled
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        return self._after_pauses(body) if self._pauses else self._add(body)
+        return self._queue.submit(body)
 
-    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
+    def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
             future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
             return
         self.stats.changes += 1
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
-        self._book.changes.add(body, future)
+        self.book.changes.add(body, future)
         self._soon()
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Drop a change that has not begun."""
-        if self._locked.give_up(change):
-            return
-        if not (self._pauses and self._pauses.cancel(change)):
-            self._book.changes.give_up(change)
+        self._queue.give_up(change)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
@@ -123,7 +118,7 @@ class InProcessLink(ShardLink):
         self.stats.asks += 1
         reply = await self._ask(body)
         if isinstance(reply, Rows) and reply.left:
-            return await collected(reply, self._ask, lambda more: self._send(more, 0), lease)
+            return await collected(reply, self._ask, lambda more: self.send(more, 0), lease)
         return reply
 
     async def recover(self, body: Packet) -> Any:
@@ -131,8 +126,8 @@ class InProcessLink(ShardLink):
             raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
         if not isinstance(body, Migrate):
             return await self._ask(body)
-        reply = self._book.restoring(body, self._loop)
-        self._send(body, 0)
+        reply = self.book.restoring(body, self._loop)
+        self.send(body, 0)
         return await reply
 
     async def request(self, body: Packet) -> Any:
@@ -141,22 +136,28 @@ class InProcessLink(ShardLink):
         return await self.ask(body)
 
     async def _ask(self, body: Packet) -> Any:
-        number, asked = self._book.asked(body, False, self._loop)
-        self._send(asked.body, 0)
+        number, asked = self.book.asked(body, False, self._loop)
+        self.send(asked.body, 0)
         try:
             return await asked.future
         finally:
-            self._book.asks.pop(number, None)
+            self.book.asks.pop(number, None)
+
+    def losses(self) -> Losses:
+        return {}
+
+    def future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
 
     # ------------------------------------------------------------ stepping
-    def _send(self, body: Packet, seq: int) -> None:
+    def send(self, body: Packet, seq: int) -> None:
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
     def heard(self, worker: int) -> int:
         """The number of the last message of the other worker whose effects are visible here (see
         `worker/frontier.py`)."""
-        return self._worker.heard()[worker]
+        return self.hosted.heard()[worker]
 
     def take(self, message: Envelope) -> None:
         """Receive a message of another worker."""
@@ -167,7 +168,7 @@ class InProcessLink(ShardLink):
         """Break this worker: it can only restart with its process."""
         self._broken(WorkerGone(why))
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         self._soon()
 
     def _soon(self) -> None:
@@ -177,23 +178,23 @@ class InProcessLink(ShardLink):
     def _step(self) -> None:
         """Handle everything that has arrived in one step; otherwise run a slice of deferrable work."""
         self._stepping = None
-        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+        while self.state is LinkState.UP and (flight := self.book.changes.next()) is not None:
             self._arrived.append(Envelope(self.config.epoch, FRONT_END, flight.seq, flight.body))
         packets, self._arrived = self._arrived, []
         try:
             if packets:
-                replies, more = [*self._worker.handle(packets), *self._worker.between()], True
+                replies, more = [*self.hosted.handle(packets), *self.hosted.between()], True
             else:
-                replies, more = self._worker.idle(IDLE_MS)
+                replies, more = self.hosted.idle(IDLE_MS)
         except Exception as bug:
             self._broken(bug)
             return
         for reply in replies:
-            self.stats.dropped += not self._book.take(reply.body)
-        for to, message in self._worker.outgoing() if self.others else ():
+            self.stats.dropped += not self.book.take(reply.body)
+        for to, message in self.hosted.outgoing() if self.others else ():
             self.others[to].take(message)
-        self.stats.groups = self._book.changes.groups
-        if more or self._book.changes.waiting or self._arrived:
+        self.stats.groups = self.book.changes.groups
+        if more or self.book.changes.waiting or self._arrived:
             self._soon()
 
     def _broken(self, bug: Exception) -> None:
@@ -201,7 +202,7 @@ class InProcessLink(ShardLink):
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
         gone = WorkerGone(self.why)
         gone.__cause__ = bug
-        self._book.fail(gone)
+        self.book.fail(gone)
 
     def _enter(self, state: LinkState, why: str) -> None:
         self.state, self.why, self.since = state, why, time.monotonic()

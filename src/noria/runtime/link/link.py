@@ -16,21 +16,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from noria.core.limits import DEAF_S, HEARTBEAT_MS, LEASE_MS
-from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import (
     Envelope,
     Hello,
     Ingest,
     Migrate,
     NextRows,
-    Own,
     Packet,
     Read,
     ReadManyReply,
@@ -39,108 +35,20 @@ from noria.dataflow.messages.packets import (
 )
 from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.collecting import collected
-from noria.runtime.link.pauses import Pauses
+from noria.runtime.link.interface import Link, LinkStats, OnHello
 from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, ShardLink, StagingWorker
-from noria.runtime.link.written import WrittenTables
+from noria.runtime.link.shard_link import LinkState, Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, RequestUnderWay
 from noria.runtime.transport.shard_owner import Process, RemoteOwner
 from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
-__all__ = ["Link", "LinkState", "LinkStats", "PendingReplies", "WorkerGone", "WorkerLink"]
+__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerGone", "WorkerLink"]
 
 FRONT_END = -1  # the sender of the front end's packets
-OnHello = Callable[[Hello], Awaitable[None]]
 Note = Callable[[str], None]
-
-
-@dataclass
-class LinkStats:
-    """Counters since the start."""
-
-    changes: int = 0
-    groups: int = 0
-    asks: int = 0
-    workers: int = 0
-    losses: int = 0
-    dropped: int = 0
-
-
-class Link(Protocol):
-    """The workers as the front end uses them, wherever they run; `workers` is their number. `routes`: which
-    worker has a view's key."""
-
-    workers: int
-    routes: KeyRoutes
-    on_hello: OnHello | None
-
-    @property
-    def stats(self) -> LinkStats: ...
-
-    @property
-    def state(self) -> LinkState: ...
-
-    @property
-    def why(self) -> str: ...
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def up(self) -> None: ...
-
-    def settled(self) -> bool: ...
-
-    def losses(self) -> Losses:
-        """How often each worker was lost since the start, and why the last time."""
-
-    def submit(self, body: Change) -> asyncio.Future[Any]: ...
-
-    def cancel(self, change: asyncio.Future[Any]) -> None: ...
-
-    async def change(self, body: Change) -> Any: ...
-
-    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
-
-    async def recover(self, body: Packet) -> Any: ...
-
-    async def request(self, body: Packet) -> Any: ...
-
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        """Whether the worker's part of the view has all effects of these writes."""
-
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
-        all workers."""
-
-    written: WrittenTables
-
-    @property
-    def staging_workers(self) -> Sequence[StagingWorker]:
-        """The links of all workers, to which transactions send their parts."""
-
-    def routed(self, statement: Statement) -> RoutedWrite:
-        """Split a transaction's statement by worker. Raises SqlError."""
-
-    async def learn_numbers(self, table: str) -> None:
-        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
-
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
-
-    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
-
-    def unanswered(self) -> set[str]:
-        """The tables of changes that are under way."""
-
-    def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
-        """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
 
 
 class _Connection(asyncio.Protocol):
@@ -165,7 +73,7 @@ class _Connection(asyncio.Protocol):
         except WireError as e:
             self._link._drop(str(e))
             self.transport.abort()
-        self._link._pump()
+        self._link.pump()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._link._disconnected(self)
@@ -188,15 +96,14 @@ class WorkerLink(ShardLink):
         self._doing, self._heart, self.heard = doing, FrontEndHeartbeat(epoch, FRONT_END), heard
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
-        self._book = PendingReplies()
-        self._pauses = Pauses(self._begin)
-        self._waits_for_locks(epoch)
-        self._together = ReadBatcher(self._book, lambda body: self._send(body, 0))
+        self.book = PendingReplies()
+        super().__init__(ShardQueue(self, self.book, f"write {epoch}"), OnlyWorker(self))
+        self._together = ReadBatcher(self.book, lambda body: self.send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
-        self._peer: _Connection | None = None
+        self.peer: _Connection | None = None
         self._last_pulse = self._last_beat = clock()
         self._up = asyncio.Event()
-        self._newest, self._pumping = 0, False  # whether `_pump` is scheduled
+        self._newest, self._pumping = 0, False  # whether `pump` is scheduled
 
     # ------------------------------------------------------------ life
     async def start(self) -> None:
@@ -211,11 +118,11 @@ class WorkerLink(ShardLink):
         """Send a goodbye to the worker, which then closes its store; fail everything unanswered."""
         if self.state is LinkState.CLOSED:
             return
-        if self._peer is not None:
-            self._peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
+        if self.peer is not None:
+            self.peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
         self._forget_peer()
         self._enter(LinkState.CLOSED, "the front end has closed the link")
-        self._book.fail(WorkerGone(self._down_text()))
+        self.book.fail(WorkerGone(self._down_text()))
         self._timer.cancel()
         self._heart.close()
         self._server.close()
@@ -229,29 +136,29 @@ class WorkerLink(ShardLink):
 
     def settled(self) -> bool:
         """Whether every submitted change is answered."""
-        return self._book.changes.settled
+        return self.book.changes.settled
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:
         """The future of a change's `Wrote`, `Migrated` or `Done` (Ingest). The change waits while no worker is
         up. Changes submitted in one turn of the loop are sent together."""
-        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+        if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             future: asyncio.Future[Any] = self._loop.create_future()
             future.set_exception(refusal)
             return future
-        return self._after_pauses(body) if self._pauses else self._add(body)
+        return self._queue.submit(body)
 
-    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
+    def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
             future.set_exception(WorkerGone(self._down_text()))
             return
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
-        self._book.changes.add(body, future)
+        self.book.changes.add(body, future)
         self.stats.changes += 1
         if not self._pumping:
             self._pumping = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self.pump)
 
     async def change(self, body: Change) -> Any:
         return await self.submit(body)
@@ -261,7 +168,7 @@ class WorkerLink(ShardLink):
         up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
-        if self._book.blame and (refusal := self._book.blame.refusal(body)) is not None:
+        if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             raise refusal
         self.stats.asks += 1
         while True:
@@ -269,7 +176,7 @@ class WorkerLink(ShardLink):
             if not (isinstance(reply, Rows) and reply.left):
                 return reply
             try:
-                return await collected(reply, self._piece, lambda more: self._send(more, 0), lease)
+                return await collected(reply, self._piece, lambda more: self.send(more, 0), lease)
             except WorkerGone:
                 if not retry or self._is_closed():
                     raise
@@ -291,8 +198,8 @@ class WorkerLink(ShardLink):
             raise WorkerGone(self._down_text())
         if not isinstance(body, Migrate):
             return await self._ask(body, retry=False)
-        reply = self._book.restoring(body, self._loop)
-        self._send(body, seq=0)
+        reply = self.book.restoring(body, self._loop)
+        self.send(body, seq=0)
         return await reply
 
     async def request(self, body: Packet) -> Any:
@@ -300,31 +207,31 @@ class WorkerLink(ShardLink):
         return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
-        number, asked = self._book.asked(body, retry, self._loop)
+        number, asked = self.book.asked(body, retry, self._loop)
         if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
             self._together.add(asked.body)
         elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
-            self._send(asked.body, seq=0)
+            self.send(asked.body, seq=0)
         try:
             return await asked.future
         except asyncio.CancelledError:
             self._cancel(number)
             raise
         finally:
-            self._book.asks.pop(number, None)
+            self.book.asks.pop(number, None)
 
     def _cancel(self, number: int) -> None:
         """Cancel a request at the worker; if the worker does not react, it is killed."""
-        if self._peer is None:
+        if self.peer is None:
             return
-        incarnation = self._peer.incarnation
+        incarnation = self.peer.incarnation
         self._heart.cancel(incarnation, number)
         self._loop.call_later(DEAF_S, self._look_whether_deaf, incarnation, number)
 
     def _look_whether_deaf(self, incarnation: int, number: int, before: tuple[int, int] | None = None) -> None:
         """Kill a deaf worker: one that executes a cancelled request for DEAF_S without beginning anything else. A
         slice, or a late turn of the request, counts as a beginning."""
-        if self._peer is None or self._peer.incarnation != incarnation or self._doing is None:
+        if self.peer is None or self.peer.incarnation != incarnation or self._doing is None:
             return
         seen = RequestUnderWay.seen(self._doing)
         if seen is None or seen[0] != number:
@@ -337,28 +244,29 @@ class WorkerLink(ShardLink):
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         """Give up a change unless it is committed. Its future reports the outcome."""
-        if self._locked.give_up(change) or (self._pauses and self._pauses.cancel(change)):
-            return
-        number = self._book.changes.give_up(change)
+        number = self._queue.give_up(change)
         if number is not None:
-            self._heart.cancel(self._peer.incarnation if self._peer else 0, number)
+            self._heart.cancel(self.peer.incarnation if self.peer else 0, number)
 
     def _at(self) -> int | None:
         """The number of the request that the worker executes, or executed when it ended; None: unknown."""
         return None if self._doing is None else RequestUnderWay.last(self._doing)
 
     # ------------------------------------------------------------ sending
-    def _pump(self) -> None:
+    def future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def pump(self) -> None:
         """Send all changes that may be sent now."""
         self._pumping = False
-        while self.state is LinkState.UP and (flight := self._book.changes.next()) is not None:
+        while self.state is LinkState.UP and (flight := self.book.changes.next()) is not None:
             flight.tries += 1
-            self._send(flight.body, flight.seq)
-        self.stats.groups = self._book.changes.groups
+            self.send(flight.body, flight.seq)
+        self.stats.groups = self.book.changes.groups
 
-    def _send(self, body: Packet, seq: int) -> None:
-        if self._peer is not None:
-            self._peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
+    def send(self, body: Packet, seq: int) -> None:
+        if self.peer is not None:
+            self.peer.transport.write(wire.encode(Envelope(self.epoch, FRONT_END, seq, body)))
 
     def _beat(self) -> None:
         """Detect a frozen worker, and kill it."""
@@ -366,7 +274,7 @@ class WorkerLink(ShardLink):
         stalled = now - self._last_beat > self._lease_s / 2  # this loop: pulses are unread, so decide next time
         self._last_beat = now
         self._timer = self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
-        if self._peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
+        if self.peer is None or now - self._last_pulse <= self._lease_s or stalled or self._computing.goes_on():
             return
         self._kill_peer()
         self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
@@ -375,26 +283,26 @@ class WorkerLink(ShardLink):
     def _take_item(self, connection: _Connection, item: wire.Item) -> None:
         if isinstance(item, WireError):
             self._drop(str(item))
-            if connection is self._peer and not self._book.unreadable(item.number, str(item)):
+            if connection is self.peer and not self.book.unreadable(item.number, str(item)):
                 self.restart(f"what it said cannot be read: {item}")
         elif item.epoch != self.epoch or item.sender != self.worker:
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:
             self._take_join(connection, item)
         elif connection.role is FrameKind.JOIN_PULSE:
-            if self._peer is not None and connection.incarnation == self._peer.incarnation:
+            if self.peer is not None and connection.incarnation == self.peer.incarnation:
                 self._last_pulse = self._clock()
                 self._computing.sign()
         elif isinstance(item, Envelope) and isinstance(item.body, Hello):
             self._appeared(connection, item.body)
-        elif connection is not self._peer:
+        elif connection is not self.peer:
             if isinstance(item, Signal):
                 return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, ReadManyReply):
             self.stats.dropped += not self._together.take(item.body)
         elif isinstance(item, Envelope):
-            self.stats.dropped += not self._book.take(item.body)
+            self.stats.dropped += not self.book.take(item.body)
         elif item.kind is FrameKind.GOODBYE:
             self._lost("it has ended")
 
@@ -414,16 +322,16 @@ class WorkerLink(ShardLink):
     def _disconnected(self, connection: _Connection) -> None:
         if connection.role is FrameKind.JOIN_PULSE:
             self._heart.remove(connection.incarnation)
-        if connection is self._peer:
+        if connection is self.peer:
             self._lost(f"its process {self.hello.pid if self.hello else ''} has ended")
 
     # ------------------------------------------------------------ workers come and go
     def _appeared(self, connection: _Connection, hello: Hello) -> None:
-        if connection.incarnation < self._newest or connection is self._peer:
+        if connection.incarnation < self._newest or connection is self.peer:
             raise WireError(f"a Hello of incarnation {connection.incarnation}, which is over")
-        if self._peer is not None:
+        if self.peer is not None:
             self._lost("a newer worker has taken over")
-        self._newest, self.hello, self._peer = connection.incarnation, hello, connection
+        self._newest, self.hello, self.peer = connection.incarnation, hello, connection
         connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
         if connection.process is None:
             self._elsewhere.appeared(self.worker)
@@ -446,9 +354,9 @@ class WorkerLink(ShardLink):
             self._note(self.why)
             return
         self._enter(LinkState.UP, f"worker process {hello.pid}")
-        for asked in self._book.patient():
-            self._send(asked.body, seq=0)
-        self._pump()
+        for asked in self.book.patient():
+            self.send(asked.body, seq=0)
+        self.pump()
 
     def restart(self, why: str) -> None:
         """Kill the worker; another one is started."""
@@ -457,15 +365,15 @@ class WorkerLink(ShardLink):
 
     def _kill_peer(self) -> None:
         """Kill the worker's process if it still is the one that sent the Hello. This ends a stopped process too."""
-        if self._peer is not None and self._peer.process is None:
+        if self.peer is not None and self.peer.process is None:
             self._elsewhere.end(self.worker)
-        elif self._peer is not None and self._peer.process is not None:
-            handle = self._peer.process.send_kill()
+        elif self.peer is not None and self.peer.process is not None:
+            handle = self.peer.process.send_kill()
             if handle is not None:
                 os.close(handle)
 
     def _forget_peer(self) -> None:
-        peer, self._peer = self._peer, None
+        peer, self.peer = self.peer, None
         if peer is not None:
             peer.transport.close()
         if self._recovering is not None and self._recovering is not asyncio.current_task():
@@ -473,16 +381,16 @@ class WorkerLink(ShardLink):
         self._recovering = None
 
     def _lost(self, why: str) -> None:
-        if self._peer is None:
+        if self.peer is None:
             return
-        if self.state is LinkState.UP or self._book.changes.sent:
-            self._book.worker_died(why, self._at())
-        self._newest = self._peer.incarnation + 1
+        if self.state is LinkState.UP or self.book.changes.sent:
+            self.book.worker_died(why, self._at())
+        self._newest = self.peer.incarnation + 1
         self._together.clear()
         self._forget_peer()
         self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
-        self._book.worker_gone(WorkerGone(self._down_text()))
+        self.book.worker_gone(WorkerGone(self._down_text()))
         if self.on_lost is not None:
             self.on_lost(why)
 

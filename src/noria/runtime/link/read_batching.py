@@ -12,7 +12,6 @@ other end is lost, the packets under way are over.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -60,10 +59,15 @@ Asked = TypeVar("Asked")
 Packed = TypeVar("Packed")
 
 
-class BatchQueue(ABC, Generic[Asked, Packed]):
-    """The waiting questions, and the packets under way by number."""
+class BatchQueue(Generic[Asked, Packed]):
+    """The waiting questions, and the packets under way by number.
 
-    def __init__(self) -> None:
+    `send`: sends a packet. Returns its number and the data needed for its answer; None if nobody waits for these
+    questions any more.
+    """
+
+    def __init__(self, send: Callable[[list[Asked]], tuple[int, Packed] | None]) -> None:
+        self._send = send
         self._waiting: deque[Asked] = deque()
         self._flying: dict[int, Packed] = {}
         self._soon = False
@@ -79,13 +83,8 @@ class BatchQueue(ABC, Generic[Asked, Packed]):
         self._soon = False
         while self._waiting and len(self._flying) < READ_PACKETS:
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), READS_TOGETHER))]
-            if (sent := self._sent(some)) is not None:
+            if (sent := self._send(some)) is not None:
                 self._flying[sent[0]] = sent[1]
-
-    @abstractmethod
-    def _sent(self, some: list[Asked]) -> tuple[int, Packed] | None:
-        """Send a packet. Returns its number and the data needed for its answer; None if nobody waits for these
-        questions any more."""
 
     def landed(self, number: int) -> Packed | None:
         """Take the data of an answered packet, so that another may leave. None if it is not under way."""
@@ -95,6 +94,10 @@ class BatchQueue(ABC, Generic[Asked, Packed]):
             asyncio.get_running_loop().call_soon(self._leave)
         return packed
 
+    def under_way(self) -> list[Packed]:
+        """The data of the packets under way."""
+        return list(self._flying.values())
+
     def clear(self) -> list[Asked]:
         """Drop everything because the other end is lost. Returns the questions that had not left."""
         waiting = list(self._waiting)
@@ -103,12 +106,13 @@ class BatchQueue(ABC, Generic[Asked, Packed]):
         return waiting
 
 
-class ReadBatcher(BatchQueue[Read, ReadMany]):
+class ReadBatcher:
     """The batched reads of one worker's link. `send`: sends a packet at once."""
 
     def __init__(self, book: PendingReplies, send: Callable[[ReadMany], None]):
-        super().__init__()
         self._book, self._send = book, send
+        self._queue = BatchQueue[Read, ReadMany](self._sent)
+        self.add, self.clear = self._queue.add, self._queue.clear
 
     def _sent(self, some: list[Read]) -> tuple[int, ReadMany] | None:
         alike: defaultdict[tuple[str, int, int], list[Read]] = defaultdict(list)
@@ -125,7 +129,7 @@ class ReadBatcher(BatchQueue[Read, ReadMany]):
 
     def take(self, found: ReadManyReply) -> bool:
         """Pass an answer to its callers. False if nobody waits for it."""
-        body = self.landed(found.request)
+        body = self._queue.landed(found.request)
         if body is None:
             return False
         if found.error is not None:

@@ -1,5 +1,8 @@
-"""The operations that a link of one worker offers to `ShardedLink`: states, places in the queue, changes before
-the worker serves."""
+"""The parts of a link of one worker that do not depend on where the worker runs.
+
+`ShardQueue` has the operations that `ShardedLink` needs beside `Link`: places in the queue, and changes before the
+worker serves. `OnlyWorker` answers what `Link` asks of several workers.  `ShardLink` offers the operations of both.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ import asyncio
 import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
 from noria.runtime.link.changes import Change, InFlightPacket, PendingReplies, ReservedPlace, WorkerGone
 from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
-from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite
 
@@ -54,62 +56,66 @@ class _QueueBypass:
         return self.submit(Write(tuple(parts.values())))
 
 
-class ShardLink:
-    """A link of one worker, with the operations that `ShardedLink` needs beside `Link`."""
+class QueueOwner(Protocol):
+    """The link that a `ShardQueue` belongs to."""
 
-    workers = 1
     state: LinkState
-    _book: PendingReplies
-    _pauses: Pauses
-    _loop: asyncio.AbstractEventLoop
-    written: WrittenTables
-    _locked: LockedWrites
 
-    def _waits_for_locks(self, epoch: int) -> None:
-        """Prepare to run writes again that met a lock."""
-        self.written = WrittenTables()
-        self._locked = LockedWrites(self.ask, self.submit, f"write {epoch}")
-        self._book.changes.on_blocked = self._locked.begin
+    async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
-    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """See `Link`."""
-        raise NotImplementedError
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
+    def future(self) -> asyncio.Future[Any]: ...
+
+    def send(self, body: Packet, seq: int) -> None:
+        """Send a packet at once."""
+
+    def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
+        """Add a change to the queue, or fail its future."""
+
+    def pump(self) -> None:
+        """Send all changes that may be sent now."""
+
+
+class SingleLink(Protocol):
+    """The link that an `OnlyWorker` answers for."""
+
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
+
+class ShardQueue:
+    """The queue of changes of one worker, with places and with changes before the worker serves.
+
+    `name`: makes the names of the transactions unique in which writes wait for locks.
+    """
+
+    def __init__(self, owner: QueueOwner, book: PendingReplies, name: str):
+        self._owner, self._book = owner, book
+        self._pauses = Pauses(owner.begin)
+        self._locked = LockedWrites(owner.ask, owner.submit, name)
+        book.changes.on_blocked = self._locked.begin
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        """See `Link`."""
-        raise NotImplementedError
+        """Add a change, behind the pauses of its tables."""
+        if not self._pauses:
+            return self._add(body)
+        future = self._owner.future()
+        self._pauses.submit(body, future)
+        return future
 
-    @property
-    def staging_workers(self) -> Sequence[ShardLink]:
-        """See `transactions.transaction_coordinator.Workers`, as the next five."""
-        return (self,)
-
-    def routed(self, statement: Statement) -> RoutedWrite:
-        return RoutedWrite({0: statement})
-
-    async def learn_numbers(self, table: str) -> None:
-        """Nothing to learn: the worker itself assigns them."""
-
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        return self.submit(Write(tuple(parts.values()), once=once))
-
-    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        await ask(self)
+    def give_up(self, change: asyncio.Future[Any]) -> int | None:
+        """Give up a change that has not begun. Return the number of its packet if it was sent alone."""
+        if self._locked.give_up(change) or (self._pauses and self._pauses.cancel(change)):
+            return None
+        return self._book.changes.give_up(change)
 
     def unanswered(self) -> set[str]:
         return set(self._book.changes.unanswered())
 
-    def _send(self, body: Packet, seq: int) -> None:
-        raise NotImplementedError
-
-    def losses(self) -> Losses:
-        return {}
-
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        return True
-
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
-        """Nothing to do: there is no other worker."""
+    @property
+    def held(self) -> str:
+        """The group that is prepared here and undecided."""
+        return self._book.changes.held
 
     async def replay(self, changed: Callable[[Change], Change]) -> None:
         """Within `on_hello` only: send again, before anything else, the changes that the last worker left
@@ -120,9 +126,9 @@ class ShardLink:
 
     async def first(self, body: Change) -> Any:
         """Within `on_hello` only: send a change before all waiting ones."""
-        if self.state is not LinkState.RECOVERING:
+        if self._owner.state is not LinkState.RECOVERING:
             raise WorkerGone("a change came out of its turn: the worker is not being brought back")
-        answer: asyncio.Future[Any] = self._loop.create_future()
+        answer: asyncio.Future[Any] = self._owner.future()
         await self._at_once(self._book.changes.begun(body, answer))
         return answer.result()
 
@@ -146,10 +152,10 @@ class ShardLink:
 
     async def _at_once(self, flight: InFlightPacket) -> Any:
         """Send a packet and wait for its answer, even if its callers are gone."""
-        done: asyncio.Future[Any] = self._loop.create_future()
+        done: asyncio.Future[Any] = self._owner.future()
         flight.parts.append((0, done))
         flight.sent, flight.early, flight.tries = True, True, flight.tries + 1
-        self._send(flight.body, flight.seq)
+        self._owner.send(flight.body, flight.seq)
         return await done
 
     def gate(self, group: str) -> None:
@@ -158,12 +164,12 @@ class ShardLink:
 
     def release(self, group: str) -> None:
         self._book.changes.release(group)
-        self._pump()
+        self._owner.pump()
 
     def pass_by(self, group: str) -> None:
         """Let writes of other tables pass the group, whose decision is delayed."""
         self._book.changes.pass_by(group)
-        self._pump()
+        self._owner.pump()
 
     def hold(self, group: str) -> asyncio.Future[Any]:
         """Reserve a place in the queue for `put`. The future is done when everything before it is answered."""
@@ -171,9 +177,9 @@ class ShardLink:
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
         """Put a change in the group's place."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[Any] = self._owner.future()
         self._book.changes.put(group, body, future)
-        self._pump()
+        self._owner.pump()
         return future
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
@@ -181,8 +187,8 @@ class ShardLink:
 
     def let_go(self, group: str) -> None:
         """Remove the group's place."""
-        self._book.changes.put(group, None, self._loop.create_future())
-        self._pump()
+        self._book.changes.put(group, None, self._owner.future())
+        self._owner.pump()
 
     @asynccontextmanager
     async def unwritten(self, table: str) -> AsyncIterator[ExclusiveWriter]:
@@ -195,23 +201,57 @@ class ShardLink:
                 self.let_go(place)
             yield _QueueBypass(self._add)
 
-    def _after_pauses(self, body: Change) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._pauses.submit(body, future)
-        return future
-
     def _add(self, body: Change | ReservedPlace) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._begin(body, future)
+        future: asyncio.Future[Any] = self._owner.future()
+        self._owner.begin(body, future)
         return future
 
-    def _begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
-        raise NotImplementedError
 
-    def _pump(self) -> None:
-        raise NotImplementedError
+class OnlyWorker:
+    """The answers of a link whose worker is the only one to `transactions.transaction_coordinator.Workers`."""
+
+    def __init__(self, link: SingleLink):
+        self._link = link
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        return RoutedWrite({0: statement})
+
+    async def learn_numbers(self, table: str) -> None:
+        """Nothing to learn: the worker itself assigns them."""
+
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        return self._link.submit(Write(tuple(parts.values()), once=once))
+
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        await ask(self._link)
+
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        return True
+
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+        """Nothing to do: there is no other worker."""
+
+
+class ShardLink:
+    """A link of one worker offers the operations of its parts."""
+
+    workers = 1
+
+    def __init__(self, queue: ShardQueue, only: OnlyWorker):
+        self._queue, self.written = queue, WrittenTables()
+        self.unanswered, self.unwritten = queue.unanswered, queue.unwritten
+        self.replay, self.first, self.take_in = queue.replay, queue.first, queue.take_in
+        self.has_it_otherwise, self.withdraw = queue.has_it_otherwise, queue.withdraw
+        self.gate, self.release, self.pass_by = queue.gate, queue.release, queue.pass_by
+        self.hold, self.put, self.let_go = queue.hold, queue.put, queue.let_go
+        self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
+        self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
 
     @property
     def held(self) -> str:
         """The group that is prepared here and undecided."""
-        return self._book.changes.held
+        return self._queue.held
+
+    @property
+    def staging_workers(self) -> Sequence[Self]:
+        return (self,)

@@ -40,7 +40,7 @@ MAGIC = b"NORI"
 WIRE_VERSION = 2
 MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit
 MAX_MESSAGE_BYTES = 2**32  # a longer one is garbage read as a length
-_HEADER = struct.Struct("<4sBBHiqqQ")
+HEADER = struct.Struct("<4sBBHiqqQ")
 _LENGTH = struct.Struct("<Q")
 _COUNT = struct.Struct("<H")
 _PACKETS = frozenset(get_args(Packet))
@@ -82,7 +82,7 @@ def encode(envelope: Envelope, codec: Codec = PACKETS) -> bytes:
     not one of them."""
     buffers: list[memoryview] = []
     body = _watermark(envelope.watermark) + codec.encode(envelope.body, buffers)
-    header = _HEADER.pack(MAGIC, WIRE_VERSION, FrameKind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
+    header = HEADER.pack(MAGIC, WIRE_VERSION, FrameKind.ENVELOPE, len(buffers), envelope.sender, envelope.epoch,
                           envelope.seq, len(body))
     if not buffers:
         return header + body
@@ -101,7 +101,7 @@ def encode_answer(envelope: Envelope, note: Callable[[str], object]) -> bytes:
 
 
 def signal(kind: FrameKind, epoch: int, sender: int, number: int = 0) -> bytes:
-    return _HEADER.pack(MAGIC, WIRE_VERSION, kind, 0, sender, epoch, number, 0)
+    return HEADER.pack(MAGIC, WIRE_VERSION, kind, 0, sender, epoch, number, 0)
 
 
 class FrameDecoder:
@@ -111,7 +111,7 @@ class FrameDecoder:
         self._codec, self._bodies = codec, bodies
         self._chunks: list[bytes] = []
         self._have = 0
-        self._need = _HEADER.size
+        self._need = HEADER.size
 
     def feed(self, data: bytes) -> list[Item]:
         """The messages that these bytes complete, in order."""
@@ -123,10 +123,10 @@ class FrameDecoder:
         items: list[Item] = []
         at, size = 0, len(whole)
         while True:
-            end = at + _HEADER.size
+            end = at + HEADER.size
             if end > size:
                 break
-            head = _HEADER.unpack_from(whole, at)
+            head = HEADER.unpack_from(whole, at)
             end = _end_of_message(whole, at, head)
             if end > size:
                 break
@@ -144,7 +144,7 @@ def _end_of_message(data: bytes, at: int, head: Any) -> int:
         raise WireError(f"bytes that do not begin with our header: {data[at:at + 16]!r}")
     if version != WIRE_VERSION:
         raise WireError(f"wire version {version}, this process speaks {WIRE_VERSION}: run one release throughout")
-    end: int = at + _HEADER.size + buffers * _LENGTH.size
+    end: int = at + HEADER.size + buffers * _LENGTH.size
     if len(data) >= end:
         end += body + (sum(_lengths(data, at, buffers)) if buffers else 0)
     if end - at > MAX_MESSAGE_BYTES:
@@ -153,7 +153,7 @@ def _end_of_message(data: bytes, at: int, head: Any) -> int:
 
 
 def _lengths(data: bytes, at: int, buffers: int) -> list[int]:
-    start = at + _HEADER.size
+    start = at + HEADER.size
     return [_LENGTH.unpack_from(data, start + i * _LENGTH.size)[0] for i in range(buffers)]
 
 
@@ -162,7 +162,7 @@ def _decode(data: bytes, at: int, head: Any, codec: Codec, bodies: Collection[ty
     if code != _ENVELOPE:
         return _signal(code, epoch, sender, seq)
     view = memoryview(data)
-    start = at + _HEADER.size + buffers * _LENGTH.size
+    start = at + HEADER.size + buffers * _LENGTH.size
     body, start = view[start:start + body_bytes], start + body_bytes
     parts: list[bytes] = []
     for length in _lengths(data, at, buffers) if buffers else ():

@@ -74,4 +74,5 @@ def _store(words: Codes, numbers: Codes) -> None:
 
 @njit
 def _load(words: Codes, at: int) -> int:
-    return load_acquire(words, at)  # type: ignore[no-any-return]
+    number: int = load_acquire(words, at)
+    return number

@@ -456,7 +456,8 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
         checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
         core.keep, core.checkpoint = checkpoints.keep, checkpoints.step
         checkpoints.restore(saved)
-    return core  # type: ignore[no-any-return]  # imported in here only
+    hosted: HostedWorker = core
+    return hosted
 
 
 def _record_batches(files: Sequence[str]) -> Iterator[Any]:

@@ -12,18 +12,17 @@ from datetime import date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal
 from itertools import product
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import WRONG_VALUE
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
-from noria.core.symbols import Symbols, fold
+from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import DATETIME, Column, Field, Kind
 from noria.core.values import encode, encode_double
 from noria.plan.lookups import Lookup, NullSafe, Range
 
-_NO_SYMBOLS = cast(Symbols, None)  # dates need none
 _EXACT = Context(prec=100)
 _PREFIX = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
@@ -103,7 +102,7 @@ def _place(value: Any, field: Field) -> Decimal:
         value = bytes(value).decode("utf-8", "replace")
     if field.type.kind in (Kind.DATE, Kind.DATETIME):
         precise = replace(DATETIME, scale=6)
-        return Decimal(encode(_moment(value, Field(field.name, precise)), precise, _NO_SYMBOLS))
+        return Decimal(encode(_moment(value, Field(field.name, precise)), precise, NO_SYMBOLS))
     _check_number(value, field)
     number = _number(value, field) if isinstance(value, str) else value
     if field.type.kind is Kind.DOUBLE:
@@ -204,4 +203,3 @@ def _moment(value: Any, field: Field) -> Any:
     except SqlError:
         raise SqlError(*WRONG_VALUE, f"Incorrect {'DATE' if is_date else 'DATETIME'} value: '{value}'") from None
     return _moment(moment, field) if is_date else moment
-

@@ -373,7 +373,7 @@ class Bulk:
             raise SqlError(*codes.UNKNOWN_ERROR, f"{e}; nothing is changed") from e
 
     # ------------------------------------------------------------ backup
-    async def backup(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def backup(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Make a checkpoint for a process on this host to copy.  It exists until the client disconnects.  Yield its
         path, then a line each BACKUP_LINE_S, which shows the client that it still exists."""
         async with self._place("backup") as place:
@@ -383,7 +383,7 @@ class Bulk:
                 yield {"held": True}
 
     # ------------------------------------------------------------ verify
-    async def verify(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def verify(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Recompute views on Spark and compare them.  Without `views` in the request, verify all.  Yield steps of
         progress, then one line for each view: `view`, `agrees` (None: nothing to compare) and the differences.  A line
         follows for each table with misplaced rows: among the tables of these views, or among all."""

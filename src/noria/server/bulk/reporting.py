@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -25,14 +25,14 @@ def failed(error: JobError | DriverGone) -> SqlError:
     return SqlError(*(OUT_OF_RESOURCES if isinstance(error, DriverGone) else UNKNOWN_ERROR), str(error))
 
 
-async def logged(what: str, steps: AsyncIterator[Step], closed: str = "cancelled") -> AsyncIterator[Step]:
+async def logged(what: str, steps: AsyncGenerator[Step, None], closed: str = "cancelled") -> AsyncIterator[Step]:
     """Yield the job's steps, then log one line: its name, its outcome, the counts of its last step, and its seconds.
 
     closed: the outcome if the client disconnected before the last step.
     """
     began, counted, outcome = time.monotonic(), dict[str, int](), closed
     try:
-        async with aclosing(steps):  # type: ignore[type-var]  # an async generator
+        async with aclosing(steps):
             async for step in steps:
                 _count(counted, step)
                 yield step

@@ -54,7 +54,7 @@ from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
 from noria.server.mysql import MysqlServer, account, auth, listen
 from noria.server.outcomes import Client, PendingOutcome, ResultSet
-from noria.server.settings import SettingsError, is_loopback
+from noria.server.settings import SettingsError, check_tls, is_loopback
 from noria.server.tls import Certificates
 
 log = logging.getLogger("noria.front")
@@ -78,12 +78,10 @@ class FarSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
+    tls_ca: Path | None = None
 
     def __post_init__(self) -> None:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("--tls-cert FILE and --tls-key FILE belong together: one is missing")
-        if self.tls_require and self.tls_cert is None:
-            raise SettingsError("--tls-require needs a certificate: --tls-cert FILE and --tls-key FILE")
+        check_tls(self.tls_cert, self.tls_key, self.tls_require, self.tls_ca)
 
 
 # ---------------------------------------------------------------- sessions
@@ -331,8 +329,7 @@ class FarFront:
             raise FarCannotServe(f"--mysql-host {s.mysql_host} is not a loopback address, so clients of other hosts "
                                  f"could "
                                  "connect: give the server a password with --password-file FILE, or use 127.0.0.1")
-        if s.tls_cert is not None and s.tls_key is not None:
-            self._certificates = Certificates(s.tls_cert, s.tls_key)
+        self._certificates = Certificates.of(s.tls_cert, s.tls_key, s.tls_ca)
         bound = listening(s.mysql_host, s.mysql_port, "--mysql-host, --mysql-port")
         return await listen(bound, self.sessions, users, None, self._certificates, s.tls_require, ids,
                             self.sessions.guard)

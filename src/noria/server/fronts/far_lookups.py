@@ -37,18 +37,18 @@ class PendingLookup:
     rows: asyncio.Future[Rows] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class FarLookups(BatchQueue[PendingLookup, list[list[PendingLookup]]]):
+class FarLookups:
     """The lookups of a far front end.  send: sends a message to the controller.  version: returns the program's version
     that the front end has."""
 
     def __init__(self, send: Callable[[messages.LookupKeys], None], version: Callable[[], int]):
-        super().__init__()
+        self._queue = BatchQueue[PendingLookup, list[list[PendingLookup]]](self._sent)
         self._send, self._version, self._number = send, version, 0
 
     def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
         """Return a future of all rows of the key, with all columns; None if the session must answer."""
         asked = PendingLookup(view, key)
-        self.add(asked)
+        self._queue.add(asked)
         return asked.rows
 
     def _sent(self, some: list[PendingLookup]) -> tuple[int, list[list[PendingLookup]]] | None:
@@ -64,15 +64,15 @@ class FarLookups(BatchQueue[PendingLookup, list[list[PendingLookup]]]):
         return self._number, list(alike.values())
 
     def take(self, looked: messages.LookupReply) -> None:
-        for group, found in zip(self.landed(looked.number) or (), looked.found, strict=False):
+        for group, found in zip(self._queue.landed(looked.number) or (), looked.found, strict=False):
             for asked, rows in zip(group, _each(found), strict=True):
                 if not asked.rows.done():
                     asked.rows.set_result(rows)
 
     def over(self) -> None:
         """Answer None to all waiting lookups, because the controller is unreachable."""
-        flying = [asked for groups in self._flying.values() for group in groups for asked in group]
-        for asked in flying + self.clear():
+        flying = [asked for groups in self._queue.under_way() for group in groups for asked in group]
+        for asked in flying + self._queue.clear():
             if not asked.rows.done():
                 asked.rows.set_result(None)
 

@@ -114,7 +114,7 @@ class FrontEndLink(asyncio.Protocol):
 
     # ------------------------------------------------------------ the line
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport = cast(asyncio.Transport, transport)
         if not wire.same_user(peer := transport.get_extra_info("socket")):
             self._transport.abort()
             return
@@ -143,7 +143,7 @@ class FrontEndLink(asyncio.Protocol):
             self._does[type(body)](body)
 
     def pause_writing(self) -> None:
-        self._transport.pause_reading()  # type: ignore[attr-defined]  # of a socket it can
+        self._transport.pause_reading()
         self._watch_reader()
 
     def resume_writing(self) -> None:
@@ -152,7 +152,7 @@ class FrontEndLink(asyncio.Protocol):
             self._stuck.cancel()
             self._stuck = None
         if not self._transport.is_closing():
-            self._transport.resume_reading()  # type: ignore[attr-defined]
+            self._transport.resume_reading()
 
     @property
     def is_silent_for(self) -> float:

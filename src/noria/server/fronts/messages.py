@@ -46,6 +46,7 @@ class StartServing:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
+    tls_ca: Path | None = None
     log_level: int = logging.INFO
     max_connect_errors: int = limits.MAX_CONNECT_ERRORS
     databases: tuple[str, ...] = (HOME,)  # their folded names; the first is that of clients that name none

@@ -137,8 +137,7 @@ class FrontEnd(asyncio.Protocol):
 
     async def _listen(self, begin: messages.StartServing) -> None:
         users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
-        if begin.tls_cert is not None and begin.tls_key is not None:
-            self._certificates = Certificates(begin.tls_cert, begin.tls_key)
+        self._certificates = Certificates.of(begin.tls_cert, begin.tls_key, begin.tls_ca)
         try:
             bound = listening(begin.host, begin.port, "--mysql-host, --mysql-port", shared=True)
         except CannotListen as e:

@@ -136,7 +136,7 @@ def host_name(host: str) -> str | None:
     """
     try:
         parts = urlsplit(f"//{host}")
-        parts.port  # noqa: B018 - raises where there is none
+        _ = parts.port  # raises if it is no number
     except ValueError:
         return None
     if parts.netloc != host or parts.username is not None or not parts.hostname:

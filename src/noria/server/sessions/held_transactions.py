@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any, Literal
 
@@ -172,7 +173,7 @@ class HeldTransactions:
         fields = None
         every = [*zip(*(c.to_pylist() for c in keys.columns), strict=True)] if keys.num_columns else [()] * len(keys)
         for i, values in enumerate(every):
-            found = await session.run_made(lambda values=values: select(values), f"SELECT * FROM {name}")  # type: ignore[misc]
+            found = await session.run_made(partial(select, values), f"SELECT * FROM {name}")
             assert isinstance(found, ResultSet)
             fields = found.fields
             rows += found.rows

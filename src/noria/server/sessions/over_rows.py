@@ -111,8 +111,7 @@ class _PlanRun:
 
     def _sorted(self, rows: list[Row], fields: Sequence[Field], order: Sequence[tuple[int, bool]]) -> list[Row]:
         for column, descending in reversed(order):
-            rows = sorted(rows, key=lambda row, c=column: self._rank(row[c], fields[c]),  # type: ignore[misc]
-                          reverse=descending)
+            rows = sorted(rows, key=lambda row: self._rank(row[column], fields[column]), reverse=descending)
         return rows
 
     def _rank(self, code: int, field: Field) -> tuple[bool, int | bytes]:

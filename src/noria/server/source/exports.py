@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Exports:
     def __init__(self, asks: ServerSourcePlanner, bulk: Bulk):
         self._asks, self._bulk = asks, bulk
 
-    async def run(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def run(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Export and yield steps of progress.  The last step has `rows`, `files` and `multiline`.  request: as
         `LoadPermit.check_export` returns it."""
         form, target, overwrite = str(request.get("to")), str(request["directory"]), bool(request.get("overwrite"))

@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -239,7 +239,7 @@ class StagedWrites:
         return result.affected
 
     # ------------------------------------------------------------ loads
-    async def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def load(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Run `Bulk.load` and yield its steps.  A load with a name (`once`) runs only if none of this name was done."""
         scope = f"load.{request['once']}" if request.get("once") else ""
         if scope and not _SCOPE.fullmatch(scope):

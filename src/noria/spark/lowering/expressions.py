@@ -64,7 +64,7 @@ def condition(v: LoweredValue) -> Column:
 def folded(column: Column) -> Column:
     """Return the folded twin of a text column: Spark's `lower` for ASCII, `core/symbols.fold` for other text."""
     ascii_only = F.octet_length(column) == F.char_length(column)
-    slow = F.arrow_udf(fallback.fold_texts, T.StringType())  # type: ignore[call-overload,unused-ignore]
+    slow = F.arrow_udf(fallback.fold_texts, T.StringType())
     return F.when(ascii_only, F.lower(column)).otherwise(slow(F.when(~ascii_only, column)))
 
 
@@ -381,7 +381,7 @@ def _by_kernel(e: Call, args: list[LoweredValue]) -> LoweredValue:
     leaf = Call(e.type, e.nullable, e.op, tuple(
         a if isinstance(a, Const) else Col(a.type, a.nullable, i) for i, a in enumerate(e.args)))
     types = tuple(a.type for a in e.args)
-    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
+    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))
     return LoweredValue(run(*(v.column for v in args)), e.type, True)
 
 
@@ -391,7 +391,7 @@ def _whole_by_kernel(e: Call, inputs: Sequence[LoweredValue]) -> LoweredValue:
     places = {c: i for i, c in enumerate(used)}
     leaf = substitute(e, lambda c: Col(c.type, c.nullable, places[c.index]))
     types = tuple(inputs[c].type for c in used)
-    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))  # type: ignore[call-overload,unused-ignore]
+    run = F.arrow_udf(fallback.evaluator(leaf, types), coding.coded_type(e.type))
     return LoweredValue(run(*(inputs[c].column for c in used)), e.type, True)
 
 

@@ -33,7 +33,7 @@ TRIES = 4  # in a row, of a task whose connection breaks
 EXECUTION = "spark.sql.execution.id"  # a task's local property
 
 
-class ReadPartition(InputPartition):  # type: ignore[misc]
+class ReadPartition(InputPartition):
     """A task's part of a read.  request: the task's request, without the execution.  The planner decides `where` and
     `direct`; they are here because Spark copies the reader to the tasks before it plans."""
 
@@ -72,7 +72,7 @@ def _named(schema: StructType, name: str) -> Any:
     return found
 
 
-class NoriaReader(DataSourceReader):  # type: ignore[misc]
+class NoriaReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType):
         self._server, self._schema = Server.of(options), schema
         self._what: dict[str, Any] = dict(wanted(options))
@@ -123,7 +123,7 @@ class NoriaReader(DataSourceReader):  # type: ignore[misc]
                     yield from _read_here(place)
                     return
             finally:
-                given.close()  # type: ignore[attr-defined]
+                given.close()
         yield from self._streamed(request)
 
     def _streamed(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from noria.spark.source.stream import NoriaStreamReader, stream_schema
 from noria.spark.source.writer import NoriaStreamWriter, NoriaWriter
 
 
-class NoriaDataSource(DataSource):  # type: ignore[misc]
+class NoriaDataSource(DataSource):
     """The data source.  Spark calls `schema` alike for a read and for a stream; the option "feed" marks a stream."""
 
     @classmethod

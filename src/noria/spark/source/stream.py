@@ -49,7 +49,7 @@ def stream_schema(options: Mapping[str, str]) -> StructType:
     return StructType([T.StructField(f.name, f.dataType, True) for f in columns.fields] + MARKS)
 
 
-class ChangeBatch(InputPartition):  # type: ignore[misc]
+class ChangeBatch(InputPartition):
     """A batch: the changes in (after, until].  With after "", all rows as of `until`."""
 
     def __init__(self, after: str, until: str):
@@ -57,7 +57,7 @@ class ChangeBatch(InputPartition):  # type: ignore[misc]
         self.after, self.until = after, until
 
 
-class NoriaStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+class NoriaStreamReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str], schema: StructType):
         self._server, self._name, self._schema = Server.of(options), _name(options), schema
         self._from = options.get("startingOffsets", "earliest")

@@ -10,8 +10,7 @@ import base64
 import contextlib
 import http.client
 import json
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from noria.runtime.transport.client_tls import client_context
 from noria.runtime.transport.json_lines import json_lines
 from noria.spark.source.errors import OptionError, Unreachable, UserError
 
@@ -88,7 +88,7 @@ class Server:
         assert parts.hostname is not None
         if parts.scheme == "https":
             return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s,
-                                               context=ssl.create_default_context())
+                                               context=client_context())
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
 
     def _login(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ class Server:
         with self.asked("POST", path, body, PARQUET) as response:
             return json.loads(response.read())
 
-    def lines(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def lines(self, path: str, body: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
         """Yield the lines of a JSON stream as they arrive.  Raises Refused for a line with an error."""
         with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
             for step in json_lines(response):

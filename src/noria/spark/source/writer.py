@@ -35,7 +35,7 @@ ON = {"error": "error", "ignore": "ignore", "replace": "replace", "upsert": "upd
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):  # type: ignore[misc]
+class Staged(WriterCommitMessage):
     """The parts that a task staged, and for which write.  query: the id of a stream's query."""
 
     parts: tuple[str, ...]
@@ -159,7 +159,7 @@ def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
     return f"CREATE TABLE IF NOT EXISTS {named} ({', '.join(columns)})"
 
 
-class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class NoriaWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._sink = Sink(options, schema, overwrite)
 
@@ -176,7 +176,7 @@ class NoriaWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._sink.dropped()
 
 
-class NoriaStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class NoriaStreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream.  overwrite: the output mode is complete, so each batch replaces all rows."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):

@@ -27,7 +27,7 @@ _EXTREMES: dict[type, tuple[Any, ...]] = {
 }
 _TYPES = 8  # combinations of types with templates of their own, for one statement
 _MOST_VALUES = 32  # with more, learning takes too long
-_LEARN_AFTER = 2  # statements of the same types
+LEARN_AFTER = 2  # statements of the same types
 
 
 class Templates:
@@ -35,7 +35,7 @@ class Templates:
 
     def __init__(self, bind: Bind):
         self._bind = bind
-        self._known: dict[tuple[type, ...], _Template | None] = {}
+        self._known: dict[tuple[type, ...], Template | None] = {}
         self._seen: dict[tuple[type, ...], int] = {}
 
     def __call__(self, values: Sequence[Any]) -> tuple[tuple[Expr | None, ...], bool]:
@@ -46,14 +46,14 @@ class Templates:
         found = self._bind(values)
         if types not in self._known and len(self._known) < _TYPES:
             self._seen[types] = self._seen.get(types, 0) + 1
-            if self._seen[types] > _LEARN_AFTER:
+            if self._seen[types] > LEARN_AFTER:
                 self._known[types] = _learnt(self._bind, types)
             if len(self._seen) > 8 * _TYPES:
                 self._seen.clear()
         return found, _timed(found)
 
 
-class _Template:
+class Template:
     """Expressions with holes.  An expression without holes stands for itself."""
 
     def __init__(self, expressions: tuple[Expr | None, ...], holes: Sequence[Any]):
@@ -91,13 +91,13 @@ def _filler(e: Expr, holes: Sequence[Any]) -> _Fill | None:
     return lambda values: Call(type_, nullable, op, tuple([a if f is None else f(values) for f, a in made]))
 
 
-def _learnt(bind: Bind, types: Sequence[type]) -> _Template | None:
+def _learnt(bind: Bind, types: Sequence[type]) -> Template | None:
     """The template for values of these types, or None if it would not give what `bind` gives."""
     if len(types) > _MOST_VALUES or not set(types) <= {*_EXTREMES, type(None)}:
         return None
     holes = [_hole(kind, n) for n, kind in enumerate(types)]
     try:
-        template = _Template(bind(holes), holes)
+        template = Template(bind(holes), holes)
         for step in (0, 1):  # all parameters alike, then each another extreme
             for first in range(max(map(len, _EXTREMES.values()))):
                 values = [_extreme(kind, first + step * n) for n, kind in enumerate(types)]

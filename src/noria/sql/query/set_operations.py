@@ -24,6 +24,7 @@ from noria.core.expressions.expr import Col, Const, Expr, Param
 from noria.core.expressions.functions import call, canonical, cast, common_type, literal
 from noria.core.types import BIGINT, Field, SqlType
 from noria.plan.after import LookedUpRows
+from noria.plan.columns import cols_of
 from noria.plan.lookups import AnyOf, Key, Parameter, one
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project, Repeat, UnionAll, agg
 from noria.sql.query.relations.context import Context
@@ -72,7 +73,7 @@ def keyed_union(context: Context, tree: exp.SetOperation) -> tuple[Mir, tuple[Ke
                  for n in range(len(queries[0].keys)))
     rows: Mir = Filter(LookedUpRows(plan.fields),
                        canonical(call("or", *(_own(plan, q, i) for i, q in enumerate(queries)))))
-    rows = Project(rows, _copies(plan)[:width], tuple(f.name for f in plan.fields[:width]))
+    rows = Project(rows, cols_of(plan)[:width], tuple(f.name for f in plan.fields[:width]))
     return plan, keys, Aggregate(rows, tuple(range(width)), (), ()) if distinct else rows
 
 
@@ -102,7 +103,7 @@ def _kinds(query: PlannedQuery) -> tuple[tuple[Any, ...], ...]:
 
 def _own(plan: Mir, query: PlannedQuery, arm: int) -> Expr:
     """The condition that a row is the arm's and has the arm's own keys."""
-    columns = _copies(plan)
+    columns = cols_of(plan)
     first = plan.width - 1 - len(query.keys)
     terms = [call("eq", columns[-1], literal(arm))]
     for n, key in enumerate(query.keys):
@@ -113,7 +114,7 @@ def _own(plan: Mir, query: PlannedQuery, arm: int) -> Expr:
 
 def _marked(query: PlannedQuery, types: list[SqlType], arm: int) -> Mir:
     """The arm's columns, then its keys, then its number."""
-    copies, fields = _copies(query.plan), query.plan.fields
+    copies, fields = cols_of(query.plan), query.plan.fields
     shown = [c if c.type == t else cast(c, t) for c, t in zip(copies, types, strict=False)]
     keys = [copies[k.column] for k in query.keys]
     names = (*(f.name for f in fields[: len(types)]), *(fields[k.column].name for k in query.keys), "arm")
@@ -136,7 +137,7 @@ def _typed(left: Mir, right: Mir) -> tuple[Mir, Mir]:
     def arm(plan: Mir) -> Mir:
         if all(f.type == t for f, t in zip(plan.fields, types, strict=True)):
             return plan
-        exprs = tuple(cast(c, t) for c, t in zip(_copies(plan), types, strict=True))
+        exprs = tuple(cast(c, t) for c, t in zip(cols_of(plan), types, strict=True))
         return Project(plan, exprs, tuple(f.name for f in plan.fields))
 
     return arm(left), arm(right)
@@ -146,18 +147,18 @@ def _matched(left: Mir, right: Mir, both: bool, distinct: bool) -> Mir:
     """Plan INTERSECT (`both`) or EXCEPT of two relations of the same types."""
     width, names = left.width, tuple(f.name for f in left.fields)
     here, nothing = literal(1), Const(literal(1).type, True, None)
-    marked = UnionAll(Project(left, (*_copies(left), here, nothing), (*names, "in_left", "in_right")),
-                      Project(right, (*_copies(right), nothing, here), (*names, "in_left", "in_right")))
+    marked = UnionAll(Project(left, (*cols_of(left), here, nothing), (*names, "in_left", "in_right")),
+                      Project(right, (*cols_of(right), nothing, here), (*names, "in_left", "in_right")))
     counts = tuple(agg("count", c, marked.fields) for c in (width, width + 1))
     groups = Aggregate(marked, tuple(range(width)), counts, ("in_left", "in_right"))
-    copies = _copies(groups)[:width]
+    copies = cols_of(groups)[:width]
     a, b = Col(BIGINT, False, width), Col(BIGINT, False, width + 1)
     if distinct:
         right_side = call("gt" if both else "eq", b, literal(0))
         return Project(Filter(groups, call("and", call("gt", a, literal(0)), right_side)), copies, names)
     times = call("if", call("lt", a, b), a, b) if both else call("sub", a, b)
     counted = Project(groups, (*copies, times), (*names, "times"))
-    return Project(Repeat(counted, width), _copies(counted)[:width], names)
+    return Project(Repeat(counted, width), cols_of(counted)[:width], names)
 
 
 def set_order(tree: exp.SetOperation, plan: Mir) -> Order:
@@ -175,7 +176,3 @@ def set_order(tree: exp.SetOperation, plan: Mir) -> Order:
             raise SqlError(*BAD_FIELD, f"Unknown column '{snippet(by)}' in 'order clause'")
         order.setdefault(at, bool(node.args.get("desc")))
     return tuple(order.items())
-
-
-def _copies(plan: Mir) -> tuple[Expr, ...]:
-    return tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields))

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import DUP_FIELDNAME, KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
+from noria.core.identifiers import quote_identifier
 from noria.core.types import Column, IndexDef, TableDef, prefix_name
 from noria.sql.text.refusals import refuse
 
@@ -120,8 +121,7 @@ def _hidden(table: TableDef, base: int, length: int) -> tuple[TableDef, int]:
 
 def _made(hidden: Column, base: Column, length: int) -> Column:
     type = replace(base.type, length=length, declared=base.type.declared if base.type.declared == "char" else "")
-    quoted = "`" + base.name.replace("`", "``") + "`"
-    return replace(hidden, type=type, expression=f"left({quoted}, {length})")
+    return replace(hidden, type=type, expression=f"left({quote_identifier(base.name)}, {length})")
 
 
 # ------------------------------------------------------------------ ALTER TABLE

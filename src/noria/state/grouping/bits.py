@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+@intrinsic
 def bits_of(typingctx: Any, x: Any) -> Any:
     """The int64 with the bits of a float64."""
 
@@ -19,7 +19,7 @@ def bits_of(typingctx: Any, x: Any) -> Any:
     return types.int64(types.float64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+@intrinsic
 def float_of(typingctx: Any, x: Any) -> Any:
     """The float64 with the bits of an int64."""
 

@@ -325,7 +325,7 @@ def _add(A, specs, shown, always, keys, cols, weights, ids, ranks, fold, touched
 @njit
 def _changed(old, u, out, at):
     """True if the output rows old[:, u] and out[:, at] differ."""
-    for j in range(old.shape[0]):  # noqa: SIM110 (a loop is what numba compiles best)
+    for j in range(old.shape[0]):
         if out[j, at] != old[j, u]:
             return True
     return False

@@ -9,7 +9,6 @@ fails to notice that the version was replaced during the copy.
 
 The same kernels use `load_word`, `store_word` and `prefetch`, which are not atomic.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ count an array without an owner.
 Keeps true: the owner of the memory outlives the bare array.  Python holds a kernel's arguments until it returns, and
 stack memory lasts for the call.  A kernel makes an array of its own bare only if it uses the owner afterwards.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

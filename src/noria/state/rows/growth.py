@@ -8,7 +8,6 @@ Keeps true: a key is in the larger table if its first slot in the smaller one ha
 smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
 that a lookup probes.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

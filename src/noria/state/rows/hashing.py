@@ -6,7 +6,6 @@
 Keeps true: none of them changes.  Saved states contain hash tables.  Other processes search views and the symbol table
 in shared memory.  So the two mixers stay different, although either would do for both.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

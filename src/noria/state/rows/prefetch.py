@@ -35,7 +35,7 @@ AHEAD = 12  # how many rows ahead a row is prefetched if its address is known be
 WARM_FROM = 16  # rows: smaller batches are not worth a second pass
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+@intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Prefetch the cache line of array[index].  array: int64, one dimension."""
 

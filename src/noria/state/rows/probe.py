@@ -36,12 +36,12 @@ def pairs(left, right):
         cap *= 2
     heads = np.full(cap, -1, np.int64)  # slot -> first row of a key
     nxt = np.full(m, -1, np.int64)
-    for k in range(m):
-        s = slot_of(_hash(right, k), cap)
-        while heads[s] >= 0 and not _same(right, heads[s], right, k):
+    for row in range(m):
+        s = slot_of(_hash(right, row), cap)
+        while heads[s] >= 0 and not _same(right, heads[s], right, row):
             s = (s + 1) & (cap - 1)
-        nxt[k] = heads[s]
-        heads[s] = k
+        nxt[row] = heads[s]
+        heads[s] = row
     at = np.empty(n, np.int64)
     total = 0
     for i in range(n):

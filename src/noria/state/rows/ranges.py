@@ -22,6 +22,10 @@ _NONE = np.empty(0, np.int64)
 
 class Ranges:
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Mark nothing as filled."""
         self.starts: Codes = _NONE
         self.ends: Codes = _NONE
         self._values: Codes = _NONE
@@ -67,9 +71,6 @@ class Ranges:
         some = starts <= ends
         self.starts, self.ends = starts[some], ends[some]
         self._values, self._fresh = _without(self._values, points), _without(self._fresh, points)
-
-    def clear(self) -> None:
-        self.__init__()  # type: ignore[misc]  # as a new one is
 
     def intervals(self) -> list[tuple[int, int]]:
         return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))

@@ -17,7 +17,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.symbols import Symbols
 from noria.state.memory.mapped import reserve_words
-from noria.state.rows import growth, kernels, slices
+from noria.state.rows import growth, kernels, read_kernels, slices
 from noria.state.rows.layout import (
     CAP,
     CLEARED,
@@ -232,7 +232,7 @@ class Table:
 
     # -------------------------------------------------------------- reading
     def missing(self, cols: Columns, keys: Codes) -> npt.NDArray[np.bool_]:
-        out: npt.NDArray[np.bool_] = kernels.missing(self.arena, self.indexes.index(cols), keys, self._fold())
+        out: npt.NDArray[np.bool_] = read_kernels.missing(self.arena, self.indexes.index(cols), keys, self._fold())
         return out
 
     def lookup(self, cols: Columns, keys: Codes, tick: int = 0) -> tuple[Batch, Codes]:
@@ -240,11 +240,11 @@ class Table:
 
         tick: recorded as the keys' last use.
         """
-        c, w, o = kernels.lookup(self.arena, self.indexes.index(cols), keys, self._fold(), tick)
+        c, w, o = read_kernels.lookup(self.arena, self.indexes.index(cols), keys, self._fold(), tick)
         return Batch(c, w), o
 
     def rows(self) -> Batch:
-        return Batch(*kernels.all_rows(self.arena))
+        return Batch(*read_kernels.all_rows(self.arena))
 
     def part(self, parts: int, low: int, high: int) -> Batch:
         """Return the rows of parts low to high-1 (`slices.py`).  parts: the number of parts, a power of two."""
@@ -257,12 +257,12 @@ class Table:
 
     def present(self, cols: Columns) -> Codes:
         """Return all present keys of an index, folded."""
-        keys: Codes = kernels.present_keys(self.arena, self.indexes.index(cols), 0, 2**62)[0]
+        keys: Codes = read_kernels.present_keys(self.arena, self.indexes.index(cols), 0, 2**62)[0]
         return keys
 
     def coldest(self, cols: Columns, most: int) -> Cold:
         """Return a sample of up to `most` present keys, from the end of the last sample on."""
-        keys, stamps, rows, self._cursor[cols] = kernels.present_keys(
+        keys, stamps, rows, self._cursor[cols] = read_kernels.present_keys(
             self.arena, self.indexes.index(cols), self._cursor.get(cols, 0), most)
         return Cold(keys, stamps, rows * self.row_bytes() + self.key_bytes(cols))
 
@@ -272,7 +272,7 @@ class Table:
     def held(self, texts: Sequence[int]) -> Iterator[Codes]:
         """Yield these columns of all rows and, in a partial table, of all present keys.  texts: columns of text ids."""
         for c in texts:
-            yield kernels.column(self.arena, c)
+            yield read_kernels.column(self.arena, c)
         for cols in self.indexes if not self.full else ():
             for j, c in enumerate(cols):
                 if c in texts:

@@ -10,7 +10,6 @@ Keeps true, for other processes at each moment: a string in `table` has its byte
 is stored with release after them.  A sweep is the exception: while SWEEPS is odd, bytes move, and ids that no state
 holds are freed for other strings.  A span always points into the heap.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

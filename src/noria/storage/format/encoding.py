@@ -26,7 +26,7 @@ import pyarrow as pa
 from noria.core.batch import Codes
 from noria.core.keys import folded_texts, text_bytes, text_offsets
 from noria.core.limits import NULL_CODE
-from noria.core.symbols import Symbols, fold
+from noria.core.symbols import NO_SYMBOLS, Symbols, fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import from_arrow, texts_of
 from noria.storage.format import kernels
@@ -55,7 +55,7 @@ def key_parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Sy
 
 def parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
     """Parts of Arrow columns (types as `values.arrow_type` has them) as rows store them."""
-    return [_clean(texts_of(c) if t.is_bytes else c) if t.is_text else from_arrow(c, t, _NO_SYMBOLS)
+    return [_clean(texts_of(c) if t.is_bytes else c) if t.is_text else from_arrow(c, t, NO_SYMBOLS)
             for c, t in zip(columns, types, strict=True)]
 
 
@@ -70,9 +70,6 @@ def _clean(texts: pa.Array) -> pa.Array:
 def key_parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
     return [folded_texts(part) if t.folds else part
             for t, part in zip(types, parts_of_arrow(columns, types), strict=True)]
-
-
-_NO_SYMBOLS: Symbols = None  # type: ignore[assignment]  # numbers and dates need none
 
 
 # ------------------------------------------------------------------ keys

@@ -47,7 +47,7 @@ def _packed(values: Sequence[bytes]) -> tuple[Bytes, Offsets]:
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), ends
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)
 def _sums(a: Bytes, a_ends: Offsets, b: Bytes, b_ends: Offsets) -> tuple[np.uint64, np.uint64]:
     first, second = np.uint64(0), np.uint64(0)
     for row in range(len(a_ends) - 1):

@@ -79,7 +79,7 @@ def _take_texts(data: Bytes, at: Codes, out: Bytes, offsets: Codes) -> None:
 
 
 def _compiled(function: Callable[..., None]) -> Callable[..., Any]:
-    return njit(nogil=True)(function)  # type: ignore[no-any-return]  # numba has no types
+    return njit(nogil=True)(function)
 
 
 put_codes = _compiled(_put_codes)

@@ -18,6 +18,7 @@ from rocksdict import AccessType, Options, Rdict
 
 from noria.core.expressions.coerce import coerce
 from noria.core.plain_symbols import PlainSymbols
+from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type, bytes_of, convert, from_arrow, to_arrow
 from noria.storage.format.catalog import family_of, table_from_json
@@ -141,7 +142,7 @@ def _computed_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -
 
 def _array(part: Any, column: Column) -> pa.Array:
     if isinstance(part, np.ndarray):
-        return to_arrow(part, column.type, None)  # type: ignore[arg-type]  # numbers need no symbols
+        return to_arrow(part, column.type, NO_SYMBOLS)
     return bytes_of(part) if column.type.is_bytes else part
 
 

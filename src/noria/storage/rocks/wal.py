@@ -32,7 +32,7 @@ def damaged_at(path: Path) -> int | None:
     return None if at < 0 else at
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True)
 def _first_bad(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
     at = 0
     while at + _HEADER <= len(data):

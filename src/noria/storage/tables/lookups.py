@@ -48,10 +48,10 @@ def under(engine: RocksEngine, source: StoredTable, index: Index | None, starts:
 
 def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:
     """The values that are not None, and their ordinals."""
-    if None not in values:
-        return values, ordinals  # type: ignore[return-value]  # none of them is None
-    rows = [r for r, v in enumerate(values) if v is not None]
-    return [v for v in values if v is not None], ordinals[rows]
+    found = [v for v in values if v is not None]
+    if len(found) == len(values):
+        return found, ordinals
+    return found, ordinals[[r for r, v in enumerate(values) if v is not None]]
 
 
 def agreeing(source: StoredTable, columns: tuple[int, ...], order: tuple[int, ...], keys: Codes, rows: Codes,

@@ -7,9 +7,9 @@ statements about its arguments the evaluators rely on, or it is an entry of `lib
 
 from __future__ import annotations
 
-from noria.core.expressions.functions import failing as _failing  # noqa: F401  (enters its ops)
-from noria.core.expressions.functions import logic as _logic  # noqa: F401  (enters its ops)
-from noria.core.expressions.functions import numbers as _numbers  # noqa: F401  (enters its ops)
+from noria.core.expressions.functions import failing as failing
+from noria.core.expressions.functions import logic as logic
+from noria.core.expressions.functions import numbers as numbers
 from noria.core.expressions.functions.base import (
     CLOCK,
     FALSE,

@@ -243,12 +243,12 @@ def _same_text(source: SqlType, type: SqlType) -> bool:
     return source.is_bytes == type.is_bytes and source.is_json == type.is_json
 
 
-def _as_moment(e: Const, type: SqlType) -> Const:
+def _as_moment(e: Const, type: SqlType) -> Expr:
     moment = parse_moment(e.value.decode("utf-8", "replace") if isinstance(e.value, bytes) else e.value)
     if moment is None:
         return Const(type, True, None)
     if type.kind is Kind.DATETIME and moment.microsecond:
-        return _folded(Call(type, False, "cast", (Const(replace(DATETIME, scale=6), False, moment),)))  # type: ignore[return-value]
+        return _folded(Call(type, False, "cast", (Const(replace(DATETIME, scale=6), False, moment),)))
     return Const(type, False, moment.date() if type.kind is Kind.DATE else moment)
 
 

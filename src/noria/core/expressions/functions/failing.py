@@ -17,6 +17,7 @@ from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions.base import MANY, MOMENTS, TYPING, Args
 from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
+from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import BOOL, Kind, SqlType
 from noria.core.values import encode
 
@@ -81,7 +82,7 @@ def _cast_can_fail(e: Call) -> bool:
 def _size(e: Expr) -> int | None:
     """Return an upper bound of the absolute codes of an INT or DECIMAL expression, or None if it may overflow."""
     if isinstance(e, Const):
-        return None if e.type.kind not in _EXACT else 0 if e.value is None else abs(encode(e.value, e.type, None))  # type: ignore[arg-type]
+        return None if e.type.kind not in _EXACT else 0 if e.value is None else abs(encode(e.value, e.type, NO_SYMBOLS))
     if not isinstance(e, Call):
         return _size_of(e.type)
     made = _SIZES.get(e.op)

@@ -30,7 +30,7 @@ from noria.dataflow.graph.nodes import (
     UpstreamReader,
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
-from noria.dataflow.ops.stateful.gate import Gate, KeyGate, WholeGate
+from noria.dataflow.ops.stateful.gate import Gate, KeyScan, WholeScan
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 from noria.state.rows.table import Table
 
@@ -81,7 +81,7 @@ class Base(Stateful):
 
     def gate(self, node: Node) -> Gate:
         """A scan in key order; without a primary key rows have no position, so all pass at once."""
-        return KeyGate(node, lambda: self.table.name) if self.table.primary_key else WholeGate(node)
+        return Gate(node, KeyScan(node, lambda: self.table.name) if self.table.primary_key else WholeScan(node))
 
     def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
         return ReadAhead(node, cols, lambda: self.table)

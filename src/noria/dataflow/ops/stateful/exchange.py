@@ -14,38 +14,25 @@ from collections.abc import Sequence
 
 from noria.core.batch import Batch
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
+from noria.dataflow.graph.nodes import Columns, GraphRuntime, Node
 from noria.dataflow.graph.partition import Partition, Parts
-from noria.dataflow.ops.stateful.stateful import Stateful, table_of
+from noria.dataflow.ops.stateful.stateful import StoredInput, table_of
 
 
-class Exchange(Stateful):
+class Exchange(StoredInput):
     """`by`: the columns whose hash determines the owner of a row. No columns: worker 0 owns all rows."""
 
     remote = True
 
     def __init__(self, fields: tuple[Field, ...], by: Columns):
-        self._fields, self.by = fields, by
-
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
+        super().__init__(fields)
+        self.by = by
 
     def describe(self) -> str:
         return f"exchange by {', '.join(f'#{c}' for c in self.by)}" if self.by else "exchange to worker 0"
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), (self.by,))
-
-    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        return [ParentPull(0, cols)]
-
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
-              p: KeyPattern) -> list[KeyPattern]:
-        return [p]
-
-    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        """The input rows of all workers together."""
-        return inputs[0]
 
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas

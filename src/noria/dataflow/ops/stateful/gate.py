@@ -12,6 +12,7 @@ state being built (`backfill/scan.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,10 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.types import Field
 from noria.dataflow.graph.nodes import (
     Columns,
-    GateOperator,
     GraphRuntime,
     MissMode,
     Node,
+    Operator,
     ParentPull,
     UpstreamReader,
 )
@@ -32,13 +33,34 @@ PART_ROWS = 16  # about this many rows of a state are in a part
 MOST_PARTS = 2**20
 
 
-class Gate(GateOperator):
-    """`closed`: no row has passed. `open`: every row has. `done`: the number of rows that have passed."""
+class SlicedScan(Protocol):
+    """Reads the rows of a node in slices, and knows which rows it has read. `open`: it has read every row."""
 
-    def __init__(self, source: Node):
-        self.source = source
-        self.closed, self.open = True, False
-        self.done = 0
+    open: bool
+
+    def total(self, engine: GraphRuntime) -> int: ...
+
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
+        """Return about `rows` more rows."""
+
+    def passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
+        """Which of these rows the scan has read; None if it has read none of them."""
+
+
+class Gate(Operator):
+    """`closed`: no row has passed. `done`: the number of rows that have passed."""
+
+    def __init__(self, source: Node, scan: SlicedScan):
+        self.source, self._scan = source, scan
+        self.closed, self.done = True, 0
+
+    @property
+    def operator(self) -> Operator:
+        return self
+
+    @property
+    def open(self) -> bool:
+        return self._scan.open
 
     def fields(self) -> tuple[Field, ...]:
         return self.source.fields
@@ -47,21 +69,14 @@ class Gate(GateOperator):
         return f"gate after n{self.source.id}"
 
     def total(self, engine: GraphRuntime) -> int:
-        return len(self.source.stored)
+        return self._scan.total(engine)
 
     def advance(self, engine: GraphRuntime, rows: int) -> Batch:
         """Let about `rows` more rows pass and return them."""
         self.closed = False
-        passed = self._advance(engine, rows)
+        passed = self._scan.advance(engine, rows)
         self.done += len(passed)
         return passed
-
-    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
-        raise NotImplementedError
-
-    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
-        """Which rows the scan has passed; None if it has passed none of them."""
-        raise NotImplementedError
 
     def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         return [ParentPull(0, cols)]
@@ -70,7 +85,7 @@ class Gate(GateOperator):
         """The rows that have passed, with their positions if some have not."""
         if self.open or not len(rows):
             return rows, None
-        passed = self._passed(engine, rows)
+        passed = self._scan.passed(engine, rows)
         if passed is None:
             return Batch.empty(rows.width), np.empty(0, np.int64)
         return rows.where(passed), np.flatnonzero(passed)
@@ -94,59 +109,64 @@ class Gate(GateOperator):
             yield self._through(engine, rows)[0]
 
 
-class KeyGate(Gate):
-    """The gate of a base table with a primary key: rows up to a key have passed."""
+class KeyScan:
+    """The scan of a base table with a primary key: it has read the rows up to a key."""
 
     def __init__(self, source: Node, table: Callable[[], str]):
-        super().__init__(source)
-        self._table = table
+        self._source, self._table, self.open = source, table, False
         self._up_to: bytes | None = None
 
     def total(self, engine: GraphRuntime) -> int:
         return engine.store.row_count(self._table())
 
-    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
         passed, self._up_to = engine.store.scan(self._table(), self._up_to, rows)
         self.open = self._up_to is None
-        return self.source.narrowed(passed)
+        return self._source.narrowed(passed)
 
-    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
+    def passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
         up_to = self._up_to
         keys = None if up_to is None else engine.store.positions(self._table(), rows)
         return None if up_to is None or keys is None else np.array([k <= up_to for k in keys], np.bool_)
 
 
-class PartGate(Gate):
-    """The gate of a state: its parts up to a number have passed."""
+class PartScan:
+    """The scan of a state: it has read the parts up to a number."""
 
     def __init__(self, source: Node):
-        super().__init__(source)
+        self._source, self.open = source, False
         self._parts = 1 << min(len(source.stored) // PART_ROWS, MOST_PARTS).bit_length()
         self._next = 0
 
-    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
-        state = self.source.stored
+    def total(self, engine: GraphRuntime) -> int:
+        return len(self._source.stored)
+
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
+        state = self._source.stored
         each = max(len(state) // self._parts, 1)
         first, self._next = self._next, min(self._next + max(rows // each, 1), self._parts)
         self.open = self._next == self._parts
         return state.part(self._parts, first, self._next)
 
-    def _passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
+    def passed(self, engine: UpstreamReader, rows: Batch) -> npt.NDArray[np.bool_] | None:
         if not self._next:
             return None
-        passed: npt.NDArray[np.bool_] = self.source.stored.part_of(rows, self._parts) < self._next
+        passed: npt.NDArray[np.bool_] = self._source.stored.part_of(rows, self._parts) < self._next
         return passed
 
 
-class WholeGate(Gate):
-    """The gate of an input that cannot be read in parts: all rows pass at once."""
+class WholeScan:
+    """The scan of an input that cannot be read in parts: it reads all rows at once."""
+
+    def __init__(self, source: Node):
+        self._source, self.open = source, False
 
     def total(self, engine: GraphRuntime) -> int:
-        return self.source.op.size(engine, self.source)
+        return self._source.op.size(engine, self._source)
 
-    def _advance(self, engine: GraphRuntime, rows: int) -> Batch:
+    def advance(self, engine: GraphRuntime, rows: int) -> Batch:
         self.open = True
-        return concat(list(self.source.op.stream(engine, self.source)), self.source.width)
+        return concat(list(self._source.op.stream(engine, self._source)), self._source.width)
 
-    def _passed(self, engine: UpstreamReader, rows: Batch) -> None:
+    def passed(self, engine: UpstreamReader, rows: Batch) -> None:
         return None

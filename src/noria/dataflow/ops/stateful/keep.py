@@ -9,30 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noria.core.batch import Batch
-from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
-from noria.dataflow.ops.stateful.stateful import Stateful, table_of
+from noria.dataflow.graph.nodes import GraphRuntime, Node
+from noria.dataflow.ops.stateful.stateful import StoredInput, table_of
 
 
-class Keep(Stateful):
-    def __init__(self, fields: tuple[Field, ...]):
-        self._fields = fields
-
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
+class Keep(StoredInput):
     def describe(self) -> str:
         return "keep"
-
-    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        return [ParentPull(0, cols)]
-
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
-              p: KeyPattern) -> list[KeyPattern]:
-        return [p]
-
-    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return inputs[0]
 
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         (delta,) = deltas

@@ -3,13 +3,23 @@ from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
+from noria.core.types import Field
 from noria.dataflow.graph.keys import repeated_per_key
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, MissMode, Node, Operator, UpstreamReader
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    Operator,
+    ParentPull,
+    UpstreamReader,
+)
 from noria.dataflow.graph.protocols import State
-from noria.dataflow.ops.stateful.gate import Gate, PartGate, WholeGate
+from noria.dataflow.ops.stateful.gate import Gate, PartScan, WholeScan
 from noria.state.rows.table import Table
 
 
@@ -38,7 +48,7 @@ class Stateful(Operator):
         return len(node.stored) if node.full else 0
 
     def gate(self, node: Node) -> Gate:
-        return PartGate(node) if self.parted else WholeGate(node)
+        return Gate(node, PartScan(node) if self.parted else WholeScan(node))
 
     def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()
@@ -64,6 +74,26 @@ class Stateful(Operator):
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         yield self.everything(engine, node)
+
+
+class StoredInput(Stateful):
+    """out = input, stored."""
+
+    def __init__(self, fields: tuple[Field, ...]):
+        self._fields = fields
+
+    def fields(self) -> tuple[Field, ...]:
+        return self._fields
+
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
+
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
+        return [p]
+
+    def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
+        return inputs[0]
 
 
 def table_of(node: Node) -> Table:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
+from noria.plan.columns import cols_of
 from noria.plan.mir import Filter, Join, Mir, Project, TopK
 from noria.plan.optimizer.rewrites import without_copy
 from noria.plan.reuse.joins.join_order import joined
@@ -54,7 +55,7 @@ def _apart(plan: Mir) -> SelectProject:
 
 
 def _as_it_is(plan: Mir) -> SelectProject:
-    return SelectProject(plan, frozenset(), tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)))
+    return SelectProject(plan, frozenset(), cols_of(plan))
 
 
 def _of_join(plan: Join) -> SelectProject:

@@ -58,7 +58,8 @@ class ColumnCheck:
             answer = self.op == "is_not_null"
             return lambda value: answer
         if self.op == "one_of":
-            return self.value.__contains__  # type: ignore[no-any-return]
+            among: frozenset[Any] = self.value
+            return among.__contains__
         if self.op == "in":
             return partial(operator.contains, self.value)
         return partial(_SWAPPED[self.op], self.value)

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -282,7 +283,7 @@ def _parse_csv(block: TextBlock, split: Split, reading: TextFormat) -> Chunk:
         if not rejects:
             raise BadFile(f"{split.shown}: is not CSV: {e}; rows begin at byte {split.start}") from e
         wrong.clear()
-        lines = lambda: [number for number, _ in good]  # noqa: E731
+        lines = partial(list, [number for number, _ in good])
         table = _csv_table("\n".join(line for _, line in good).encode(), split, reading, wrong_arity)
     known = () if reading.multiline or not wrong else lines()
     for row in wrong:

@@ -162,9 +162,15 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield from blocks
 
 
+def _surrogate(error: UnicodeError) -> tuple[str, int]:
+    """Decode an invalid byte as a character that UTF-8 cannot encode."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\udc80", error.end
+
+
 def transcoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Convert another encoding to UTF-8.  An invalid byte becomes one that is invalid in UTF-8: its row is rejected."""
-    codecs.register_error("noria.undecodable", lambda e: ("\udc80", e.end))  # type: ignore[attr-defined]
+    codecs.register_error("noria.undecodable", _surrogate)
     decoder = codecs.getincrementaldecoder(encoding)("noria.undecodable")
     for block in blocks:
         yield decoder.decode(block).encode("utf-8", "surrogateescape")

@@ -183,7 +183,7 @@ def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], 
     def guess(node: exp.Placeholder) -> Expr:
         return Param(_type_beside(node, resolver), True, int(node.this))
 
-    def no_parameter(node: exp.Placeholder) -> Expr:
+    def no_parameter(node: exp.Placeholder | None) -> Expr:
         raise not_maintained("a parameter here", term, INSTEAD)
 
     try:
@@ -193,12 +193,12 @@ def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], 
     except SqlError as error:
         if error.code == BAD_FIELD.number:
             raise
-        return [no_parameter(term.find(exp.Placeholder))]  # type: ignore[arg-type]  # there is one
+        return [no_parameter(term.find(exp.Placeholder))]
     casts = [c for c in walk(e) if isinstance(c, Call) and c.op == "cast"]
     guessed = any(not isinstance(_parent(p), (*_COMPARES, exp.Like, exp.In, exp.Between))
                   for p in term.find_all(exp.Placeholder))
     if term.find(*_CASTS) is None and any(guessed or any(isinstance(x, Param) for x in walk(c)) for c in casts):
-        no_parameter(term.find(exp.Placeholder))  # type: ignore[arg-type]  # there is one
+        no_parameter(term.find(exp.Placeholder))
     return conjuncts(call("and", e))
 
 

@@ -23,6 +23,7 @@ from noria.core.errors.codes import OPERAND_COLUMNS
 from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
 from noria.core.expressions.functions import call, literal
 from noria.core.types import BOOL
+from noria.plan.columns import col_of, cols_of
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.expressions.scalars import Resolver
@@ -64,7 +65,7 @@ def add_domain(block: Block) -> None:
     source = outer.sources[of.pop()] if len(of) == 1 else None
     if source is None or source.outer or source.given is not None:
         return  # `_check_outer` raises the error
-    values = Distinct(_columns(source.plan, [_column(source.plan, c - source.offset) for c in known]))
+    values = Distinct(_columns(source.plan, [col_of(source.plan, c - source.offset) for c in known]))
     own = block.scope.domain(values)
     block.relations.join(unit_of(own), False, [])
 
@@ -172,11 +173,11 @@ def _is_matched(block: Block, operands: list[Expr], query: PlannedQuery) -> Expr
     if query.empty_row is not None:
         raise refuse("IN over a correlated aggregate without GROUP BY", block.tree, "compare by `=`")
     plan = query.plan
-    pairs = [JoinPair(o, _column(plan, i)).of_one_type() for i, o in enumerate(operands)]
-    pairs += [JoinPair(c.outer, _column(plan, c.column), c.null_safe) for c in query.correlations]
-    found = [p.right for p in pairs] + [_column(plan, k.column) for k in query.keys]
+    pairs = [JoinPair(o, col_of(plan, i)).of_one_type() for i, o in enumerate(operands)]
+    pairs += [JoinPair(c.outer, col_of(plan, c.column), c.null_safe) for c in query.correlations]
+    found = [p.right for p in pairs] + [col_of(plan, k.column) for k in query.keys]
     once: Mir = Distinct(_columns(plan, found or [literal(1)]))
-    source = _joined(block, _columns(once, [*_copies(once), literal(1)]), pairs, query)
+    source = _joined(block, _columns(once, [*cols_of(once), literal(1)]), pairs, query)
     block.keys += [Key(k.lookup, source.column(len(pairs) + i)) for i, k in enumerate(query.keys)]
     return call("not", call("is_null", source.column(source.plan.width - 1)))
 
@@ -185,20 +186,20 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
     """The value of x IN (SELECT y …): true, false or NULL."""
     query, operands = _query(block, _tree(node)), _operands(resolve, node)
     matched = _is_matched(block, operands, query)
-    unsure = [e for i, o in enumerate(operands) for e in (o, _column(query.plan, i)) if e.nullable]
+    unsure = [e for i, o in enumerate(operands) for e in (o, col_of(query.plan, i)) if e.nullable]
     if not unsure:
         return matched
     if len(operands) > 1:
         raise refuse("IN of several columns that can be NULL, elsewhere than as a term of WHERE", node,
                      "use EXISTS (SELECT … WHERE …)")
     keys = query.correlations
-    known = _columns(query.plan, [*(_column(query.plan, k.column) for k in keys), _column(query.plan, 0)])
+    known = _columns(query.plan, [*(col_of(query.plan, k.column) for k in keys), col_of(query.plan, 0)])
     counts = (agg("count_star", None, known.fields), agg("count", len(keys), known.fields))
     groups = Aggregate(known, tuple(range(len(keys))), counts, ("rows", "values"))
-    rows, values = _column(groups, len(keys)), _column(groups, len(keys) + 1)
+    rows, values = col_of(groups, len(keys)), col_of(groups, len(keys) + 1)
     told = [call("gt", rows, literal(0)), call("gt", rows, values)]
-    said = Distinct(_columns(groups, [*_copies(groups)[: len(keys)], *told]))  # changes less often than the counts
-    pairs = [JoinPair(c.outer, _column(said, i), c.null_safe) for i, c in enumerate(keys)]
+    said = Distinct(_columns(groups, [*cols_of(groups)[: len(keys)], *told]))  # changes less often than the counts
+    pairs = [JoinPair(c.outer, col_of(said, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, said, pairs, query)
     some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
     unknown = call("or", call("is_null", operands[0]), nulls)
@@ -215,9 +216,9 @@ def _scalar(block: Block, node: exp.Subquery) -> Expr:
     if not query.single:
         raise refuse("a subquery that may have several rows where one value is asked for", node,
                      "aggregate it (MAX), compare a primary key in its WHERE, or give it a LIMIT 1")
-    exprs = [*(_column(query.plan, k.column) for k in keys), _column(query.plan, 0), literal(1)]
+    exprs = [*(col_of(query.plan, k.column) for k in keys), col_of(query.plan, 0), literal(1)]
     plan = _columns(query.plan, exprs)
-    pairs = [JoinPair(c.outer, _column(plan, i), c.null_safe) for i, c in enumerate(keys)]
+    pairs = [JoinPair(c.outer, col_of(plan, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, plan, pairs, query)
     value = source.column(len(keys))
     if query.empty_row is None or query.empty_row[0] is None:
@@ -249,15 +250,6 @@ def _joined(block: Block, plan: Mir, pairs: list[JoinPair], query: PlannedQuery)
     on = [call("nseq" if p.null_safe else "eq", p.left, source.column(i)) for i, p in enumerate(pairs)]
     block.relations.join(unit_of(source), True, [*on, *query.given])
     return source
-
-
-def _column(plan: Mir, i: int) -> Col:
-    f = plan.fields[i]
-    return Col(f.type, f.nullable, i)
-
-
-def _copies(plan: Mir) -> list[Expr]:
-    return [_column(plan, i) for i in range(plan.width)]
 
 
 def _columns(plan: Mir, exprs: list[Expr]) -> Mir:

@@ -27,6 +27,7 @@ from noria.core.expressions.functions import call
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
 from noria.plan.after import filter_of
+from noria.plan.columns import cols_of
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
@@ -232,7 +233,7 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
     if not columns:
         return plan
     names += [f.name for f in plan.fields[width:]]
-    return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)), tuple(names))
+    return Project(plan, cols_of(plan), tuple(names))
 
 
 def relation_plan(context: Context, tree: exp.Expr) -> Mir:
@@ -256,7 +257,7 @@ def _first(context: Context, tree: exp.Expr, query: PlannedQuery, limit: int, of
 def visible_only(plan: Mir, visible: int) -> Mir:
     if visible == plan.width:
         return plan
-    return Project(plan, tuple(Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields[:visible])),
+    return Project(plan, cols_of(plan)[:visible],
                    tuple(f.name for f in plan.fields[:visible]))
 
 

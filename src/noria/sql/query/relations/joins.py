@@ -20,6 +20,7 @@ from noria.core.errors import not_supported
 from noria.core.expressions.expr import Call, Col, Expr, columns_of
 from noria.core.expressions.functions import cast, common_type, conjunction, literal, rebuilt
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
+from noria.plan.columns import cols_of
 from noria.plan.lookups import Key
 from noria.plan.mir import Filter, Join, Mir, Project
 from noria.sql.query.relations.scope import ScopeRelation
@@ -267,7 +268,7 @@ def _with_columns(plan: Mir, keys: list[Expr]) -> tuple[Mir, list[int]]:
     """The plan with a column for each key, and the keys' positions."""
     computed = [k for k in dict.fromkeys(keys) if not isinstance(k, Col)]
     if computed:
-        copies: list[Expr] = [Col(f.type, f.nullable, i) for i, f in enumerate(plan.fields)]
+        copies: list[Expr] = [*cols_of(plan)]
         names = [f.name for f in plan.fields] + [f"key{i}" for i in range(len(computed))]
         projected = Project(plan, (*copies, *computed), tuple(names))
         place = {k: plan.width + i for i, k in enumerate(computed)}

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.expr import Expr
 from noria.core.expressions.functions import NULL, call, conjunction, literal
+from noria.plan.columns import col_of, cols_of
 from noria.plan.mir import Aggregate, Filter, GroupConcat, Join, Mir, Project, agg
 from noria.sql.expressions.leaves import AggCall, ConcatCall
 
@@ -57,8 +58,8 @@ def _distinct(plan: Mir, by: tuple[int, ...], values: tuple[int, ...], aggregate
     once: Mir = Aggregate(plan, columns, (), ())
     group, places = tuple(columns.index(c) for c in by), [columns.index(c) for c in values]
     if len(places) > 1:
-        unknown = call("or", *(call("is_null", _column(once, p)) for p in places))
-        copies = tuple(_column(once, i) for i in range(once.width))
+        unknown = call("or", *(call("is_null", col_of(once, p)) for p in places))
+        copies = tuple(col_of(once, i) for i in range(once.width))
         counted = call("if", unknown, NULL, literal(1))
         once = Project(once, (*copies, counted), (*(f.name for f in once.fields), "known"))
         places = [once.width - 1]
@@ -70,7 +71,7 @@ def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Exp
     assert a.argument is not None
     read = sorted({*by, *map(column, a.arguments)})
     below = plan if read == list(range(plan.width)) else Project(
-        plan, tuple(_column(plan, c) for c in read), tuple(plan.fields[c].name for c in read))
+        plan, tuple(col_of(plan, c) for c in read), tuple(plan.fields[c].name for c in read))
     order = tuple((read.index(column(e)), d) for e, d in a.order)
     group = tuple(read.index(c) for c in by)
     at = read.index(column(a.argument))
@@ -92,20 +93,15 @@ def _joined(left: Mir, right: Mir, groups: int) -> Mir:
         on = tuple((i, i) for i in range(min(groups, ON_COLUMNS)))
         nulls = any(left.fields[i].nullable for i in range(groups))
         out: Mir = Join(left, right, on, null_safe=tuple(range(len(on))) if nulls else ())
-        rest = [call("nseq", _column(out, i), _column(out, width + i)) for i in range(ON_COLUMNS, groups)]
+        rest = [call("nseq", col_of(out, i), col_of(out, width + i)) for i in range(ON_COLUMNS, groups)]
         condition = conjunction(rest)
         out = out if condition is None else Filter(out, condition)
     else:  # one row each
         out = Join(_with_one(left), _with_one(right), ((width, right.width),))
         shown = [*range(width), *range(width + 1, width + 1 + right.width)]
-    return Project(out, tuple(_column(out, i) for i in shown), tuple(out.fields[i].name for i in shown))
+    return Project(out, tuple(col_of(out, i) for i in shown), tuple(out.fields[i].name for i in shown))
 
 
 def _with_one(plan: Mir) -> Mir:
-    copies = tuple(_column(plan, i) for i in range(plan.width))
+    copies = cols_of(plan)
     return Project(plan, (*copies, literal(1)), (*(f.name for f in plan.fields), "one"))
-
-
-def _column(plan: Mir, i: int) -> Col:
-    f = plan.fields[i]
-    return Col(f.type, f.nullable, i)

@@ -1,0 +1,105 @@
+"""The workers as the front end uses them: one, several, in other processes or in this one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from noria.core.statements import Staged, Statement
+from noria.dataflow.messages.packets import Hello, Own, Packet
+from noria.runtime.link.changes import Change
+from noria.runtime.link.result_memory import MemoryLease
+from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, StagingWorker
+from noria.runtime.link.written import WrittenTables
+from noria.runtime.routing.key_routing import KeyRoutes
+from noria.runtime.routing.write_routing import RoutedWrite
+
+OnHello = Callable[[Hello], Awaitable[None]]
+
+
+@dataclass
+class LinkStats:
+    """Counters since the start."""
+
+    changes: int = 0
+    groups: int = 0
+    asks: int = 0
+    workers: int = 0
+    losses: int = 0
+    dropped: int = 0
+
+
+class Link(Protocol):
+    """The workers as the front end uses them, wherever they run; `workers` is their number. `routes`: which
+    worker has a view's key."""
+
+    workers: int
+    routes: KeyRoutes
+    on_hello: OnHello | None
+
+    @property
+    def stats(self) -> LinkStats: ...
+
+    @property
+    def state(self) -> LinkState: ...
+
+    @property
+    def why(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def up(self) -> None: ...
+
+    def settled(self) -> bool: ...
+
+    def losses(self) -> Losses:
+        """How often each worker was lost since the start, and why the last time."""
+
+    def submit(self, body: Change) -> asyncio.Future[Any]: ...
+
+    def cancel(self, change: asyncio.Future[Any]) -> None: ...
+
+    async def change(self, body: Change) -> Any: ...
+
+    async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
+        """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
+
+    async def recover(self, body: Packet) -> Any: ...
+
+    async def request(self, body: Packet) -> Any: ...
+
+    def has(self, worker: int, view: str, writes: Own) -> bool:
+        """Whether the worker's part of the view has all effects of these writes."""
+
+    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+        """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
+        all workers."""
+
+    written: WrittenTables
+
+    @property
+    def staging_workers(self) -> Sequence[StagingWorker]:
+        """The links of all workers, to which transactions send their parts."""
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        """Split a transaction's statement by worker. Raises SqlError."""
+
+    async def learn_numbers(self, table: str) -> None:
+        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
+
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
+
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        """Ask each worker's link, behind the same writes."""
+
+    def unanswered(self) -> set[str]:
+        """The tables of changes that are under way."""
+
+    def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
+        """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""
