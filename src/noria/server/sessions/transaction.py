@@ -59,8 +59,11 @@ class SessionTransaction:
     @property
     def reads_snapshot(self) -> bool:
         """True if the transaction's SELECTs read the snapshot of the first one."""
-        level = self._isolation or self.next_isolation or self._variables["transaction_isolation"]
-        return bool(level == "REPEATABLE-READ")
+        return self._level in ("REPEATABLE-READ", "SERIALIZABLE")
+
+    @property
+    def _level(self) -> str:
+        return str(self._isolation or self.next_isolation or self._variables["transaction_isolation"])
 
     @property
     def has_parts(self) -> bool:
@@ -166,7 +169,7 @@ class SessionTransaction:
         if self._parts is None:
             if not self.open:  # autocommit=0: the transaction begins here
                 self._take_next(None)
-            self._parts = self._service.coordinator.begin()
+            self._parts = self._service.coordinator.begin(self._level == "SERIALIZABLE")
             self.unchecked = False
         return self._parts
 
@@ -215,6 +218,8 @@ class SessionTransaction:
         if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
             return not self.unchecked
         view = compiled.view
+        if self._parts.reads is not None:
+            return True  # `select` notes what it reads
         return view is None or self._service.reads_apart(self._parts, view)
 
     def is_outdated(self, command: sql.Select) -> bool:
@@ -231,6 +236,7 @@ class SessionTransaction:
                 await self._service.coordinator.open_snapshot(self._its_parts())
             if self._parts is None:
                 return None
+            self._service.note(self._parts, command)
             return await self._service.select(self._parts, command)
         except SqlError as e:
             raise self._told(e) from None

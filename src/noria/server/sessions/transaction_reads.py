@@ -18,6 +18,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Own
 from noria.plan.mir import tables_of
+from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.transaction_coordinator import (
@@ -48,6 +49,7 @@ class TransactionService:
         """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC.  checks: keep
         FOREIGN KEYs."""
         timed = self._executor.at_its_time(statement, offset)
+        await self.before_writing(transaction)
         if checks and self.foreign_keys.concerns(statement.table):
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
@@ -106,6 +108,28 @@ class TransactionService:
                                 "are, this SELECT", "Spark answers it, and sees the last commits only")
         return await self._read(transaction, select, select.view)
 
+    async def before_writing(self, transaction: OpenTransaction) -> None:
+        """Let the workers note what a SERIALIZABLE transaction's writes read."""
+        if transaction.reads is not None and not transaction.reads.marks:
+            await self.coordinator.mark_reads(transaction)
+
+    @staticmethod
+    def note(transaction: OpenTransaction, select: sql.Select, mark: int | None = None) -> None:
+        """Note what a SELECT reads.  mark: of the moment at which it reads; None: it reads the snapshot."""
+        reads, view = transaction.reads, select.view
+        if reads is None:
+            return
+        if view is None:
+            assert select.batch is not None, "a SELECT has a view or a plan for Spark"
+            found = rows_read(select.batch.plan)
+        else:
+            try:
+                found = rows_of_lookup(view, *looked_up(select.lookups, view.key_fields))
+            except SqlError:  # values that are no keys: Spark answers
+                found = rows_read(view.plan)
+        for table, terms in found:
+            reads.note(table, terms, reads.snapshot if mark is None else mark)
+
     async def _read(self, transaction: OpenTransaction, select: sql.Select, view: ViewDef, latest: bool = False
                     ) -> ResultSet:
         """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
@@ -133,8 +157,10 @@ class TransactionService:
         """
         held: list[set[Key]] = [set() for _ in select.locked]
         if select.how == "skip":
+            self._note_locking(transaction, select, await self._marked(transaction))
             return await self._lock_free(transaction, select, held)
         for _ in range(LOCKING_ROUNDS):
+            mark = await self._marked(transaction)
             rows, answer = await self._keyed(transaction, select.select, select)
             if select.whole is not None:
                 assert select.whole.view is not None
@@ -143,9 +169,19 @@ class TransactionService:
                 answer = whole if answer is None else answer
             if not await self._take(transaction, select, held, rows, wait_s):
                 assert answer is not None
+                self._note_locking(transaction, select, mark)
                 return answer
         raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction: others went on "
                                            "adding rows that this SELECT finds")
+
+    async def _marked(self, transaction: OpenTransaction) -> int:
+        """Mark the moment of a read of the last commits, if the transaction is SERIALIZABLE."""
+        return -1 if transaction.reads is None else await self.coordinator.mark_reads(transaction)
+
+    def _note_locking(self, transaction: OpenTransaction, select: sql.LockingSelect, mark: int) -> None:
+        for one in (select.select, select.whole):
+            if one is not None:
+                self.note(transaction, one, mark)
 
     async def _keyed(self, transaction: OpenTransaction, select: sql.Select, of: sql.LockingSelect
                      ) -> tuple[list[list[Key]], ResultSet | None]:
