@@ -234,6 +234,21 @@ def test_transact_begins_again(opened: Opened) -> None:
         opened.db.transact(fails, tries=0)
 
 
+def test_serializable(opened: Opened) -> None:
+    times: list[int] = []
+
+    def work(tx: noria.client.Transaction) -> None:
+        total = sum(a for _, a in tx.sql(ALL).rows)
+        if not times:
+            opened.db.sql("UPDATE t SET a = a + 1 WHERE id = 2")
+        times.append(total)
+        tx.sql("UPDATE t SET a = ? WHERE id = 1", [total])
+
+    opened.db.transact(work, isolation="SERIALIZABLE")
+    assert len(times) == 2 and times[1] == times[0] + 1
+    assert opened.db.sql("SELECT a FROM t WHERE id = 1").rows == [(times[1],)]
+
+
 def within_a_loop(opened: Opened, test: Callable[[aio.Database], Any]) -> None:
     asyncio.run(asyncio.wait_for(test(opened.asynchronous()), 120))
 

@@ -122,8 +122,8 @@ class Database:
             with db.transaction() as tx:
                 tx.sql("UPDATE accounts SET balance = balance - ? WHERE id = ?", [5, 1])
 
-        isolation: READ COMMITTED or REPEATABLE READ; by default the session's.  Raises SqlError: 1213 if the
-        transaction was rolled back because of others (`transact` repeats it then)."""
+        isolation: READ COMMITTED, REPEATABLE READ or SERIALIZABLE; by default the session's.  Raises SqlError: 1213 if
+        the transaction was rolled back because of others (`transact` repeats it then)."""
         tx = self.begin(isolation, read_only)
         try:
             yield tx

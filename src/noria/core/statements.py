@@ -84,17 +84,37 @@ class Load(NamedTuple):
     auto_increment: int = 0
 
 
+class TableRead(NamedTuple):
+    """The rows of a table on which a SELECT of a transaction depends.
+
+    where: true for these rows; None: all rows.  mark: the moment of the SELECT (`transaction_packets.MarkReads`).
+    """
+
+    table: str
+    where: Expr | None
+    mark: int
+
+
 class Staged(NamedTuple):
     """The commit of what a transaction has staged at a worker.
 
     done: how many of its requests the worker has staged; error 1213 if it has another number.  tables: those that the
     transaction has changed.
+
+    marks: how many moments of reading the worker has marked; -1: nothing is checked.  Otherwise the worker checks that
+    what was read still holds: `reads`, and what it has noted itself.
     """
 
     transaction: str
     done: int
     tables: tuple[str, ...]
     table: str = ""
+    reads: tuple[TableRead, ...] = ()
+    marks: int = -1
+
+    @property
+    def checks_reads(self) -> bool:
+        return self.marks >= 0
 
 
 ClientWrite = Insert | Update | Delete

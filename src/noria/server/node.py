@@ -447,7 +447,7 @@ class ServerNode:
         return self._permit.check(request, raw, proof)
 
     def load(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        self.executor.locks.followed.check(self.program.catalog.resolved(str(request.get("table", ""))))
+        self.executor.locks.check(None, self.program.catalog.resolved(str(request.get("table", ""))))
         return logged(f"load into {request.get('table')}", self._source.load(request))
 
     def export_permitted(self, request: dict[str, Any], raw: bytes, proof: str | None) -> dict[str, Any]:

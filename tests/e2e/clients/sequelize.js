@@ -44,10 +44,9 @@ async function main() {
   await undone(transaction => Account.update({ n: 99 }, { where: {}, transaction }));
   told['rolled back'] = await all();
   told.levels = [];
-  for (const isolationLevel of ['READ_UNCOMMITTED', 'READ_COMMITTED', 'REPEATABLE_READ'])
+  for (const isolationLevel of ['READ_UNCOMMITTED', 'READ_COMMITTED', 'REPEATABLE_READ', 'SERIALIZABLE'])
     told.levels.push(await undone(transaction => Account.findByPk(1, { transaction }).then(row => row.n),
       { isolationLevel: Transaction.ISOLATION_LEVELS[isolationLevel] }));
-  told.serializable = await failed(db.transaction({ isolationLevel: 'SERIALIZABLE' }, async () => {}));
   told.nested = await db.transaction(async t => {
     await Account.increment('n', { by: 5, where: { owner: 'ann' }, transaction: t });
     await undone(s => Account.destroy({ where: {}, transaction: s }), { transaction: t });

@@ -110,6 +110,7 @@ def sessions_keep_what_they_are(a: Any, b: Any) -> None:
     assert a.server_status & 1
     a.commit()
     execute(a, "LOCK TABLES stories WRITE")
+    execute(b, "SET lock_wait_timeout = 0")
     fails(b, 1205, "INSERT INTO stories VALUES (2, 1, 'b')")
     execute(a, "UNLOCK TABLES")
     execute(b, "INSERT INTO stories VALUES (2, 1, 'b')")

@@ -89,8 +89,11 @@ def test_locked_rows_are_those_of_one_database(server: LocalServer) -> None:
 def test_lock_tables(server: LocalServer) -> None:
     """LOCK TABLES commits, and locks the table of the named database only."""
     a, b = server.connect(), server.connect()
-    run(a, "BEGIN", "UPDATE shop.t SET a = 1 WHERE id = 1", "LOCK TABLES shop.t WRITE")
+    for session in (a, b):
+        run(session, "SET lock_wait_timeout = 0")
+    run(a, "BEGIN", "UPDATE shop.t SET a = 1 WHERE id = 1", "LOCK TABLES shop.t READ")
     assert run(b, "SELECT a FROM shop.t WHERE id = 1") == [(1,)]
+    run(a, "LOCK TABLES shop.t WRITE")
     run(b, "USE shop", "UPDATE noria.t SET a = 2 WHERE id = 1", "BEGIN")
     assert refused(b, "UPDATE t SET a = 3 WHERE id = 1") == 1205
     assert refused(a, "UPDATE t SET a = 3 WHERE id = 1") == 1100

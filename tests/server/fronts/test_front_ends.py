@@ -137,6 +137,7 @@ def test_a_front_end_that_ends_leaves_nothing(server: LocalServer) -> None:
         rows(b, "CREATE TABLE t (id INT PRIMARY KEY)")
         a = server.at(0)
         rows(a, "LOCK TABLES t WRITE")
+        rows(b, "SET lock_wait_timeout = 0")
         with pytest.raises(pymysql.MySQLError, match="locked"):
             rows(b, "INSERT INTO t VALUES (1)")
         server.embedded.loop.call_soon_threadsafe(fronts.fronts[0]._transport.abort)

@@ -143,6 +143,9 @@ class Staging(Protocol):
     def lock_definitions(self, transaction: str, tables: Sequence[str]) -> None:
         """Keep other transactions from changing and locking these tables. Raises Blocked."""
 
+    def mark_reads(self, transaction: str, marks: int) -> None:
+        """Mark a moment of reading, as `MarkReads` says."""
+
     def undo(self, transaction: str, done: int, keep: int) -> None:
         """Undo all but the first `keep` requests."""
 

@@ -59,10 +59,24 @@ class EndWait:
 
 @dataclass(frozen=True)
 class OpenSnapshot:
-    """Open a snapshot of this moment for the transaction, unless it has one."""
+    """Open a snapshot of this moment for the transaction, unless it has one.
+
+    `marks`: mark the moment, too, as `MarkReads` does; None: do not.
+    """
 
     request: int
     transaction: str
+    marks: int | None = None
+
+
+@dataclass(frozen=True)
+class MarkReads:
+    """Mark this moment: SELECTs that follow refer to it (`statements.TableRead`). From the first mark on, the worker
+    notes what the transaction's writes read. Answer: nothing, or error 1213 if the worker has not `marks` marks."""
+
+    request: int
+    transaction: str
+    marks: int
 
 
 @dataclass(frozen=True)
@@ -137,5 +151,5 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = (AskKeyChanges | FindKeys | LockDefinitions | LockRows | Stage | Undo | EndTransaction | EndWait
-                     | OpenSnapshot)
+TransactionPacket = (AskKeyChanges | FindKeys | LockDefinitions | LockRows | MarkReads | Stage | Undo | EndTransaction
+                     | EndWait | OpenSnapshot)

@@ -50,7 +50,8 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.LockDefinitions: {"request": _INT, "transaction": _TEXT, "tables": _ROW},
     transaction_packets.LockRows: {"request": _INT, "transaction": _TEXT, "done": _INT, "table": _TEXT, "keys": _ROW,
                                    "exclusive": _FLAG, "how": _TEXT},
-    transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT},
+    transaction_packets.OpenSnapshot: {"request": _INT, "transaction": _TEXT, "marks": (int, type(None))},
+    transaction_packets.MarkReads: {"request": _INT, "transaction": _TEXT, "marks": _INT},
     transaction_packets.Within: {"transaction": _TEXT, "done": _ROW, "tables": _ROW, "snapshot": _FLAG},
 }
 _FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more

@@ -50,7 +50,8 @@ class Transactions:
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
             messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
             messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions,
-            messages.AskKeyChanges: self._key_changes, messages.FindKeys: self._find_keys}
+            messages.AskKeyChanges: self._key_changes, messages.FindKeys: self._find_keys,
+            messages.MarkReads: self._mark_reads}
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -161,5 +162,11 @@ class Transactions:
             self._late(request.envelope, error_reply(request.envelope, error))
 
     def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
+        if body.marks is not None:
+            self._staging.mark_reads(body.transaction, body.marks)
         self._staging.history.open(body.transaction)
         return Done(body.request, self._engine.tick_number)
+
+    def _mark_reads(self, body: messages.MarkReads, e: Envelope) -> Packet:
+        self._staging.mark_reads(body.transaction, body.marks)
+        return Done(body.request)

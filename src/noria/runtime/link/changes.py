@@ -30,7 +30,7 @@ from noria.core.limits import (
     SENDER_WAITS,
     WRITES_IN_FLIGHT,
 )
-from noria.core.statements import Insert, Statement, WriteResult, tables_written
+from noria.core.statements import Insert, Staged, Statement, WriteResult, tables_written
 from noria.dataflow.messages.packets import (
     Decide,
     Done,
@@ -149,6 +149,7 @@ class ChangeQueue:
     gated: set[str] = field(default_factory=set)
     on_blocked: OnBlocked | None = None
     _held_tables: frozenset[str] = frozenset()
+    _held_checked: bool = False
     _careful: bool = False
 
     @property
@@ -209,6 +210,7 @@ class ChangeQueue:
         self.held = ""
         if isinstance(first, Prepare):
             self.held, self.passed, self._held_tables = first.group, False, _tables(first)
+            self._held_checked = _checks_reads(first)
         flight = self.begun(first, future)
         if isinstance(first, Write) and _shares(first):
             self._merge(flight, first)
@@ -220,7 +222,8 @@ class ChangeQueue:
         for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
             if not isinstance(body, Write | Prepare):
                 return None
-            if isinstance(body, Write) and _shares(body) and tables.isdisjoint(_tables(body)):
+            passes = isinstance(body, Write) and _shares(body) and not _checks_reads(body)
+            if passes and tables.isdisjoint(_tables(body)):
                 del self.waiting[n]
                 return self.begun(body, future)
             tables |= _tables(body)
@@ -306,8 +309,9 @@ class ChangeQueue:
             self.held = ""
 
     def pass_by(self, group: str) -> None:
-        """Let writes of other tables pass the prepared group, whose decision is delayed."""
-        self.passed = self.passed or self.held == group
+        """Let writes of other tables pass the prepared group, whose decision is delayed; but not one that has checked
+        what it has read, which may be any table."""
+        self.passed = self.passed or (self.held == group and not self._held_checked)
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
         """Drop a waiting change or, if `sent`, one that may have been prepared; its future raises `WorkerLost`."""
@@ -436,6 +440,10 @@ def _shares(body: Write) -> bool:
 
 def _tables(body: Write | Prepare) -> frozenset[str]:
     return frozenset(t for s in body.statements for t in tables_written(s))
+
+
+def _checks_reads(body: Write | Prepare) -> bool:
+    return any(isinstance(s, Staged) and s.checks_reads for s in body.statements)
 
 
 def _large(body: Change | ReservedPlace) -> bool:

@@ -19,6 +19,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError, interrupted
@@ -31,6 +32,7 @@ from noria.dataflow.messages.transaction_packets import (
     EndWait,
     LockDefinitions,
     LockRows,
+    MarkReads,
     OpenSnapshot,
     Stage,
     TransactionPacket,
@@ -43,6 +45,7 @@ from noria.runtime.link.shard_link import Losses, StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.plans import Planning, met, worked_out
+from noria.runtime.transactions.transaction_reads import TransactionReads
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
 
@@ -92,6 +95,7 @@ class OpenTransaction:
     unsure: set[str] = field(default_factory=set)
     tick: int | None = None
     losses: Losses = field(default_factory=dict)
+    reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
 
     @property
     def changed(self) -> set[str]:
@@ -118,9 +122,11 @@ class TransactionCoordinator:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self) -> OpenTransaction:
+    def begin(self, serializable: bool = False) -> OpenTransaction:
         """Begin a transaction. Workers learn of it at its first request."""
         transaction = OpenTransaction(f"{self._name}.{next(self._numbers)}")
+        if serializable:
+            transaction.reads = TransactionReads()
         self._open.add(transaction)
         return transaction
 
@@ -180,6 +186,8 @@ class TransactionCoordinator:
         the transaction is lost."""
         for w in requests:
             transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
+        if transaction.reads is not None:
+            transaction.reads.asked.update(requests)
         asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
         why = await self._awaited(transaction, asked, wait_s) if asked else None
         failures = [f.exception() for f in asked.values() if f.exception() is not None]
@@ -323,24 +331,51 @@ class TransactionCoordinator:
         if transaction.snapshot is not None:
             return
         self._refuse_lost(transaction)
+        marks = None if transaction.reads is None else transaction.reads.mark_snapshot()
         moment, unsure = self._workers.written.moment, self._workers.unanswered()  # these may commit before it or after
         workers = range(len(self._workers.staging_workers))
         for w in workers:
             transaction.done.setdefault(w, 0)
-        losses, ticks = self._workers.losses(), []
-
-        async def opened(link: StagingWorker) -> None:
-            reply: Done = await link.ask(OpenSnapshot(0, transaction.name))
-            ticks.append(reply.value)
-
+        losses, ticks = self._workers.losses(), list[int]()
         try:
-            await self._workers.at_one_moment(opened)
+            await self._workers.at_one_moment(partial(self._opened, OpenSnapshot(0, transaction.name, marks), ticks))
+        except BaseException as e:
+            if marks is not None:  # some workers may have the mark, and others not
+                self.lose(transaction, e if isinstance(e, SqlError) else SqlError(
+                    *LOCK_DEADLOCK, "A worker has not opened the transaction's snapshot: it is rolled back; try "
+                                    "restarting transaction"))
+            if isinstance(e, WorkerGone):
+                self._refuse_lost(transaction)
+            raise
         finally:
             if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
                 self._forget(transaction)
         transaction.snapshot, transaction.unsure = moment, unsure
         if len(ticks) == 1:
             transaction.tick, transaction.losses = ticks[0], losses
+
+    @staticmethod
+    async def _opened(body: OpenSnapshot, ticks: list[int], worker: StagingWorker) -> None:
+        reply: Done = await worker.ask(body)
+        if reply.error is not None:
+            raise reply.error
+        ticks.append(reply.value)
+
+    async def mark_reads(self, transaction: OpenTransaction) -> int:
+        """Mark this moment at all workers, before a SERIALIZABLE transaction reads the last commits. Returns the
+        number of the mark. Raises SqlError 1213."""
+        assert transaction.reads is not None
+        self._refuse_lost(transaction)
+        mark, asked = transaction.reads.mark(), set(transaction.reads.asked)
+        body = MarkReads(0, transaction.name, mark)
+        replies, why = await self._replies(transaction, dict.fromkeys(range(self.workers), body), math.inf)
+        transaction.reads.asked = asked
+        error = next((r.error for r in replies.values() if r.error is not None), None)
+        if error is not None:
+            self.lose(transaction, error)
+        if error is not None or why is not None:
+            raise error or why or interrupted()
+        return mark
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
         """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""
@@ -376,6 +411,8 @@ class TransactionCoordinator:
             raise error
         parts = {w: Staged(transaction.name, transaction.done[w], tuple(sorted(tables)))
                  for w, tables in transaction.tables.items() if transaction.done.get(w, 0)}
+        if transaction.reads is not None:
+            parts = transaction.reads.checked(transaction, parts, self._workers.routed)
         if not parts:
             self.end(transaction)
             return Wrote(0, (WriteResult(),))

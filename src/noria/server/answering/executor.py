@@ -434,7 +434,7 @@ class Executor:
         statement = self.insert_of(name, rows, on_duplicate)
         if statement is None:
             return 0
-        self.locks.check(None, statement.table)
+        await self.locks.admit(None, (statement.table,), True, LOCK_WAIT_S)
         self.program.foreign_keys.refuse_unchecked(statement.table)
         done = self.submit(statement)
         await asyncio.wait((done,))

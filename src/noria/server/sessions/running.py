@@ -47,6 +47,7 @@ class RunningStatement:
         self._give_up = give_up
         self.text, self.state, self.command = "", "", "Sleep"
         self.since = time.monotonic()
+        self.writes_to: Any = None  # the statement, if it writes or locks rows
         self._last = ""  # the previous statement
         self._sending: object | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -60,6 +61,7 @@ class RunningStatement:
 
     def begin(self, text: str) -> None:
         self.text, self.command, self.state, self.since = text, "Query", "", time.monotonic()
+        self.writes_to = None
 
     def end(self, done: object = None) -> None:
         self._last = self.text or self._last
@@ -196,6 +198,13 @@ class Processes:
         session.running.stop(interrupted())
         if connection and not self.end_held(number):
             self.hang_up(number)
+
+    def writes(self, besides: RunningStatement) -> Iterator[Any]:
+        """Yield the running statements that write or lock rows, except one session's."""
+        for session in self._sessions.values():
+            running = session.running
+            if running is not besides and running.command == "Query" and running.writes_to is not None:
+                yield running.writes_to
 
     def rows(self, full: bool) -> list[tuple[Any, ...]]:
         """Return Id, User, Host, db, Command, Time (s), State, Info of each session.  full: do not cut statements."""

@@ -59,9 +59,9 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import information, inspection
-from noria.server.sessions.as_of import select_as_of
 from noria.server.sessions.counting import counted
 from noria.server.sessions.explain import Explainer
+from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
 from noria.server.sessions.transaction import SessionTransaction
 from noria.server.sessions.transaction_reads import TransactionService
@@ -90,6 +90,7 @@ class Session:
         self._enter(client.database)
         self.running = RunningStatement(executor.give_up)
         self._tell = self.running.tell
+        self._locked = LockedTables(self, executor, processes, self.running, transactions)
         self._said = ""  # the text of the last statement, for the program's history
         self._begin_anew()
         processes.add(self)
@@ -124,8 +125,9 @@ class Session:
 
     @property
     def keepable(self) -> bool:
-        """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction needs no others."""
-        return not self.offset and self._transaction.unchecked
+        """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
+        allow them."""
+        return not self.offset and self._transaction.unchecked and not self._locked.matter
 
     @property
     def in_transaction(self) -> bool:
@@ -212,7 +214,7 @@ class Session:
         first: Awaitable[Outcome]
         self._said = text
         try:
-            if compiled.direct and not self.offset and (
+            if compiled.direct and not self.offset and not self._locked.matter and (
                     self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
                 lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
                 answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
@@ -231,9 +233,11 @@ class Session:
                     self.warnings = ()
                     return Ok()
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
-                        compiled, command) and not self._transaction.is_checked(command):
+                        compiled, command) and not self._transaction.is_checked(
+                            command) and not self._executor.locks.busy:
                     later = self._write(command)
                     self.running.write(later.future, text)
+                    self.running.writes_to = command
                     return later
                 first = self._run(command)
         except SqlError as e:
@@ -244,8 +248,9 @@ class Session:
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
         """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
-        tick = self._transaction.tick_of(compiled) if compiled.direct and not self.offset else None
-        found = None if tick is None else select_as_of(self._executor, compiled, values, tick)
+        plain = compiled.direct and not self.offset and not self._locked.matter
+        tick = self._transaction.tick_of(compiled) if plain else None
+        found = None if tick is None else self._transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
         return found
@@ -332,6 +337,8 @@ class Session:
             return await self._limited(self._select(command))
         if isinstance(command, sql.LockingSelect):
             return await self._limited(self._select_locking(command))
+        if isinstance(command, _WRITES):
+            await self._locked.admit_write(command, self._transaction, self.variables)
         if isinstance(command, _WRITES) and (self._transaction.active or self._transaction.is_checked(command)):
             return await self._write_within(command)
         if isinstance(command, _WRITES):
@@ -361,8 +368,8 @@ class Session:
             return await self._limited(self._explainer.explain(command, self._tell))
         if isinstance(command, sql.Transaction):
             return Ok(warnings=await self._transact(command))
-        if isinstance(command, sql.LockTables) and command.tables:
-            await self._commit()
+        if isinstance(command, sql.LockTables):
+            return await self._lock(command)
         warnings = self._session_command(command)
         if self._transaction.has_parts and not self._transaction.active:  # SET autocommit = 1
             await self._commit()
@@ -398,8 +405,8 @@ class Session:
         if isinstance(command, sql.CHECKED_KEYS) and not self.variables["foreign_key_checks"]:
             command = replace(command, foreign_key_checks=False)
         await self._commit()
-        for name in self._tables_changed(command):
-            self._executor.locks.check(self, name)
+        if self._executor.locks.busy and (tables := self._tables_changed(command)):
+            await self._locked.admit(tables, True, self._transaction, self.variables)
         change = await self._defined(command)
         await self._executor.told()
         if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
@@ -461,6 +468,7 @@ class Session:
             self.unseen = {}
 
     async def _select(self, command: sql.Select) -> ResultSet:
+        await self._locked.admit_read(command, self._transaction, self.variables)
         await self.see_own()
         if not self.offset:
             return await self._select_bound(command)
@@ -468,6 +476,8 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     async def _select_locking(self, command: sql.LockingSelect) -> ResultSet:
+        await self._locked.admit_read(command.select, self._transaction, self.variables)
+        await self._locked.admit_write(command, self._transaction, self.variables)
         await self.see_own()
         if self.offset:
             whole = command.whole and zones.in_utc(command.whole, self.offset)
@@ -499,7 +509,7 @@ class Session:
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
-        self._executor.locks.check(self, table)
+        self._executor.locks.check_own(self, table)
         self._transaction.check_write()
 
     async def _write_within(self, command: Insert | Update | Delete) -> Ok:
@@ -553,8 +563,6 @@ class Session:
         """Run a command that changes only this session, and return its warnings."""
         if isinstance(command, sql.SetVariable):
             return [warning for a in command.assignments for warning in self._assigned(a)]
-        if isinstance(command, sql.LockTables):
-            return self._lock(command)
         if isinstance(command, sql.Use):
             self._enter(command.database)
         elif isinstance(command, sql.FlushHosts):
@@ -590,14 +598,16 @@ class Session:
             self.unseen, self._transaction.written = together(self.unseen, own), {}
         self._set_status()
 
-    def _lock(self, command: sql.LockTables) -> Sequence[Warning_]:
+    async def _lock(self, command: sql.LockTables) -> Ok:
+        """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
+        if command.tables or self._executor.locks.holds(self):
+            await self._commit()
+        self._executor.locks.unlock(self)
         for name, _ in command.tables:
             self._known(name)
-        self._executor.locks.lock(self, command.tables)
-        if any(write for _, write in command.tables):
-            return (("Warning", NOT_SUPPORTED_YET.number,
-                     "a WRITE lock keeps other sessions from writing, not from reading"),)
-        return ()
+        if command.tables:
+            await self._locked.lock(command, float(self.variables["lock_wait_timeout"]))
+        return Ok()
 
     def _known(self, name: str) -> None:
         program = self._executor.program

@@ -59,8 +59,11 @@ class SessionTransaction:
     @property
     def reads_snapshot(self) -> bool:
         """True if the transaction's SELECTs read the snapshot of the first one."""
-        level = self._isolation or self.next_isolation or self._variables["transaction_isolation"]
-        return bool(level == "REPEATABLE-READ")
+        return self._level in ("REPEATABLE-READ", "SERIALIZABLE")
+
+    @property
+    def _level(self) -> str:
+        return str(self._isolation or self.next_isolation or self._variables["transaction_isolation"])
 
     @property
     def has_parts(self) -> bool:
@@ -173,7 +176,7 @@ class SessionTransaction:
         if self._parts is None:
             if not self.open:  # autocommit=0: the transaction begins here
                 self._take_next(None)
-            self._parts = self._service.coordinator.begin()
+            self._parts = self._service.coordinator.begin(self._level == "SERIALIZABLE")
             self.unchecked = False
         return self._parts
 
@@ -222,11 +225,13 @@ class SessionTransaction:
         if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
             return not self.unchecked
         view = compiled.view
+        if self._parts.reads is not None:
+            return True  # `select` notes what it reads
         return view is None or self._service.reads_apart(self._parts, view)
 
     def tick_of(self, compiled: CachedStatement) -> int | None:
         """The tick of the snapshot, if a SELECT may read the rows of views that have not changed since."""
-        if self._parts is None or not self.reads_snapshot or compiled.view is None:
+        if self._parts is None or self._parts.reads is not None or not self.reads_snapshot or compiled.view is None:
             return None
         return self._service.tick_of(self._parts, compiled.view)
 
@@ -244,6 +249,7 @@ class SessionTransaction:
                 await self._service.coordinator.open_snapshot(self._its_parts())
             if self._parts is None:
                 return None
+            self._service.note(self._parts, command)
             return await self._service.select(self._parts, command)
         except SqlError as e:
             raise self._told(e) from None

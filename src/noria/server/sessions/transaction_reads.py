@@ -1,15 +1,18 @@
 """Statements within a transaction: staged writes, and SELECTs that no view can answer because of it.
 
 A SELECT of tables that the transaction has changed, or of a snapshot older than the views, is a one-shot.  It reads the
-tables' rows plus those that only this transaction has.
+tables' rows plus those that only this transaction has.  With one worker, a view still has the rows of a snapshot that
+no later tick has published.
 
 Keeps true: such a SELECT is exact, or an error that says why it cannot be answered within the transaction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
@@ -18,6 +21,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Own
 from noria.plan.mir import tables_of
+from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.transaction_coordinator import (
@@ -25,10 +29,12 @@ from noria.runtime.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )
 from noria.server.answering.executor import Executor
-from noria.server.answering.keys import looked_up
+from noria.server.answering.keys import key_of, looked_up
 from noria.server.answering.result_finish import ResultFinish, no_rows
+from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
+from noria.views.reader import LargeAnswer
 
 ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
@@ -48,6 +54,7 @@ class TransactionService:
         """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC.  checks: keep
         FOREIGN KEYs."""
         timed = self._executor.at_its_time(statement, offset)
+        await self.before_writing(transaction)
         if checks and self.foreign_keys.concerns(statement):
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
@@ -94,6 +101,38 @@ class TransactionService:
         """See `TransactionCoordinator.tick_of`."""
         return self.coordinator.tick_of(transaction, self.tables(view))
 
+    def select_as_of(self, compiled: CachedStatement, values: Sequence[Any], tick: int) -> ResultSet | None:
+        """Answer a SELECT of one key at the end of an earlier tick of the only worker, from shared memory.  None if a
+        later tick has published the rows, or if they are not there."""
+        view = compiled.view
+        assert view is not None
+        reader = self._executor.reader_of(compiled, view) if compiled.one_key else None
+        if reader is None or self._executor.program.first_states.wait_for(reader):
+            return None
+        shape, asked = compiled.asked(values)
+        try:
+            key = key_of(asked, view.key_fields)
+            if key is None:
+                return ResultSet(shape.shown, shape.apply([]))
+            rows = self._rows_as_of(compiled, reader, key, tick)
+        except (LargeAnswer, SqlError, OSError):
+            return None
+        if rows is None:
+            return None
+        self._executor.selects += 1
+        self._reads.had_elsewhere({reader.name: 1})
+        return ResultSet(shape.shown, shape.apply(rows))
+
+    def _rows_as_of(self, compiled: CachedStatement, reader: ViewDef, key: Key, tick: int) -> list[Any] | None:
+        through = compiled.through
+        if through is not None and not through.same_key:
+            (key,), through = through.of([key])
+        attached = self._reads.attached(reader, 0)
+        if attached is None:
+            return None
+        rows = attached.lookup_as_of(key, tick, through)
+        return rows if attached.definition == reader.definition else None
+
     def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
         """True if neither views nor Spark have just the rows that the transaction must see."""
         if select.view is not None:
@@ -109,6 +148,28 @@ class TransactionService:
             raise not_supported("in a transaction that has changed its tables, or whose snapshot is older than they "
                                 "are, this SELECT", "Spark answers it, and sees the last commits only")
         return await self._read(transaction, select, select.view)
+
+    async def before_writing(self, transaction: OpenTransaction) -> None:
+        """Let the workers note what a SERIALIZABLE transaction's writes read."""
+        if transaction.reads is not None and not transaction.reads.marks:
+            await self.coordinator.mark_reads(transaction)
+
+    @staticmethod
+    def note(transaction: OpenTransaction, select: sql.Select, mark: int | None = None) -> None:
+        """Note what a SELECT reads.  mark: of the moment at which it reads; None: it reads the snapshot."""
+        reads, view = transaction.reads, select.view
+        if reads is None:
+            return
+        if view is None:
+            assert select.batch is not None, "a SELECT has a view or a plan for Spark"
+            found = rows_read(select.batch.plan)
+        else:
+            try:
+                found = rows_of_lookup(view, *looked_up(select.lookups, view.key_fields))
+            except SqlError:  # values that are no keys: Spark answers
+                found = rows_read(view.plan)
+        for table, terms in found:
+            reads.note(table, terms, reads.snapshot if mark is None else mark)
 
     async def _read(self, transaction: OpenTransaction, select: sql.Select, view: ViewDef, latest: bool = False
                     ) -> ResultSet:
@@ -137,8 +198,10 @@ class TransactionService:
         """
         held: list[set[Key]] = [set() for _ in select.locked]
         if select.how == "skip":
+            self._note_locking(transaction, select, await self._marked(transaction))
             return await self._lock_free(transaction, select, held)
         for _ in range(LOCKING_ROUNDS):
+            mark = await self._marked(transaction)
             rows, answer = await self._keyed(transaction, select.select, select)
             if select.whole is not None:
                 assert select.whole.view is not None
@@ -147,9 +210,19 @@ class TransactionService:
                 answer = whole if answer is None else answer
             if not await self._take(transaction, select, held, rows, wait_s):
                 assert answer is not None
+                self._note_locking(transaction, select, mark)
                 return answer
         raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction: others went on "
                                            "adding rows that this SELECT finds")
+
+    async def _marked(self, transaction: OpenTransaction) -> int:
+        """Mark the moment of a read of the last commits, if the transaction is SERIALIZABLE."""
+        return -1 if transaction.reads is None else await self.coordinator.mark_reads(transaction)
+
+    def _note_locking(self, transaction: OpenTransaction, select: sql.LockingSelect, mark: int) -> None:
+        for one in (select.select, select.whole):
+            if one is not None:
+                self.note(transaction, one, mark)
 
     async def _keyed(self, transaction: OpenTransaction, select: sql.Select, of: sql.LockingSelect
                      ) -> tuple[list[list[Key]], ResultSet | None]:

@@ -204,9 +204,6 @@ def _isolation(name: str, value: Value) -> Kept:
     level = str(value).upper().replace(" ", "-")
     if level not in _ISOLATION:
         raise _wrong(name, value)
-    if level == "SERIALIZABLE":
-        raise _wrong(name, value, "there are READ COMMITTED and REPEATABLE READ; lock what must not change by "
-                                  "SELECT … FOR UPDATE")
     if level == "READ-UNCOMMITTED":
         return "READ-COMMITTED", "READ UNCOMMITTED is served as READ COMMITTED: no uncommitted row is ever shown"
     return level, ""

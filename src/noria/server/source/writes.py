@@ -33,7 +33,14 @@ from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURC
 from noria.core.expressions.expr import Col
 from noria.core.expressions.points import MAX_POINTS
 from noria.core.identifiers import quote_identifier
-from noria.core.limits import ONCE_KEPT, SOURCE_KEYS, SOURCE_STATEMENT_ROWS, SOURCE_WRITE_S, SOURCE_WRITES
+from noria.core.limits import (
+    LOCK_WAIT_S,
+    ONCE_KEPT,
+    SOURCE_KEYS,
+    SOURCE_STATEMENT_ROWS,
+    SOURCE_WRITE_S,
+    SOURCE_WRITES,
+)
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Inspect, Write
@@ -143,7 +150,7 @@ class StagedWrites:
         if table is None:
             raise no_table(named, program.view(named) is not None)
         files = [self._file(write, str(p)) for p in request["parts"]]
-        self._executor.locks.check(None, table.name)
+        await self._executor.locks.admit(None, (table.name,), True, LOCK_WAIT_S)
         program.foreign_keys.refuse_unchecked(table.name)
         if request.get("overwrite"):
             await self._run(f"TRUNCATE TABLE {program.catalog.databases.full(table.name)}")
@@ -230,7 +237,7 @@ class StagedWrites:
 
     async def _write(self, statement: Insert | Delete, once: str) -> int:
         """Run a statement and return the number of affected rows."""
-        self._executor.locks.check(None, statement.table)
+        await self._executor.locks.admit(None, (statement.table,), True, LOCK_WAIT_S)
         self._executor.program.foreign_keys.refuse_unchecked(statement.table)
         done = self._executor.submit(statement, once=once)
         await asyncio.wait((done,))

@@ -50,7 +50,9 @@ class StatementCommits:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
         if self._groups.prepared:
-            self._groups.refuse_undecided(self._tables, {t for s in statements for t in tables_written(s)})
+            checked = any(isinstance(s, Staged) and s.checks_reads for s in statements)
+            self._groups.refuse_undecided(self._tables, None if checked else {
+                t for s in statements for t in tables_written(s)})
         if statements and isinstance(load := statements[0], Load):
             self._loads.load_now(load, CommittedWrite(epoch, seq, (result_of(load),)), (group, once), forget)
             return [result_of(load)], {}
@@ -127,7 +129,8 @@ class StatementCommits:
             if isinstance(statement, Staged):
                 for waiting in list(runs):
                     flush(waiting)
-                results[place] = self._transactions.merge(statement, lambda name: self._stage(name, stages, work))
+                results[place] = self._transactions.merge(
+                    statement, lambda name: self._stage(name, stages, work), stages)
                 continue
             if table not in self._tables.by_name:
                 results[place] = WriteResult(error=unknown_table(table))

@@ -56,19 +56,20 @@ class Participant:
         if failed is not None:
             results = only_errors(results)
         tried = prepared.Group(coordinator, kept, tuple(results))
+        stored = failed is None and bool(kept)  # else it changes nothing here: its reads were checked
 
         def fill(batch: WriteBatch) -> None:
-            if failed is None:
+            if stored:
                 prepared.put_prepared(self._engine, batch, group, tried)
 
         try:
-            if failed is None:
+            if stored:
                 self._engine.make_ready(nbytes)
-            self._commits.commit(fill, CommittedWrite(epoch, seq, tuple(results)), failed is None)
+            self._commits.commit(fill, CommittedWrite(epoch, seq, tuple(results)), stored)
         except SqlError as full:
             self._transactions.locks.release(group)  # nobody can wait for them yet
             return [WriteResult(error=bare(full)) for _ in statements]
-        if failed is None:
+        if stored:
             self._groups.prepared[group] = tried
         return results
 
@@ -137,6 +138,8 @@ class Participant:
     def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
                  within: Part | None = None) -> StatementEffect:
         with self._looking(statement.table, work, within) as stage:
+            if within is not None:
+                self._transactions.note_where(within.transaction, statement)
             return moving.work_out(stage, statement, rows, self._symbols, workers)
 
     def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,

@@ -8,7 +8,7 @@ Keeps true: what a transaction writes, it has locked.  A statement without a tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from noria.dataflow.transactions.locks import Blocked, LockTable, Owner, Resource, locked
 from noria.storage.statements.stage import Effect
@@ -19,9 +19,13 @@ class Guard:
     """The guard of one statement on one table.  owner: its transaction; None for a statement by itself.
 
     reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: what was refused.
+
+    met: gets the keys that are looked up, if somebody wants to know them.
     """
 
-    def __init__(self, locks: LockTable, owner: Owner | None, table: StoredTable, reserves: bool = False):
+    def __init__(self, locks: LockTable, owner: Owner | None, table: StoredTable, reserves: bool = False,
+                 met: list[Resource] | None = None):
+        self._met = met
         self._locks, self._owner, self._reserves = locks, owner, reserves
         self._families = {table.family, *(i.family for i in table.unique_indexes)}
         self._family = table.family
@@ -32,6 +36,8 @@ class Guard:
         """Refuse a key that another transaction has locked.  Its row may change before this statement's commit."""
         if family not in self._families:
             return
+        if self._met is not None:
+            self._met += ((family, key) for key in keys)
         if self._reserves:
             self._want([(family, key) for key in keys])
         else:
@@ -45,6 +51,11 @@ class Guard:
         """Lock the keys that the effect writes."""
         self._want([(change.family, key) for change in effect.changes if change.family in self._families
                     for key in (*change.removed, *change.keys)])
+
+    @property
+    def wanted(self) -> Collection[Resource]:
+        """What `take` locks."""
+        return self._wanted.keys()
 
     def take(self) -> None:
         """Lock, for the transaction, everything that its statement has found and written."""

@@ -37,6 +37,7 @@ class History:
     def __init__(self) -> None:
         self.position = 0
         self._snapshots: dict[str, int] = {}  # by transaction
+        self._kept: dict[str, int] = {}  # by transaction: it may ask for later commits, without a snapshot
         self._commits: dict[str, deque[_Commit]] = {}  # by table, in order
         self._order: deque[tuple[int, str]] = deque()  # positions and tables of all commits
         self._rows = 0
@@ -44,27 +45,32 @@ class History:
         self._replaced: dict[str, int] = {}  # tables that changed in another way, and the position at that time
 
     def __bool__(self) -> bool:
-        """Whether a snapshot is open."""
-        return bool(self._snapshots)
+        """Whether commits are to be recorded."""
+        return bool(self._snapshots or self._kept)
 
     def open(self, transaction: str) -> None:
         """Open a snapshot of this moment for the transaction, unless it has one."""
         self._snapshots.setdefault(transaction, self.position)
+
+    def keep(self, transaction: str) -> None:
+        """Keep what is committed from now on, until the transaction ends."""
+        self._kept.setdefault(transaction, self.position)
 
     def has(self, transaction: str) -> bool:
         return transaction in self._snapshots
 
     def close(self, transaction: str) -> None:
         """Close the transaction's snapshot, and forget the commits that no snapshot needs."""
-        if self._snapshots.pop(transaction, None) is None:
+        had = self._kept.pop(transaction, None)
+        if self._snapshots.pop(transaction, None) is None and had is None:
             return
-        if not self._snapshots:
+        if not self:
             self._commits.clear()
             self._order.clear()
             self._replaced.clear()
             self._rows = self._forgotten = 0
             return
-        oldest = min(self._snapshots.values())
+        oldest = min(*self._snapshots.values(), *self._kept.values(), self.position)
         while self._order and self._order[0][0] <= oldest:
             self._forget()
 
@@ -89,7 +95,7 @@ class History:
 
     def replaced(self, table: str) -> None:
         """Record that the table's rows changed in bulk, or its definition: no open snapshot can read it any more."""
-        if self._snapshots:
+        if self:
             self.position += 1
             self._replaced[table] = self.position
 
@@ -103,6 +109,12 @@ class History:
             raise SqlError(*TABLE_DEF_CHANGED, f"The snapshot is too old: more than {HISTORY_ROWS} rows were written "
                                                "since, please retry transaction")
         return [c.changed for c in self._commits.get(table, ()) if c.position > snapshot]
+
+    def later(self, position: int, table: str) -> list[tuple[int, Changed]] | None:
+        """What was committed to the table after a position, each with its own; None if that is not known any more."""
+        if position < self._forgotten or self._replaced.get(table, 0) > position:
+            return None
+        return [(c.position, c.changed) for c in self._commits.get(table, ()) if c.position > position]
 
     def check(self, transaction: str, table: str) -> None:
         """Raise SqlError 1412 if the table was replaced after the transaction's snapshot."""

@@ -18,8 +18,9 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
 from noria.core.expressions.key_condition import with_keys
+from noria.core.expressions.points import bounded
 from noria.core.limits import TRANSACTION_BYTES
-from noria.core.statements import KeyChange, Move, Part, Staged, Statement, WriteResult
+from noria.core.statements import Delete, KeyChange, Move, Part, Staged, Statement, Update, WriteResult
 from noria.core.symbols import Symbols
 from noria.core.values import convert
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -34,6 +35,7 @@ from noria.storage.tables.table import Counters, StoredTable
 from noria.storage.transactions.guard import Guard
 from noria.storage.transactions.history import History, undone
 from noria.storage.transactions.key_changes import absent, key_changes
+from noria.storage.transactions.read_notes import ReadNotes, conflict, lost_notes, not_serializable
 
 MOST_LOCKS = 1_000_000  # of one worker; then SELECT … FOR UPDATE locks no more rows
 Marks = dict[str, tuple[int, Counters]]
@@ -69,6 +71,7 @@ class StagedTransactions:
         self._open: dict[str, _Open] = {}
         self._nbytes = 0  # of all open transactions
         self.locks, self.history = LockTable(), History()
+        self._notes: dict[str, ReadNotes] = {}  # of the SERIALIZABLE transactions
 
     def __len__(self) -> int:
         return len(self._open)
@@ -111,7 +114,8 @@ class StagedTransactions:
         except Blocked:
             self._undo(found, mark)
             raise
-        guard = stage.guard = Guard(self.locks, transaction, stage.table)
+        met = self._met(transaction)
+        guard = stage.guard = Guard(self.locks, transaction, stage.table, met=met)
         stage.work = work
         stage.counters = stage.table.counters
         before = len(stage.effects)
@@ -120,6 +124,8 @@ class StagedTransactions:
         if guard.blocked is not None:
             self._undo(found, mark)
             raise guard.blocked
+        self._note(transaction, stage.table, met, guard if result.error is None else None)
+        self.note_where(transaction, statement)
         if result.error is not None:
             return result
         self._grow(found, sum(map(_size, stage.effects[before:])))
@@ -150,13 +156,14 @@ class StagedTransactions:
         known = found.stages.get(table)
         stage = self._stage(found, table)
         stage.counters = stage.table.counters
-        mark = stage.mark()
-        guard = stage.guard = Guard(self.locks, part.transaction, stage.table, reserves)
+        mark, met = stage.mark(), self._met(part.transaction)
+        guard = stage.guard = Guard(self.locks, part.transaction, stage.table, reserves, met)
         stage.work, stage.shard = work, None
         try:
             yield stage
         except SqlError:
             if guard.blocked is None:
+                self._note(part.transaction, stage.table, met)
                 raise
         finally:
             self._use_up(stage)
@@ -167,6 +174,7 @@ class StagedTransactions:
                 del found.stages[table], found.shapes[table]
         if guard.blocked is not None:
             raise guard.blocked
+        self._note(part.transaction, stage.table, met, guard)
         guard.take()
         self._open[part.transaction] = found
 
@@ -184,7 +192,9 @@ class StagedTransactions:
                   ) -> tuple[int, ...]:
         """The positions of the keys that no row has.  lock: lock the rows that are found, shared.  Raises Blocked."""
         with self.looking(part, name, None, False) as stage:
-            rows = find(stage, with_keys(stage.table.definition, columns, keys), self._symbols)
+            where = with_keys(stage.table.definition, columns, keys)
+            self.note_where(part.transaction, Delete(name, where))
+            rows = find(stage, where, self._symbols)
             missing = absent(stage.table, columns, keys, rows.codes, self._symbols)
             wanted = [(stage.table.family, key) for key in rows.keys] if lock else []
         if (wrong := self.locks.take(part.transaction, wanted, exclusive=False)) is not None:
@@ -248,6 +258,52 @@ class StagedTransactions:
                 del found.stages[name], found.shapes[name]
         found.deltas.clear()
 
+    # ---------------------------------------------------------------- what SERIALIZABLE transactions read
+    def mark_reads(self, transaction: str, marks: int) -> None:
+        """Mark this moment, as `MarkReads` says."""
+        notes = self._notes.setdefault(transaction, ReadNotes()) if marks == 0 else self._notes.get(transaction)
+        if notes is None or len(notes.marks) != marks:
+            raise lost_notes()
+        self.history.keep(transaction)
+        notes.marks.append(self.history.position)
+
+    def _met(self, transaction: str) -> list[Resource] | None:
+        """Where a guard collects the keys that it meets; None if nobody checks them later."""
+        return [] if transaction in self._notes else None
+
+    def _note(self, transaction: str, table: StoredTable, met: list[Resource] | None, locked: Guard | None = None
+              ) -> None:
+        """Note the keys that a statement met, except those that it has locked."""
+        if met:
+            ours = locked.wanted if locked is not None else ()
+            self._notes[transaction].looked_up(table.name, (m for m in met if m not in ours), self.history.position)
+
+    def note_where(self, transaction: str, statement: Statement) -> None:
+        """Note the rows that the statement's condition found, or would have found."""
+        if isinstance(statement, Update | Delete) and (notes := self._notes.get(transaction)) is not None:
+            table = self._tables[statement.table]
+            if not table.key or not set(table.key) <= bounded(statement.where, table.types).keys():
+                notes.read(table.name, statement.where, self.history.position)  # else its keys are noted
+
+    def refuse_changed(self, statement: Staged, stages: Mapping[str, TableStage]) -> None:
+        """Raise SqlError 1213 if others have changed what the transaction has read.  stages: what is committed before
+        it."""
+        if not statement.checks_reads:
+            return
+        notes = self._notes.get(statement.transaction)
+        if notes is None or len(notes.marks) != statement.marks:
+            raise lost_notes()
+        others = {name: stage.changed(stage.delta()) for name, stage in stages.items() if stage.effects}
+        found = conflict(notes, statement.reads, self.history, others, self._keys_in, self._symbols)
+        if found is not None:
+            raise not_serializable(found)
+
+    def _keys_in(self, name: str, family: str, keys: list[bytes], rows: Codes) -> list[bytes]:
+        """The keys of rows in a family of the table."""
+        table = self._tables[name]
+        index = next((i for i in table.indexes if i.family == family), None)
+        return keys if index is None else table.index_keys(index, rows, keys)
+
     # ---------------------------------------------------------------- savepoints and ends
     def undo(self, transaction: str, done: int, keep: int) -> None:
         """Undo all but the first `keep` requests of the transaction.  Their locks stay."""
@@ -260,6 +316,7 @@ class StagedTransactions:
         """Forget a transaction, after its commit or instead of it.  Returns those whose requests get a lock now."""
         if (found := self._open.pop(transaction, None)) is not None:
             self._grow(found, -found.nbytes)
+        self._notes.pop(transaction, None)
         self.history.close(transaction)
         return [str(owner) for owner in self.locks.release(transaction)]
 
@@ -276,9 +333,11 @@ class StagedTransactions:
         return found
 
     # ---------------------------------------------------------------- commit
-    def merge(self, statement: Staged, stage_of: Callable[[str], TableStage]) -> WriteResult:
-        """Move the transaction's effects into the stages of a write call."""
+    def merge(self, statement: Staged, stage_of: Callable[[str], TableStage], before: Mapping[str, TableStage]
+              ) -> WriteResult:
+        """Move the transaction's effects into the stages of a write call.  before: those of earlier statements."""
         try:
+            self.refuse_changed(statement, before)
             stages = self._whole(statement)
         except SqlError as error:
             return WriteResult(error=error)
@@ -291,6 +350,7 @@ class StagedTransactions:
 
     def moves(self, statement: Staged) -> tuple[Move, ...]:
         """The transaction's effects as statements that can be stored.  Raises SqlError if they are lost."""
+        self.refuse_changed(statement, {})
         found = []
         for name, own in self._whole(statement).items():
             gone, _, came_keys, came = own.changed(own.delta())
@@ -313,7 +373,9 @@ class StagedTransactions:
         snapshot: as of its snapshot.  tables: those to be read.  Raises SqlError 1213 and 1412.
         """
         found = self._of(transaction, done)
-        snapshot = snapshot and self.history.has(transaction)
+        if snapshot and not self.history.has(transaction):
+            raise SqlError(*LOCK_DEADLOCK, "A worker was lost, and with it the transaction's snapshot: it is rolled "
+                                           "back; try restarting transaction")
         deltas = {}
         for name in tables:
             if snapshot:
