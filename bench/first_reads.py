@@ -120,15 +120,15 @@ def embedded(rows: int, count: int) -> None:
             for at in range(0, len(some), 1_000):
                 values = ", ".join("('" + "', '".join(row) + "')" for row in some[at : at + 1_000])
                 db.sql(f"INSERT INTO {table} VALUES {values}")
-        transport = db._transport
-        loop, took = transport._loop, defaultdict[str, list[float]](list)
+        transport = db.transport
+        loop, took = transport.loop, defaultdict[str, list[float]](list)
         loop.call_soon_threadsafe(loop.stop)
         transport._thread.join()
 
         async def read() -> None:
             for n, (page, text) in enumerate(shapes(count)):
                 start = time.thread_time()
-                await transport._sessions.run(text.replace("{id}", str(chance.choice(KEYS))), [])
+                await transport.sessions.run(text.replace("{id}", str(chance.choice(KEYS))), [])
                 took[page if n >= 5 * count // 4 else ""].append(1e3 * (time.thread_time() - start))
 
         loop.run_until_complete(read())
@@ -136,7 +136,7 @@ def embedded(rows: int, count: int) -> None:
         print("embedded, processor ms of a new shape: " + ", ".join(
             f"{page} {statistics.median(some):.2f}" for page, some in took.items())
             + f"; mean {statistics.mean(map(statistics.median, took.values())):.2f}")
-        loop.run_until_complete(transport._link.close())
+        loop.run_until_complete(transport.link.close())
         loop.close()
         transport._claim.release()
 

@@ -40,7 +40,7 @@ class Served:
             db.sql(f"CREATE VIEW {name} AS {text}")
 
     def round_us(self, name: str, keys: Sequence[tuple[int]]) -> float:
-        executor = self.db._transport._executor
+        executor = self.db.transport.executor
         view = executor.program.view(name)
         reader = executor.program.reader_now(view)
         through, shape = reading(reader, view), ResultFinish.of(view)

@@ -193,8 +193,8 @@ def run(helpers: str, size: lobsters.Size, comments: int, keys: int) -> str:
                     key(rng, COMMENT, size, comments) if written % 2 else None])
             written += 1
         took = time.monotonic() - started
-        transport: Any = db._transport
-        graph = transport._run(transport._executor.ask(Inspect(0, "graph")))
+        transport: Any = db.transport
+        graph = transport.run(transport.executor.ask(Inspect(0, "graph")))
         rows = db.sql("SHOW NORIA VIEWS").rows
         full = [d for d in graph if d["state"] == "full"]
         return (f"| {helpers or 'plain'} | {sum(r[3] == 'full' for r in rows)} | {sum(r[3] != 'none' for r in rows)} | "

@@ -55,7 +55,7 @@ def run(place: Path, rows: int, workers: int) -> None:
         with noria.connect(server.http) as db:
             db.sql(TABLE)
             started = time.perf_counter()
-            for step in db._transport.load({"table": "votes", "files": [str(p) for p in sorted(
+            for step in db.transport.load({"table": "votes", "files": [str(p) for p in sorted(
                     (place / "files").iterdir())], "format": "parquet", "reject": str(place / "rejected")}):
                 last = step
             load = time.perf_counter() - started

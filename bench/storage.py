@@ -135,7 +135,7 @@ def main() -> None:
                      ("Arrow of 10,000", 10_000, bench.arrow(10_000))]
             for name, _, step in steps:
                 print(f"insert, {what:<12} {name:<18} {rate(seconds, step):>12,.0f} rows/s")
-            bench.store._engine.flush()
+            bench.store.engine.flush()
             ways = [((0,), "key")] + ([((1,), "index")] if index else [])
             for columns, by in ways:
                 for n in (1, 1000):

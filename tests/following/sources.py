@@ -110,7 +110,7 @@ class Followed(LocalServices):
 
     def __init__(self, directory: Path):
         super().__init__(directory)
-        executor, link = self._executor, self.embedded.link
+        executor, link = self.executor, self.embedded.link
 
         async def run(text: str) -> object:
             return await self.embedded.sessions.run(text, [])

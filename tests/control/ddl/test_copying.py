@@ -77,7 +77,7 @@ def test_only_writes_of_the_table_wait(filled: Database, path: Path, monkeypatch
 
     during(filled, monkeypatch, meanwhile)
     filled.sql(ALTER)
-    transport: Any = filled._transport
+    transport: Any = filled.transport
     transport.run(asyncio.wait_for(asyncio.shield(waiting[0]), 30))
     check(filled, ((500, 500, 3),))
     with pytest.raises(SqlError, match="Duplicate entry '500-500'"):
