@@ -34,6 +34,13 @@ class ExclusiveWriter(Protocol):
 class StagingWorker(Protocol):
     """The link of one worker, as transactions use it."""
 
+    @property
+    def state(self) -> LinkState: ...
+
+    async def up(self) -> None: ...
+
+    def losses(self) -> Losses: ...
+
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
 
@@ -64,6 +71,10 @@ class ShardLink:
     _loop: asyncio.AbstractEventLoop
     written: WrittenTables
     _locked: LockedWrites
+
+    async def up(self) -> None:
+        """See `Link`."""
+        raise NotImplementedError
 
     def _waits_for_locks(self, epoch: int) -> None:
         """Prepare to run writes again that met a lock."""

@@ -7,7 +7,8 @@
     stage, rows may move ──► planned under locks (`plans.py`), then each worker's part as above
 
 Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
-rolled back; its client learns this once, by error 1213. A worker forgets a transaction at its commit; in every other
+rolled back; its client learns this once, by error 1213. A part may be changes, a snapshot or only locks. A transaction
+without a part at a worker waits for the worker. A worker forgets a transaction at its commit; in every other
 case the front end tells it to.
 """
 
@@ -39,7 +40,7 @@ from noria.dataflow.messages.transaction_packets import (
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import WorkerGone, WorkerLost
-from noria.runtime.link.shard_link import StagingWorker
+from noria.runtime.link.shard_link import LinkState, StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.plans import Planning, met, worked_out
@@ -75,6 +76,7 @@ class Workers(Protocol):
 @dataclass(eq=False)
 class OpenTransaction:
     """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
+    `losses`: how often each of these workers had been lost before the transaction's first request there.
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
     may be older or newer than the snapshot.
@@ -82,6 +84,7 @@ class OpenTransaction:
 
     name: str
     done: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
     tables: dict[int, set[str]] = field(default_factory=dict)
     lost: SqlError | None = None
     snapshot: int | None = None
@@ -172,21 +175,44 @@ class TransactionCoordinator:
                        ) -> tuple[dict[int, Done], SqlError | None]:
         """The replies of the workers, by worker, and the error if the statement was stopped. Raises SqlError 1213 if
         the transaction is lost."""
-        for w in requests:
-            transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
+        try:
+            await self._take_part(transaction, requests, wait_s)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            raise interrupted() from None
         asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
         why = await self._awaited(transaction, asked, wait_s) if asked else None
-        failures = [f.exception() for f in asked.values() if f.exception() is not None]
+        failures = [e for f in asked.values() if (e := f.exception()) is not None]
         replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
-            self.lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
-                                             f"transaction: it is rolled back; try restarting transaction "
-                                             f"({failures[0]})"))
+            self.lose(transaction, _part_lost(failures[0]))
         elif (deadlock := next((e for e in errors if e.code == LOCK_DEADLOCK.number), None)) is not None:
             self.lose(transaction, deadlock)
         self._refuse_lost(transaction)
         return replies, why
+
+    async def _take_part(self, transaction: OpenTransaction, workers: Iterable[int], wait_s: float | None = None
+                         ) -> None:
+        """Wait for these workers, then give the transaction a part at each: it may get a lock there, even if its
+        request fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
+        new, links = [w for w in workers if w not in transaction.done], self._workers.staging_workers
+        if down := [links[w] for w in new if links[w].state is not LinkState.UP]:
+            if any(link.state is LinkState.CLOSED for link in down):
+                raise WorkerGone("the server is stopping")
+            up = asyncio.gather(*(link.up() for link in down))
+            try:
+                await asyncio.wait_for(up, wait_s if transaction.done else None)
+            except TimeoutError:
+                raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction: it waited "
+                                                   "for a worker that is down") from None
+        for w in new:
+            transaction.done[w], transaction.losses[w] = 0, self._losses(w)
+
+    def _losses(self, worker: int) -> int:
+        """How often the worker was lost."""
+        return next((number for number, _ in self._workers.staging_workers[worker].losses().values()), 0)
 
     async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
@@ -313,20 +339,35 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ reads
     async def open_snapshot(self, transaction: OpenTransaction) -> None:
-        """Open the transaction's snapshot at all workers, unless it has one."""
-        if transaction.snapshot is not None:
-            return
-        self._refuse_lost(transaction)
-        moment, unsure = self._workers.written.moment, self._workers.unanswered()  # these may commit before it or after
+        """Open the transaction's snapshot at all workers, unless it has one. Raises SqlError 1213 if a worker is lost
+        that has a part of the transaction."""
         workers = range(len(self._workers.staging_workers))
-        for w in workers:
-            transaction.done.setdefault(w, 0)
-        try:
-            await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
-        finally:
-            if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
-                self._forget(transaction)
-        transaction.snapshot, transaction.unsure = moment, unsure
+        while transaction.snapshot is None:
+            self._refuse_lost(transaction)
+            fresh = not transaction.done
+            await self._take_part(transaction, workers)
+            moment, unsure = self._workers.written.moment, self._workers.unanswered()  # may commit before it or after
+            try:
+                await self._workers.at_one_moment(lambda link: link.ask(OpenSnapshot(0, transaction.name)))
+            except WorkerGone as e:
+                if not fresh:
+                    self.lose(transaction, _part_lost(e))
+                    continue
+                await self._without_parts(transaction)
+            else:
+                transaction.snapshot, transaction.unsure = moment, unsure
+            finally:
+                if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
+                    self._forget(transaction)
+
+    async def _without_parts(self, transaction: OpenTransaction) -> None:
+        """Close the snapshots of a transaction that has nothing else. Raises SqlError 1317 if it ended meanwhile."""
+        ended = [self._tell(w, EndTransaction(0, transaction.name)) for w in transaction.done]
+        transaction.done.clear()
+        transaction.losses.clear()
+        await asyncio.wait(ended)
+        if transaction not in self._open:
+            raise interrupted()
 
     def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
         """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""
@@ -348,10 +389,11 @@ class TransactionCoordinator:
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
         """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or WorkerGone
         if that is unknown."""
-        if transaction.lost is not None:
-            error = transaction.lost
+        try:
+            self._refuse_lost(transaction)
+        except SqlError:
             self.end(transaction)
-            raise error
+            raise
         parts = {w: Staged(transaction.name, transaction.done[w], tuple(sorted(tables)))
                  for w, tables in transaction.tables.items() if transaction.done.get(w, 0)}
         if not parts:
@@ -405,13 +447,16 @@ class TransactionCoordinator:
         for w in transaction.done:
             self._tell(w, EndTransaction(0, transaction.name))
 
-    @staticmethod
-    def _refuse_lost(transaction: OpenTransaction) -> None:
+    def _refuse_lost(self, transaction: OpenTransaction) -> None:
+        """Raise SqlError 1213 if the transaction has lost a part, also if that were only locks."""
+        if transaction.lost is None and any(self._losses(w) != n for w, n in transaction.losses.items()):
+            self.lose(transaction, _part_lost("it has been restarted"))
         if transaction.lost is not None:
             raise transaction.lost
 
-    def _tell(self, worker: int, body: TransactionPacket) -> None:
-        """Send a packet whose answer nobody needs. A worker that is gone has forgotten the transaction anyway."""
+    def _tell(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
+        """Send a packet whose answer nobody needs; return the task that sends it. A worker that is gone has forgotten
+        the transaction anyway."""
         async def told() -> None:
             with suppress(WorkerGone):
                 await self._workers.staging_workers[worker].ask(body)
@@ -419,3 +464,9 @@ class TransactionCoordinator:
         task = asyncio.ensure_future(told())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _part_lost(why: object) -> SqlError:
+    return SqlError(*LOCK_DEADLOCK, "A worker was lost, and with it a part of the transaction: it is rolled back; try "
+                                    f"restarting transaction ({why})")

@@ -313,7 +313,9 @@ class StagedTransactions:
         snapshot: as of its snapshot.  tables: those to be read.  Raises SqlError 1213 and 1412.
         """
         found = self._of(transaction, done)
-        snapshot = snapshot and self.history.has(transaction)
+        if snapshot and not self.history.has(transaction):
+            raise SqlError(*LOCK_DEADLOCK, "A worker was lost, and with it the transaction's snapshot: it is rolled "
+                                           "back; try restarting transaction")
         deltas = {}
         for name in tables:
             if snapshot:
