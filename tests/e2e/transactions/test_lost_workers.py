@@ -37,18 +37,19 @@ def end_workers(server: Served, wait: bool = True) -> None:
 
 def test_a_transaction_that_had_a_part_at_a_lost_worker_is_rolled_back(server: Served) -> None:
     """The part may be a snapshot, which must not move, or only locks, which others have meanwhile."""
-    writer, reader, *lockers = (server.connect() for _ in range(5))
+    writer, reader, *lockers = (server.connect() for _ in range(6))
     run(writer, "UPDATE t SET v = 0")
     for connection in (reader, *lockers):
-        run(connection, "BEGIN")
+        run(connection, "BEGIN", "SAVEPOINT here")
     assert run(reader, "SELECT SUM(v) FROM t") == [(0,)]
     for connection in lockers:
         assert run(connection, "SELECT v FROM t WHERE id < 3 FOR SHARE") == [(0,), (0,), (0,)]
+    run(lockers[-1], "INSERT INTO t VALUES (99, 99)")
     end_workers(server)
     run(writer, "UPDATE t SET v = 5")
     assert refused(reader, "SELECT SUM(v) FROM t") == LOCK_DEADLOCK.number
     for connection, then in zip(lockers, ("COMMIT", "UPDATE t SET v = 7 WHERE id = 1",
-                                          "SELECT v FROM t WHERE id = 2 FOR UPDATE"), strict=True):
+                                          "SELECT v FROM t WHERE id = 2 FOR UPDATE", "ROLLBACK TO here"), strict=True):
         assert refused(connection, then) == LOCK_DEADLOCK.number
     for connection in (reader, *lockers):  # outside of any transaction
         assert run(connection, "SELECT SUM(v) FROM t") == [(5 * ROWS,)]

@@ -181,9 +181,12 @@ class TransactionCoordinator:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             raise interrupted() from None
+        except WorkerGone as e:
+            self.lose(transaction, _part_lost(e))
+            self._refuse_lost(transaction)
         asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
         why = await self._awaited(transaction, asked, wait_s) if asked else None
-        failures = [e for f in asked.values() if (e := f.exception()) is not None]
+        failures = [lost for f in asked.values() if (lost := f.exception()) is not None]
         replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:

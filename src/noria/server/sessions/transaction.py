@@ -134,7 +134,10 @@ class SessionTransaction:
         at = names.index(command.name)
         back = command.what == "rollback to"
         if back and self._parts is not None:
-            await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
+            try:
+                await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
+            except SqlError as e:
+                raise self._told(e) from None
         for later in names[at + back :]:
             del self._savepoints[later]
 
