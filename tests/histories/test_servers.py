@@ -39,7 +39,8 @@ class Direct(Text):
 
 def recorded(connect: Callable[[], Any], directory: Path, views: bool = True) -> History:
     """The history of some clients until they have done enough.  views: has the server views with parameters?"""
-    shared, world = Registers(), World(SimpleNamespace(mysql_port=0), 1, Journal(directory / "journal.jsonl"), directory)
+    journal = Journal(directory / "journal.jsonl")
+    shared, world = Registers(), World(SimpleNamespace(mysql_port=0), 1, journal, directory)
     connection = connect()
     for text in MADE:
         execute(connection, text if views else text.replace(" WHERE k = ?", "").replace(" WHERE l.k = ?", ""))

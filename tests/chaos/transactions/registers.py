@@ -208,7 +208,8 @@ class RegisterClient(TransactionClient):
 
     def _read(self, within: bool) -> None:
         k, chance = self.chance.choice(self._keys), self.chance
-        lock = chance.choice(("FOR UPDATE", "FOR UPDATE", "LOCK IN SHARE MODE")) if within and chance.random() < 0.25 else ""
+        locks = within and chance.random() < 0.25
+        lock = chance.choice(("FOR UPDATE", "FOR UPDATE", "LOCK IN SHARE MODE")) if locks else ""
         what = chance.randrange(6 if not lock else 3)
         began = time.monotonic()
         found: list[tuple[Key, tuple[int, ...]]]
