@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos fuzz-protocols memory-sweep wheel offline docs lint types bench clean
+.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos chaos-transactions fuzz-protocols memory-sweep wheel offline docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -61,6 +61,13 @@ CHAOS_KILLS ?= 1000
 chaos: setup
 	@CHAOS_KILLS=$(CHAOS_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} CHAOS_STORM=$${CHAOS_STORM:-30} \
 		$(PYTHON) -m pytest -q -x --tb=short tests/chaos/test_chaos.py
+
+# Transactions under the same faults: histories that a checker judges (tests/histories), and transfers between accounts;
+# with one worker and with three, or CHAOS_WORKERS, until so many processes were killed with each.
+TRANSACTION_KILLS ?= 200
+chaos-transactions: setup
+	@CHAOS_KILLS=$(TRANSACTION_KILLS) CHAOS_SECONDS=$${CHAOS_SECONDS:-0} CHAOS_STORM=$${CHAOS_STORM:-10} CHAOS_VERIFY=1 \
+		$(PYTHON) -m pytest -q -x --tb=short tests/chaos/test_transactions.py
 
 # So many cases for each protocol: MySQL, the worker's packets, their wire, the readers of shared memory.
 PROTOCOL_CASES ?= 1000000

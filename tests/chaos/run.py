@@ -107,23 +107,29 @@ class Figures:
 class Run:
     """A server that was just started, until `close`."""
 
+    FAULTS = FAULTS
+
     def __init__(self, server: Served, seed: int, directory: Path, shape: Shape, disk: Path | None = None,
                  clock: Clock | None = None, only: str = "", storm: int = 3):
         self.world = World(server, seed, Journal(directory / "journal.jsonl"), directory, *shape)
         self.stage = Stage(self.world, random.Random(f"{seed} faults"), disk, clock, storm)
         self.figures = Figures(seed, str(shape), counts=self.world.journal.counts, tolerated=self.world.tolerated,
                                kills=self.stage.kills)
-        self._faults = chosen(FAULTS, only, shape.there(disk, clock))
+        self._faults = chosen(self.FAULTS, only, shape.there(disk, clock))
         self._began = time.monotonic()
         self._big = Big()
         self._program()
-        self._clients: list[Client] = [Writes(self.world, i) for i in range(WRITERS)]
-        self._clients += [Changes(self.world, self._big), Feeds(self.world, self._big), Boundaries(self.world)]
-        self._probes = [Probe(self.world, w) for w in range(shape.workers)] if shape.workers > 1 else []
-        self._clients += [*self._probes, *self._readers()]
+        self._probes: list[Probe] = []
+        self._clients = self._made(shape)
         self.world.running.set()
         for c in self._clients:
             c.start()
+
+    def _made(self, shape: Shape) -> list[Client]:
+        writers = [Writes(self.world, i) for i in range(WRITERS)]
+        self._probes = [Probe(self.world, w) for w in range(shape.workers)] if shape.workers > 1 else []
+        return [*writers, Changes(self.world, self._big), Feeds(self.world, self._big), Boundaries(self.world),
+                *self._probes, *self._readers()]
 
     def _readers(self) -> list[Client]:
         return [Reads(self.world, way(self.world, straight=True)) for way in (Text, Prepared, Http, Attached)]

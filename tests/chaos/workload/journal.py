@@ -22,8 +22,12 @@ class Journal:
         self._file, self._lock, self._began = path.open("w"), threading.Lock(), time.monotonic()
         self._last: deque[str] = deque(maxlen=REMEMBERED)
 
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return round(time.monotonic() - self._began, 3)
+
     def __call__(self, who: str, what: str, **more: Any) -> None:
-        said = {"s": round(time.monotonic() - self._began, 3), "who": who, "what": what, **more}
+        said = {"s": self.now(), "who": who, "what": what, **more}
         line = json.dumps(said, default=str)
         with self._lock:
             self.counts[what] += 1

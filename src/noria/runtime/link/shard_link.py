@@ -23,6 +23,13 @@ from noria.runtime.routing.write_routing import RoutedWrite
 Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost, and why the last time
 
 
+class LinkState(enum.Enum):
+    DOWN = "down"
+    RECOVERING = "recovering"  # a worker is there, the program is being brought back
+    UP = "up"
+    CLOSED = "closed"
+
+
 class ExclusiveWriter(Protocol):
     """Writes a table that nobody else may write meanwhile."""
 
@@ -36,14 +43,14 @@ class ExclusiveWriter(Protocol):
 class StagingWorker(Protocol):
     """The link of one worker, as transactions use it."""
 
+    @property
+    def state(self) -> LinkState: ...
+
+    async def up(self) -> None: ...
+
+    def losses(self) -> Losses: ...
+
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
-
-
-class LinkState(enum.Enum):
-    DOWN = "down"
-    RECOVERING = "recovering"  # a worker is there, the program is being brought back
-    UP = "up"
-    CLOSED = "closed"
 
 
 class _QueueBypass:

@@ -26,7 +26,8 @@ from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import Action, ForeignKey, TableDef
 from noria.dataflow.messages.transaction_packets import AskKeyChanges, FindKeys
 from noria.runtime.routing.write_routing import Key, by_worker
-from noria.runtime.transactions.transaction_coordinator import OpenTransaction, TransactionCoordinator
+from noria.runtime.transactions.open_transaction import OpenTransaction
+from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 
 FOREIGN_KEY_DEPTH = 15  # statements that may follow from each other, as in InnoDB
 FOREIGN_KEYS_AT_ONCE = 200  # keys that are looked up, or whose children are changed, by one request

@@ -16,7 +16,8 @@ from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.link.locked_writes import met_lock
-from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator, Workers
+from noria.runtime.transactions.open_transaction import Workers
+from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 
 
 class Resubmitting(Workers, Protocol):

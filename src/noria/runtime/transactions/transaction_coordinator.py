@@ -7,8 +7,9 @@
     stage, rows may move ──► planned under locks (`plans.py`), then each worker's part as above
 
 Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
-rolled back; its client learns this once, by error 1213. A worker forgets a transaction at its commit; in every other
-case the front end tells it to.
+rolled back; its client learns this once, by error 1213. A part may be changes, a snapshot or only locks. A transaction
+without a part at a worker waits for the worker. A worker forgets a transaction at its commit; in every other case the
+front end tells it to.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
@@ -41,70 +42,13 @@ from noria.dataflow.messages.transaction_packets import (
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
 from noria.runtime.link.changes import WorkerGone, WorkerLost
-from noria.runtime.link.shard_link import Losses, StagingWorker
-from noria.runtime.link.written import WrittenTables
+from noria.runtime.link.shard_link import LinkState, StagingWorker
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
+from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
 from noria.runtime.transactions.plans import Planning, met, worked_out
 from noria.runtime.transactions.transaction_reads import TransactionReads
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
-
-
-class Workers(Protocol):
-    """All workers, as transactions use them."""
-
-    written: WrittenTables
-
-    @property
-    def staging_workers(self) -> Sequence[StagingWorker]:
-        """The links, by worker."""
-
-    def routed(self, statement: Statement) -> RoutedWrite:
-        """Split a statement by worker. Raises SqlError."""
-
-    async def learn_numbers(self, table: str) -> None:
-        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
-
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
-
-    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
-
-    def unanswered(self) -> set[str]:
-        """The tables with writes that are under way."""
-
-    def losses(self) -> Losses:
-        """How often each worker was lost since the start, and why the last time."""
-
-
-@dataclass(eq=False)
-class OpenTransaction:
-    """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
-
-    `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
-    may be older or newer than the snapshot. `tick`: the last tick of its snapshot, if there is one worker. `losses`:
-    how often the worker had been lost then.
-    """
-
-    name: str
-    done: dict[int, int] = field(default_factory=dict)
-    tables: dict[int, set[str]] = field(default_factory=dict)
-    lost: SqlError | None = None
-    snapshot: int | None = None
-    unsure: set[str] = field(default_factory=set)
-    tick: int | None = None
-    losses: Losses = field(default_factory=dict)
-    reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
-
-    @property
-    def changed(self) -> set[str]:
-        """The tables that it may have changed."""
-        return set().union(*self.tables.values()) if self.tables else set()
-
-    def mark(self) -> dict[int, int]:
-        """What a savepoint remembers."""
-        return dict(self.done)
 
 
 class TransactionCoordinator:
@@ -184,23 +128,53 @@ class TransactionCoordinator:
                        ) -> tuple[dict[int, Done], SqlError | None]:
         """The replies of the workers, by worker, and the error if the statement was stopped. Raises SqlError 1213 if
         the transaction is lost."""
-        for w in requests:
-            transaction.done.setdefault(w, 0)  # it may get a lock there, even if the statement fails
+        try:
+            await self._take_part(transaction, requests, wait_s)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            raise interrupted() from None
+        except WorkerGone as e:
+            self.lose(transaction, _part_lost(e))
+            self._refuse_lost(transaction)
         if transaction.reads is not None:
             transaction.reads.asked.update(requests)
         asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
         why = await self._awaited(transaction, asked, wait_s) if asked else None
-        failures = [f.exception() for f in asked.values() if f.exception() is not None]
+        failures = [lost for f in asked.values() if (lost := f.exception()) is not None]
         replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
-            self.lose(transaction, SqlError(*LOCK_DEADLOCK, f"A worker was lost, and with it a part of the "
-                                             f"transaction: it is rolled back; try restarting transaction "
-                                             f"({failures[0]})"))
+            self.lose(transaction, _part_lost(failures[0]))
         elif (deadlock := next((e for e in errors if e.code == LOCK_DEADLOCK.number), None)) is not None:
             self.lose(transaction, deadlock)
         self._refuse_lost(transaction)
         return replies, why
+
+    async def _take_part(self, transaction: OpenTransaction, workers: Iterable[int], wait_s: float | None = None
+                         ) -> None:
+        """Wait for these workers, then give the transaction a part at each: it may get a lock there, even if its
+        request fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
+        new, links = [w for w in workers if w not in transaction.done], self._workers.staging_workers
+        if down := [links[w] for w in new if links[w].state is not LinkState.UP]:
+            if any(link.state is LinkState.CLOSED for link in down):
+                raise WorkerGone("the server is stopping")
+            up = asyncio.gather(*(link.up() for link in down))
+            try:
+                await asyncio.wait_for(up, wait_s if transaction.done else None)
+            except TimeoutError:
+                raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction: it waited "
+                                                   "for a worker that is down") from None
+        for w in new:
+            transaction.done[w], transaction.losses[w] = 0, self._losses(w)
+
+    def _has_lost(self, transaction: OpenTransaction) -> bool:
+        """Whether it is lost, or a worker was lost that has a part of it."""
+        return transaction.lost is not None or any(self._losses(w) != n for w, n in transaction.losses.items())
+
+    def _losses(self, worker: int) -> int:
+        """How often the worker was lost."""
+        return next((number for number, _ in self._workers.staging_workers[worker].losses().values()), 0)
 
     async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
@@ -327,32 +301,42 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ reads
     async def open_snapshot(self, transaction: OpenTransaction) -> None:
-        """Open the transaction's snapshot at all workers, unless it has one."""
-        if transaction.snapshot is not None:
-            return
-        self._refuse_lost(transaction)
-        marks = None if transaction.reads is None else transaction.reads.mark_snapshot()
-        moment, unsure = self._workers.written.moment, self._workers.unanswered()  # these may commit before it or after
+        """Open the transaction's snapshot at all workers, unless it has one. Raises SqlError 1213 if a worker is lost
+        that has a part of the transaction."""
         workers = range(len(self._workers.staging_workers))
-        for w in workers:
-            transaction.done.setdefault(w, 0)
-        losses, ticks = self._workers.losses(), list[int]()
-        try:
-            await self._workers.at_one_moment(partial(self._opened, OpenSnapshot(0, transaction.name, marks), ticks))
-        except BaseException as e:
-            if marks is not None:  # some workers may have the mark, and others not
-                self.lose(transaction, e if isinstance(e, SqlError) else SqlError(
-                    *LOCK_DEADLOCK, "A worker has not opened the transaction's snapshot: it is rolled back; try "
-                                    "restarting transaction"))
-            if isinstance(e, WorkerGone):
-                self._refuse_lost(transaction)
-            raise
-        finally:
-            if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
-                self._forget(transaction)
-        transaction.snapshot, transaction.unsure = moment, unsure
-        if len(ticks) == 1:
-            transaction.tick, transaction.losses = ticks[0], losses
+        while transaction.snapshot is None:
+            self._refuse_lost(transaction)
+            fresh, ticks = not transaction.done, list[int]()
+            await self._take_part(transaction, workers)
+            marks = None if transaction.reads is None else transaction.reads.mark_snapshot()
+            moment, unsure = self._workers.written.moment, self._workers.unanswered()  # may commit before it or after
+            body = OpenSnapshot(0, transaction.name, marks)
+            try:
+                await self._workers.at_one_moment(partial(self._opened, body, ticks))
+            except BaseException as e:
+                if marks is not None:  # some workers may have the mark, and others not
+                    self.lose(transaction, e if isinstance(e, SqlError) else _part_lost(e))
+                if not isinstance(e, WorkerGone):
+                    raise
+                if not fresh:
+                    self.lose(transaction, _part_lost(e))
+                if transaction.lost is None:
+                    await self._without_parts(transaction)
+            else:
+                transaction.snapshot, transaction.unsure = moment, unsure
+                transaction.tick = ticks[0] if len(ticks) == 1 else None
+            finally:
+                if transaction not in self._open:  # it ended meanwhile: no worker may keep its snapshot
+                    self._forget(transaction)
+
+    async def _without_parts(self, transaction: OpenTransaction) -> None:
+        """Close the snapshots of a transaction that has nothing else. Raises SqlError 1317 if it ended meanwhile."""
+        ended = [self._tell(w, EndTransaction(0, transaction.name)) for w in transaction.done]
+        transaction.done.clear()
+        transaction.losses.clear()
+        await asyncio.wait(ended)
+        if transaction not in self._open:
+            raise interrupted()
 
     @staticmethod
     async def _opened(body: OpenSnapshot, ticks: list[int], worker: StagingWorker) -> None:
@@ -389,8 +373,7 @@ class TransactionCoordinator:
     def tick_of(self, transaction: OpenTransaction, tables: Iterable[str]) -> int | None:
         """The tick of the snapshot, if rows of these tables that no later tick has changed are those that the
         transaction must see. None if it has changed one, with several workers, and after the loss of the worker."""
-        if transaction.tick is None or transaction.lost is not None or not transaction.changed.isdisjoint(tables) or (
-                transaction.losses != self._workers.losses()):
+        if transaction.tick is None or self._has_lost(transaction) or not transaction.changed.isdisjoint(tables):
             return None
         return transaction.tick
 
@@ -405,10 +388,11 @@ class TransactionCoordinator:
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
         """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or WorkerGone
         if that is unknown."""
-        if transaction.lost is not None:
-            error = transaction.lost
+        try:
+            self._refuse_lost(transaction)
+        except SqlError:
             self.end(transaction)
-            raise error
+            raise
         parts = {w: Staged(transaction.name, transaction.done[w], tuple(sorted(tables)))
                  for w, tables in transaction.tables.items() if transaction.done.get(w, 0)}
         if transaction.reads is not None:
@@ -464,13 +448,16 @@ class TransactionCoordinator:
         for w in transaction.done:
             self._tell(w, EndTransaction(0, transaction.name))
 
-    @staticmethod
-    def _refuse_lost(transaction: OpenTransaction) -> None:
+    def _refuse_lost(self, transaction: OpenTransaction) -> None:
+        """Raise SqlError 1213 if the transaction has lost a part, also if that were only locks."""
+        if transaction.lost is None and self._has_lost(transaction):
+            self.lose(transaction, _part_lost("it has been restarted"))
         if transaction.lost is not None:
             raise transaction.lost
 
-    def _tell(self, worker: int, body: TransactionPacket) -> None:
-        """Send a packet whose answer nobody needs. A worker that is gone has forgotten the transaction anyway."""
+    def _tell(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
+        """Send a packet whose answer nobody needs; return the task that sends it. A worker that is gone has forgotten
+        the transaction anyway."""
         async def told() -> None:
             with suppress(WorkerGone):
                 await self._workers.staging_workers[worker].ask(body)
@@ -478,3 +465,9 @@ class TransactionCoordinator:
         task = asyncio.ensure_future(told())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _part_lost(why: object) -> SqlError:
+    return SqlError(*LOCK_DEADLOCK, "A worker was lost, and with it a part of the transaction: it is rolled back; try "
+                                    f"restarting transaction ({why})")

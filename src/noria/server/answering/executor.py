@@ -37,7 +37,7 @@ from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
 from noria.runtime.link.link import Link
-from noria.runtime.transactions.transaction_coordinator import Workers
+from noria.runtime.transactions.open_transaction import Workers
 from noria.server.answering import clock
 from noria.server.answering.first_state_progress import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect

@@ -22,7 +22,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Own, Wrote
-from noria.runtime.transactions.transaction_coordinator import OpenTransaction
+from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet, Warning_
 from noria.server.sessions.transaction_reads import TransactionService
@@ -144,7 +144,10 @@ class SessionTransaction:
         at = names.index(command.name)
         back = command.what == "rollback to"
         if back and self._parts is not None:
-            await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
+            try:
+                await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
+            except SqlError as e:
+                raise self._told(e) from None
         for later in names[at + back :]:
             del self._savepoints[later]
 

@@ -24,10 +24,8 @@ from noria.plan.mir import tables_of
 from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.routing.write_routing import Key
-from noria.runtime.transactions.transaction_coordinator import (
-    OpenTransaction,
-    TransactionCoordinator,
-)
+from noria.runtime.transactions.open_transaction import OpenTransaction
+from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of, looked_up
 from noria.server.answering.result_finish import ResultFinish, no_rows

@@ -1,0 +1,69 @@
+"""An open transaction as its coordinator knows it, and what the coordinator asks of the workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError
+from noria.core.statements import Staged, Statement
+from noria.runtime.link.shard_link import StagingWorker
+from noria.runtime.link.written import WrittenTables
+from noria.runtime.routing.write_routing import RoutedWrite
+from noria.runtime.transactions.transaction_reads import TransactionReads
+
+
+class Workers(Protocol):
+    """All workers, as transactions use them."""
+
+    written: WrittenTables
+
+    @property
+    def staging_workers(self) -> Sequence[StagingWorker]:
+        """The links, by worker."""
+
+    def routed(self, statement: Statement) -> RoutedWrite:
+        """Split a statement by worker. Raises SqlError."""
+
+    async def learn_numbers(self, table: str) -> None:
+        """Learn the highest AUTO_INCREMENT values of the table from the workers."""
+
+    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
+
+    async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        """Ask each worker's link, behind the same writes."""
+
+    def unanswered(self) -> set[str]:
+        """The tables with writes that are under way."""
+
+
+@dataclass(eq=False)
+class OpenTransaction:
+    """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
+    `losses`: how often each of these workers had been lost before the transaction's first request there.
+
+    `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
+    may be older or newer than the snapshot. `tick`: the last tick of its snapshot, if there is one worker.
+    """
+
+    name: str
+    done: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
+    tables: dict[int, set[str]] = field(default_factory=dict)
+    lost: SqlError | None = None
+    snapshot: int | None = None
+    unsure: set[str] = field(default_factory=set)
+    tick: int | None = None
+    reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
+
+    @property
+    def changed(self) -> set[str]:
+        """The tables that it may have changed."""
+        return set().union(*self.tables.values()) if self.tables else set()
+
+    def mark(self) -> dict[int, int]:
+        """What a savepoint remembers."""
+        return dict(self.done)
