@@ -50,7 +50,7 @@ def port(running: LocalServer) -> Iterator[int]:
     """The port of a server with an empty database `app`.  Every transaction in it has ended afterwards."""
     with running.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE app")
-        yield int(running._mysql.address[1])
+        yield int(running.mysql.address[1])
         assert running.ask("stats")["open_transactions"] == 0
         cursor.execute("DROP DATABASE app")
 

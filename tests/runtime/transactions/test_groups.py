@@ -109,32 +109,32 @@ class Line:
 
     def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any], all: Sequence[Shard] = ()):
         self.shard, self._rng, self._come_back, self._all = shard, rng, come_back, all
-        self._book, self._up, self.hello = PendingReplies(), True, shard.hello()
+        self.book, self._up, self.hello = PendingReplies(), True, shard.hello()
         self.lost: Callable[[int], None] = lambda worker: None
 
     @property
     def held(self) -> str:
-        return self._book.changes.held
+        return self.book.changes.held
 
     def gate(self, group: str) -> None:
-        self._book.changes.gated.add(group)
+        self.book.changes.gated.add(group)
 
     def release(self, group: str) -> None:
-        self._book.changes.release(group)
+        self.book.changes.release(group)
 
     def pass_by(self, group: str) -> None:
-        self._book.changes.pass_by(group)
+        self.book.changes.pass_by(group)
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._book.changes.add(body, future)
+        self.book.changes.add(body, future)
         return future
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        self._book.changes.give_up(change)
+        self.book.changes.give_up(change)
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
-        self._book.changes.withdraw(change, sent)
+        self.book.changes.withdraw(change, sent)
 
     @property
     def state(self) -> LinkState:
@@ -145,11 +145,11 @@ class Line:
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._book.changes.put(group, body, future)
+        self.book.changes.put(group, body, future)
         return future
 
     def let_go(self, group: str) -> None:
-        self._book.changes.put(group, None, asyncio.get_running_loop().create_future())
+        self.book.changes.put(group, None, asyncio.get_running_loop().create_future())
 
     async def ask(self, body: Any, retry: bool = False) -> Done:
         """What a statement comes to, at the workers that its name tells."""
@@ -166,34 +166,34 @@ class Line:
             await asyncio.sleep(0)
 
     async def first(self, body: Change) -> Any:
-        flight = self._book.changes.begun(body, asyncio.get_running_loop().create_future())
+        flight = self.book.changes.begun(body, asyncio.get_running_loop().create_future())
         flight.sent = True
         reply = self.shard.handle(flight.seq, flight.body)
-        self._book.take(reply)
+        self.book.take(reply)
         return reply
 
     async def step(self, kill: float) -> None:
         if not self._up:
             self.hello = self.shard.hello()  # said before what was in flight is sent again
-            for f in tuple(self._book.changes.flying):
+            for f in tuple(self.book.changes.flying):
                 f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
-                self._book.take(self.shard.handle(f.seq, f.body))
+                self.book.take(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)
                 self._up = True
             return
-        flight = self._book.changes.next()
+        flight = self.book.changes.next()
         if flight is None:
             return
         dies = self._rng.random() < kill
         reply = self.shard.handle(flight.seq, flight.body) if not dies or self._rng.random() < 0.5 else None
         if dies:
             self._up = False
-            for f in self._book.changes.flying:
+            for f in self.book.changes.flying:
                 f.sent = False
             self.lost(self.shard.number)
         elif reply is not None:
-            self._book.take(reply)
+            self.book.take(reply)
 
 
 @pytest.fixture(autouse=True)
