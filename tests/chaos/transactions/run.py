@@ -44,7 +44,7 @@ class TransactionRun(Run):
         with self.world.server.connect() as connection:
             self._soon(lambda: self.bank.compare(connection), self.world.workers > 1)
             for feed in self.feeds:
-                self._soon(lambda feed=feed: self._feed(feed, connection), True)  # type: ignore[misc]
+                self._soon(lambda feed=feed: self._feed(feed, connection), True)
             self._soon(lambda: self.registers.history(connection), self.world.workers > 1)
             self.registers.check(connection, self.world.workers > 1)
             self.registers.next(connection)

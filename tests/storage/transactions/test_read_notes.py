@@ -160,7 +160,7 @@ def found(table: dict[int, int], where: Expr | None) -> list[Row]:
         if where is None:
             return True
         assert isinstance(where, Call)
-        value, bound = row[where.args[0].index], where.args[1].value  # type: ignore[attr-defined]
+        value, bound = row[where.args[0].index], where.args[1].value
         return {"eq": value == bound, "gt": value > bound, "le": value <= bound}[where.op]
 
     return sorted(row for row in table.items() if holds(row))
