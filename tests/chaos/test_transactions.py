@@ -1,7 +1,7 @@
 """Transactions under random faults: histories without an anomaly that their level does not allow, and transfers whose
 sum never changes.
 
-    CHAOS_SECONDS=5  CHAOS_KILLS=3      how long, and how many processes are killed at least
+    CHAOS_SECONDS=3  CHAOS_KILLS=2      how long, and how many processes are killed at least
     CHAOS_SEED=…                        (printed; in CI always the same)
     CHAOS_ONLY="kill worker"            only faults whose name has the text; "kill" if nothing is given
     CHAOS_WORKERS=3  CHAOS_FRONT_ENDS=2 of the server, instead of one and three workers
@@ -21,7 +21,7 @@ from e2e.serving import Served
 from seeds import seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
-SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "5")), int(os.environ.get("CHAOS_KILLS", "3"))
+SECONDS, KILLS = float(os.environ.get("CHAOS_SECONDS", "3")), int(os.environ.get("CHAOS_KILLS", "2"))
 LONG = "CHAOS_KILLS" in os.environ
 ONLY, STORM = os.environ.get("CHAOS_ONLY", "kill"), int(os.environ.get("CHAOS_STORM", "2"))
 GIVEN = os.environ.get("CHAOS_WORKERS")
