@@ -76,7 +76,11 @@ def test_wrong_requests(local: LocalServices, body: dict[str, Any]) -> None:
 def test_a_locked_table_is_not_altered(local: LocalServices) -> None:
     local.run(T)
     holder = object()
-    local.executor.locks.lock(holder, [("t", True)])
+
+    async def nothing(tables: Any, wait_s: float) -> None:
+        """Nothing is written."""
+
+    local.embedded.run(local.executor.locks.lock(holder, [("t", True)], 0.0, nothing))
     with pytest.raises(SqlError, match="locked table 't'"):
         lines(local, T.replace("a INT", "a INT DEFAULT 3"))
     local.executor.locks.unlock(holder)

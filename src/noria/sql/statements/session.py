@@ -370,8 +370,8 @@ def _release(r: _TokenReader) -> Command:
 
 
 def _lock(r: _TokenReader) -> Command:
-    """Read LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, ….  LOW_PRIORITY changes nothing, because a lock
-    is granted at once or refused.  An alias locks its table."""
+    """Read LOCK TABLES t [AS a] READ [LOCAL] | [LOW_PRIORITY] WRITE, ….  LOW_PRIORITY changes nothing: locks are
+    granted in turn.  An alias locks its table."""
     if not (r.take("TABLES") or r.take("TABLE")):
         raise not_supported(f"LOCK {r.near()[:40]}", "there is LOCK TABLES")
     locks: list[tuple[str, bool]] = []
