@@ -183,8 +183,8 @@ def test_a_dump_is_restored_in_mariadb(served: Served, oracle: MariaDb) -> None:
 
 
 def test_a_default_dump_is_one_cut(served: Served) -> None:
-    """Who writes both tables one after the other is refused while they are locked: neither is ahead by two."""
-    stop, wrote, refused = threading.Event(), [0], [0]
+    """Who writes both tables one after the other waits while they are locked: neither is ahead by two."""
+    stop, wrote = threading.Event(), [0]
     with served.connect() as connection:
         for name in ("cut_a", "cut_b"):
             execute(connection, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
@@ -193,13 +193,7 @@ def test_a_default_dump_is_one_cut(served: Served) -> None:
             with served.connect() as mine:
                 while not stop.is_set():
                     for name in ("cut_a", "cut_b"):
-                        while not stop.is_set():
-                            try:
-                                execute(mine, f"INSERT INTO {name} VALUES ({wrote[0]})")
-                                break
-                            except Exception as e:
-                                assert e.args[0] == 1205, e
-                                refused[0] += 1
+                        execute(mine, f"INSERT INTO {name} VALUES ({wrote[0]})")  # waits for a dump, if need be
                     wrote[0] += 1
 
         thread = threading.Thread(target=write)
@@ -212,6 +206,6 @@ def test_a_default_dump_is_one_cut(served: Served) -> None:
         finally:
             stop.set()
             thread.join(60)
-        assert wrote[0] and refused[0], "it wrote, and was kept from it"
+        assert wrote[0] > 3
         for name in ("cut_a", "cut_b"):
             execute(connection, f"DROP TABLE {name}")

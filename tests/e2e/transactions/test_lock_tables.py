@@ -103,6 +103,14 @@ def test_own_statements(server: LocalServer) -> None:
     run(a, "UNLOCK TABLES", "SELECT v FROM u")
 
 
+def test_a_view_without_tables_can_be_locked(server: LocalServer) -> None:
+    """mariadb-dump locks every view, also one that is only text."""
+    a = server.connect()
+    run(a, "CREATE VIEW constants AS SELECT 1 AS one", "LOCK TABLES constants READ, t READ",
+        "SHOW CREATE VIEW constants")
+    assert refused(a, "SELECT * FROM u") == 1100
+
+
 def test_it_commits(server: LocalServer) -> None:
     a, b = server.connect(), server.connect()
     run(a, "BEGIN", "UPDATE t SET v = 11 WHERE id = 1", "LOCK TABLES t WRITE", "ROLLBACK", "UNLOCK TABLES")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from noria.core.errors import SqlError
@@ -47,8 +48,9 @@ class LockedTables:
         program = self._executor.program
         for name, write in command.tables:
             yield name, write
-            if program.table(name) is None and (view := program.view(name)) is not None:
-                yield from ((table, write) for table in tables_of(view.plan))
+            with suppress(SqlError):  # of a view that cannot be read: there are no tables below it
+                if program.table(name) is None and (view := program.view(name)) is not None:
+                    yield from ((table, write) for table in tables_of(view.plan))
 
     async def _written(self, tables: Collection[str], wait_s: float) -> None:
         """Wait until no transaction has changed or locked the tables, and no statement writes them."""
