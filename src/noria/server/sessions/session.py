@@ -405,7 +405,10 @@ class Session:
         if isinstance(command, sql.CHECKED_KEYS) and not self.variables["foreign_key_checks"]:
             command = replace(command, foreign_key_checks=False)
         await self._commit()
-        if self._executor.locks.busy and (tables := self._tables_changed(command)):
+        tables = self._tables_changed(command)
+        for name in tables:
+            self._executor.locks.check_own(self, name)
+        if self._executor.locks.busy and tables:
             await self._locked.admit(tables, True, self._transaction, self.variables)
         change = await self._defined(command)
         await self._executor.told()
