@@ -170,6 +170,11 @@ def test_insert_ignore_leaves_out_rows_without_a_parent(server: LocalServer) -> 
         assert cursor.execute("INSERT IGNORE INTO c VALUES (7, 77, NULL)") == 0
         assert cursor.execute("INSERT IGNORE INTO c VALUES (1, 2, NULL), (7, 2, NULL), (8, 77, NULL)") == 1
     assert run(a, "SELECT p FROM c WHERE id IN (1, 7, 8) ORDER BY id") == [(1,), (2,)]
+    with a.cursor() as cursor:  # more than are looked up at once
+        ids = range(1_000, 3_000)
+        many = ", ".join(f"({n}, {n % 700 + 2}, NULL)" for n in ids)
+        assert cursor.execute(f"INSERT IGNORE INTO c VALUES {many}") == sum(n % 700 < 2 for n in ids)
+    run(a, "DELETE FROM c WHERE id >= 1000")
     run(a, "SET foreign_key_checks = 0", "INSERT INTO c VALUES (9, 88, NULL)", "SET foreign_key_checks = 1")
     assert refused(a, "INSERT IGNORE INTO c VALUES (10, 88, NULL)") == 1235  # the row that was there stays
     assert run(a, "SELECT id FROM c WHERE p = 88") == [(9,)]

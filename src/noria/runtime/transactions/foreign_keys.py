@@ -5,8 +5,8 @@
                                              deleted, or get NULL or the new key, by statements of the transaction
 
 Keeps true: when a statement is done, each key of a child has a parent, and stays so until the transaction ends: whoever
-removes a parent must lock it. A statement that fails is undone with all that followed from it. INSERT
-IGNORE leaves out the rows that lack a parent.
+removes a parent must lock it. A statement that fails is undone with all that followed from it. INSERT IGNORE leaves
+out the rows that lack a parent.
 
 Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that are
 accepted here, as the removal of a parent before its child in one DELETE.
@@ -74,6 +74,8 @@ class ForeignKeyChecks:
             try:
                 return await self._staged(transaction, statement, left_out, before, wait_s, depth)
             except _Orphans as orphans:
+                if any(orphans.columns == known.columns and orphans.keys == known.keys for known in left_out):
+                    raise  # the rows that have these keys were not found by them: nothing is done
                 await self._refuse_older(transaction, orphans, wait_s)
                 left_out.append(orphans)
 
@@ -83,8 +85,8 @@ class ForeignKeyChecks:
         rows to leave out."""
         result = await self._coordinator.stage(transaction, statement, wait_s)
         try:
-            for some in left_out:
-                gone = await self._coordinator.stage(transaction, some.removal, wait_s)
+            for removal in (r for orphans in left_out for r in orphans.removals()):
+                gone = await self._coordinator.stage(transaction, removal, wait_s)
                 result = result._replace(affected=result.affected - gone.affected)
             await self._keep(transaction, statement, before, wait_s, depth)
         except SqlError:
@@ -194,15 +196,16 @@ class ForeignKeyChecks:
 
 
 class _Orphans(SqlError):
-    """The keys of rows of an INSERT IGNORE that have no parent. It adds the others. removal: removes these."""
+    """The keys of rows of an INSERT IGNORE that have no parent. It adds the others."""
 
     def __init__(self, child: TableDef, key: ForeignKey, keys: Sequence[Key]):
         super().__init__(*NO_REFERENCED_ROW_2, f"rows of {child.name} have no parent")
         self.child, self.columns, self.keys = child, key.columns, keys
 
-    @property
-    def removal(self) -> Delete:
-        return Delete(self.child.name, with_keys(self.child, self.columns, self.keys))
+    def removals(self) -> Iterator[Delete]:
+        """What removes these rows."""
+        for some in _pieces(self.keys):
+            yield Delete(self.child.name, with_keys(self.child, self.columns, some))
 
 
 class _Changes:

@@ -178,6 +178,8 @@ class Statements:
             if best is not command:  # a view for exactly this range answers: each text of the shape must be checked
                 self._refuse(text, namespace)
             command = best
+        if isinstance(command, Transaction) and command.name:  # savepoints often have a name of their own each
+            return command
         if isinstance(command, Select | Insert | Update | Delete | Transaction) and len(text) <= OFF_LOOP_CHARACTERS:
             self._learn(text, namespace, command)
         return command

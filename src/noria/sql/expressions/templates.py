@@ -39,6 +39,9 @@ class Templates:
         self._seen: dict[tuple[type, ...], int] = {}
 
     def __call__(self, values: Sequence[Any]) -> tuple[tuple[Expr | None, ...], bool]:
+        if len(values) > _MOST_VALUES:
+            found = self._bind(values)
+            return found, _timed(found)
         types = tuple(map(type, values))
         known = self._known.get(types)
         if known is not None and _fits(values):
@@ -93,7 +96,7 @@ def _filler(e: Expr, holes: Sequence[Any]) -> _Fill | None:
 
 def _learnt(bind: Bind, types: Sequence[type]) -> Template | None:
     """The template for values of these types, or None if it would not give what `bind` gives."""
-    if len(types) > _MOST_VALUES or not set(types) <= {*_EXTREMES, type(None)}:
+    if not set(types) <= {*_EXTREMES, type(None)}:
         return None
     holes = [_hole(kind, n) for n, kind in enumerate(types)]
     try:

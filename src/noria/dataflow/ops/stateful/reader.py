@@ -99,8 +99,10 @@ class Reader(Stateful):
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         view = view_of(node)
         view.begin_tick(engine.tick_number)  # the rows are of now, not of the view's last change
-        node.stored.fill(cols, keys, rows)
-        view.end_tick(engine.tick_number)
+        try:
+            node.stored.fill(cols, keys, rows)
+        finally:  # also without space for the rows, or readers of several keys would wait for the tick's end
+            view.end_tick(engine.tick_number)
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
