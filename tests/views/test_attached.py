@@ -358,6 +358,11 @@ def test_texts_that_went_with_their_worker(tmp_path: Path, monkeypatch: pytest.M
     assert reader.lookup(["a"]) == [("a", 2)]
 
 
+def as_of(reader: AttachedView, key: tuple[int, ...], tick: int) -> list[tuple[Any, ...]] | None:
+    found = reader.lookup_entry(key)
+    return found[0] if found is not None and reader.entry_tick <= tick else None
+
+
 def test_rows_as_of_an_earlier_tick(tmp_path: Path) -> None:
     """An entry that a later tick has published, also by filling it, is a miss for the earlier one."""
     setting, row = Setting(tmp_path), np.array([[7], [70]], np.int64)
@@ -370,16 +375,16 @@ def test_rows_as_of_an_earlier_tick(tmp_path: Path) -> None:
     view.apply(Batch.of(np.array([[2], [21]], np.int64)))
     view.end_tick(9)
     reader = setting.attached.view("v")
-    assert reader.lookup_as_of((1,), 5) == [(1, 10)] and reader.lookup_as_of((1,), 4) is None
-    assert reader.lookup_as_of((2,), 8) is None and reader.lookup_as_of((2,), 9) == [(2, 20), (2, 21)]
-    assert reader.lookup_as_of((3,), 6) is None and reader.lookup_as_of((3,), 7) == [(3, 30)]
-    assert reader.lookup_as_of((4,), 99) is None
+    assert as_of(reader, (1,), 5) == [(1, 10)] and as_of(reader, (1,), 4) is None
+    assert as_of(reader, (2,), 8) is None and as_of(reader, (2,), 9) == [(2, 20), (2, 21)]
+    assert as_of(reader, (3,), 6) is None and as_of(reader, (3,), 7) == [(3, 30)]
+    assert as_of(reader, (4,), 99) is None
     view.begin_tick(10)
     view.fill(row[:1], Batch.of(row))
     view.end_tick(10)
     view.expect(200_000, 200_000)  # moves to larger memory: the ticks go with the entries
-    assert reader.lookup_as_of((1,), 5) == [(1, 10)] and reader.lookup_as_of((7,), 9) is None
-    assert reader.lookup_as_of((7,), 10) == [(7, 70)]
+    assert as_of(reader, (1,), 5) == [(1, 10)] and as_of(reader, (7,), 9) is None
+    assert as_of(reader, (7,), 10) == [(7, 70)]
 
 
 def test_a_whole_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
@@ -389,4 +394,33 @@ def test_a_whole_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
     view.apply(Batch.of(np.array([[2], [2]], np.int64)))
     view.end_tick(3)
     reader = setting.attached.view("v")
-    assert reader.lookup_as_of((), 2) is None and sorted(reader.lookup_as_of((), 3) or ()) == [(1, 1), (2, 2)]
+    assert as_of(reader, (), 2) is None and sorted(as_of(reader, (), 3) or ()) == [(1, 1), (2, 2)]
+
+
+def between(reader: AttachedView, low: int, high: int, tick: int | None = None) -> list[tuple[Any, ...]] | None:
+    found = reader.lookup_between(low, high, tick)
+    return None if found is None else [tuple(row.values())[:-1] for row in found.to_pylist()]
+
+
+def test_a_range_of_few_keys(tmp_path: Path) -> None:
+    """Of a partial view each key must be present; of a full one an absent key has no rows."""
+    setting = Setting(tmp_path)
+    setting.full([BIGINT, BIGINT], (0,), [(1, 10), (3, 30)], name="f")
+    setting.create([BIGINT, BIGINT], (0,)).fill(np.array([[1, 2, 3]], np.int64), Batch.of(np.array([[1, 3], [10, 30]], np.int64)))
+    reader = setting.attached.view("v")
+    assert between(reader, 1, 3) == [(1, 10), (3, 30)] and between(reader, 2, 2) == []
+    assert between(reader, 1, 4) is None and between(reader, 0, 3) is None
+    assert between(setting.attached.view("f"), -5, 900) == [(1, 10), (3, 30)]
+
+
+def test_a_range_as_of_an_earlier_tick(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    view = setting.full([BIGINT, BIGINT], (0,), [])
+    for tick, key in ((5, 1), (7, 2), (9, 3)):
+        view.begin_tick(tick)
+        view.apply(Batch.of(np.array([[key], [10 * key]], np.int64)))
+        view.end_tick(tick)
+    reader = setting.attached.view("v")
+    assert between(reader, 1, 2, 7) == [(1, 10), (2, 20)] and between(reader, 1, 2, 6) is None
+    assert between(reader, 1, 3, 8) is None and between(reader, 1, 3, 9) == [(1, 10), (2, 20), (3, 30)]
+    assert between(reader, 1, 4, 99) is None, "the tick that removed key 4, if any, is not known"

@@ -182,6 +182,7 @@ VIEW_HOLD_MS = 10_000  # how long an upquery of a named view may occupy its work
 MAX_EXECUTION_MS = 60_000  # the default of max_execution_time
 SHOWN_STATEMENT_CHARACTERS = 100  # characters of a statement in SHOW PROCESSLIST (FULL: all)
 OFF_LOOP_CHARACTERS = 4_096  # a longer text is parsed in a thread
+DENSE_KEYS = 1_024  # a range of so many codes is read key by key in shared memory, instead of by the worker
 OFF_LOOP_ROWS = 10_000  # a longer result is encoded in a thread
 ADHOC_REFUSED = 1_000  # remembered SELECTs that were too costly for an ad-hoc view
 LONGEST_EXECUTION_MS = 3_600_000  # the limit for max_execution_time = 0: no statement runs for ever

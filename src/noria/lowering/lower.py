@@ -34,6 +34,9 @@ from noria.plan.reuse import SharedNodes, UnsharedLayout, related, sources
 from noria.plan.uses import columns_used, outdated
 from noria.plan.view import ViewDef
 
+ONE_SHOT_PLANS = 256  # SELECTs whose nodes are kept
+OnceNodes = tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]
+
 
 class Lowering:
     """Adds plans to an engine's graph and removes them.  `reuse`: whether to share beyond equality."""
@@ -48,6 +51,8 @@ class Lowering:
         self._sharing = SharedNodes(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # the views' plans as they are in the graph
         self._full: set[Node] = set()  # with several workers: the nodes that every worker must keep full
+        self._once: dict[int, tuple[ViewDef, OnceNodes]] = {}  # by id; valid while the graph is the same
+        self._once_at = 0  # `Graph.changes` when they were made
         self._changed: set[mir.Mir] | None = None  # the sources of added and dropped views; None: no change
 
     def node(self, m: mir.Mir) -> Node:
@@ -222,12 +227,20 @@ class Lowering:
         return UnsharedLayout(frozenset(m for m, n in alone.made.items() if n in full), reader not in full,
                               len(alone._kept))
 
-    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
-        """Make nodes outside the graph, for one read of a view that is not in it.
+    def once(self, view: ViewDef) -> OnceNodes:
+        """Return nodes outside the graph, for reads of a view that is not in it.
 
         Returns the view with errors carried, the node of its rows, the equal graph nodes of these nodes, and the used
-        columns of the base tables.
+        columns of the base tables.  A SELECT that is repeated gets the same nodes while the graph is the same.
         """
+        if self._once_at != self.engine.graph.changes or len(self._once) >= ONE_SHOT_PLANS:
+            self._once, self._once_at = {}, self.engine.graph.changes
+        found = self._once.get(id(view))
+        if found is None or found[0] is not view:
+            found = self._once[id(view)] = view, self._made_once(view)
+        return found[1]
+
+    def _made_once(self, view: ViewDef) -> OnceNodes:
         view = told(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
@@ -380,6 +393,7 @@ class Lowering:
 
     def rename_table(self, table: str, name: str) -> None:
         """Rename a table in all nodes and plans."""
+        self._once = {}
         for node in self.engine.bases.get(table, ()):
             assert isinstance(node.op, Base)
             node.op.table = replace(node.op.table, name=name)
@@ -396,6 +410,7 @@ class Lowering:
             self._sharing.rename_table(table, name)
 
     def rekey_table(self, table: TableDef) -> None:
+        self._once = {}
         for node in self.engine.bases.get(table.name, ()):
             assert isinstance(node.op, Base)
             node.op.rekey(table, node.width)

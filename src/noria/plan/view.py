@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from noria.core.types import Field
 from noria.plan.lookups import Lookup, Parameter
@@ -39,6 +39,8 @@ class ViewDef:
     `ranged`: its only key column, of numbers or dates, is also looked up by ranges.
     `definition`: a number that distinguishes it from other views that have or had its name; 0 if there are none.
     """
+
+    encoded_once: ClassVar[bool] = True  # the worker receives the same view with each read that has no reader
 
     name: str
     plan: Mir

@@ -65,11 +65,16 @@ class Entry(Protocol):
         """The view of the entry.  If it is dropped, all replies that stand on it are forgotten together."""
 
 
+LATEST = 2**62  # later than every tick
+
+
 class ReadVersion(NamedTuple):
-    """The entry on which a result depends, and a version of the entry that is not newer than the rows."""
+    """The entry on which a result depends, a version of the entry that is not newer than the rows, and the tick that
+    published this version (LATEST: unknown)."""
 
     entry: Entry
     version: int
+    tick: int = LATEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,11 @@ class Session(Protocol):
         """True if this session and others may share kept replies."""
 
     @property
+    def as_of(self) -> int | None:
+        """Kept replies may be sent if they are current and no later tick than this has published them.  LATEST: all
+        current ones; None: none."""
+
+    @property
     def namespace(self) -> str:
         """Under which database the session's texts are known: "" for `noria` (`sql/text/databases.py`)."""
 
@@ -231,10 +241,10 @@ class Session(Protocol):
 class Replies(Protocol):
     """The replies that fronts keep, by request (`answering.replies`)."""
 
-    def get(self, key: Hashable, unseen: Own) -> bytes | None:
+    def get(self, key: Hashable, unseen: Own, as_of: int) -> bytes | None:
         """Return the kept reply, or None.  Must be quick and must not raise."""
 
-    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None: ...
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int) -> None: ...
 
 
 class Backend(Protocol):

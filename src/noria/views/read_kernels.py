@@ -273,7 +273,8 @@ def _look_ahead(A, P, keys, i):
 def read_many(A, P, Q, keys, nothing):
     """Read the visible columns of many keys' rows: (status, number of rows, columns, key ordinals, missing keys).
 
-    The rows of each key are one complete version.  `nothing`: keys with a NULL, which have no rows.
+    The rows of each key are one complete version.  `nothing`: keys with a NULL, which have no rows.  Q[ENTRY_TICK]
+    becomes the latest tick that published any of these entries; NO_TICK if a key has none.
     """
     A, P, Q, keys, nothing = bare(A), bare(P), bare(Q), bare(keys), bare(nothing)
     n, width, visible = keys.shape[1], A[WIDTH], Q[VISIBLE]
@@ -285,7 +286,7 @@ def read_many(A, P, Q, keys, nothing):
     if load_acquire(A, READY) == 0:
         missing[:] = True
         return PLAIN, total, out, ordinal, missing
-    absent = A[FULL] == 0
+    absent, latest = A[FULL] == 0, np.int64(0)
     for i in range(n):
         _look_ahead(A, P, keys, i)
         if nothing[i]:
@@ -307,7 +308,9 @@ def read_many(A, P, Q, keys, nothing):
                 break
         if rows < 0:
             missing[i] = absent or slot >= 0
+            latest = np.int64(NO_TICK)
             continue
+        latest = max(latest, Q[ENTRY_TICK])
         at = ROWS_AT
         for _ in range(rows):
             if total + Q[at] > len(ordinal):
@@ -321,4 +324,5 @@ def read_many(A, P, Q, keys, nothing):
     fence()
     if load_acquire(A, STATE) != Q[SERVES]:
         return ELSEWHERE, total, out, ordinal, missing
+    Q[ENTRY_TICK] = latest
     return PLAIN, total, out, ordinal, missing

@@ -278,7 +278,7 @@ class AttachedView:
     def lookup_entry(self, key: Sequence[Any], through: ReadThrough | None = None) -> tuple[list[Row], int, int] | None:
         """`lookup` for a cache in front of this view: (rows, handle, version), or None for a miss.  The rows are those
         of exactly this version.  If a full view has no entry for the key, handle and version are -1."""
-        self._q[SLOT] = -1
+        self._q[SLOT], self._q[ENTRY_TICK] = -1, NO_TICK
         rows = self.lookup(key, through)
         slot = self._q[SLOT]
         if rows is None:
@@ -286,12 +286,10 @@ class AttachedView:
         return (rows, (self._serial << _SLOT_BITS) | slot, self._q[ENTRY_VERSION]) if slot >= 0 else (
             rows, NO_VERSION, NO_VERSION)
 
-    def lookup_as_of(self, key: Sequence[Any], tick: int, through: ReadThrough | None = None) -> list[Row] | None:
-        """`lookup` at the end of an earlier tick of this writer.  None for a miss, also if the key's rows may have
-        changed since."""
-        self._q[ENTRY_TICK] = NO_TICK
-        rows = self.lookup(key, through)
-        return rows if self._q[ENTRY_TICK] <= tick else None
+    @property
+    def entry_tick(self) -> int:
+        """The tick that published the rows of the last `lookup_entry`; NO_TICK if the key had no entry."""
+        return self._q[ENTRY_TICK]
 
     def _plain_rows(self, rows: int) -> list[Row]:
         """Decode rows that have weight 1 and no NULL or error."""
@@ -395,6 +393,30 @@ class AttachedView:
             if status != ELSEWHERE or not self._follow():
                 break
         return None
+
+    def lookup_between(self, low: int, high: int, tick: int | None = None, through: ReadThrough | None = None
+                       ) -> pa.Table | None:
+        """The visible columns of the rows whose only key column has a code from low to high, ordered by key, with
+        `__key`, all of one tick.  It reads each code, so there must be few.  None if one misses.
+
+        tick: the rows at the end of this earlier tick; then also None if one of them may have changed since.
+        """
+        def read() -> pa.Table | None:
+            for _ in range(_FOLLOWS):
+                codes = np.arange(low, high + 1, dtype=np.int64)[None, :]
+                self._q[ENTRY_TICK] = NO_TICK
+                status, total, out, ordinal, missing = self._read_many(codes, np.zeros(codes.shape[1], np.bool_), True)
+                if status == PLAIN:
+                    if missing.any() or (tick is not None and self._q[ENTRY_TICK] > tick):
+                        return None
+                    return chosen_table(out[:, :total], ordinal[:total], self._shown, self._symbols, through)
+                if status != ELSEWHERE or not self._follow():
+                    return None
+            return None
+
+        if self._pieces or len(self.key) != 1 or self.key_fields[0].type.is_text:
+            return None
+        return self._settled(read, None)
 
     def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
         """Run the kernel for many keys.  The status is PLAIN, ELSEWHERE, or MISS if no read fell between two ticks."""

@@ -20,6 +20,7 @@ from noria.server.logins import LoginGuard
 from noria.server.mysql import Account, MysqlLimits, MysqlServer, account, listen
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    LATEST,
     NEVER,
     Answer,
     Client,
@@ -63,11 +64,11 @@ class FakeReplies:
         self.kept: dict[bytes, bytes] = {}
         self.put_under: list[Hashable] = []
 
-    def get(self, key: Any, unseen: Any) -> bytes | None:
+    def get(self, key: Any, unseen: Any, as_of: int) -> bytes | None:
         asked = key[0] if isinstance(key[0], bytes) else key[1]
         return self.kept.get(asked)
 
-    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int) -> None:
         self.put_under.append(key)
 
 
@@ -80,6 +81,10 @@ class FakeSession:
         self.log: list[object] = []
         self.open: list[str] = []
         self.closed = threading.Event()
+
+    @property
+    def as_of(self) -> int | None:
+        return LATEST if self.keepable else None
 
     def sending(self) -> AbstractContextManager[Stopped]:
         return NEVER

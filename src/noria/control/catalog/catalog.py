@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from noria.control.catalog.names import fold
@@ -13,6 +14,7 @@ from noria.control.catalog.published import columns_asked
 from noria.control.catalog.recipe import stored, stored_text
 from noria.control.catalog.view_index import ViewIndex, has_columns, reading
 from noria.core.errors import PlaceholderViewError, SqlError
+from noria.core.limits import KEPT_PLANS
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
@@ -22,6 +24,7 @@ from noria.sql.text.databases import HOME, Databases
 from noria.sql.whole.exported import ExportedView, text_of_now
 
 log = logging.getLogger(__name__)
+_essence = lru_cache(maxsize=KEPT_PLANS)(essence)  # a prepared SELECT is matched again at each execution
 
 
 class NamedRelations:
@@ -253,7 +256,7 @@ class ProgramCatalog(NamedRelations):
             return
         views = (*self.view_defs.values(), *self.adhoc_defs.values())
         of_key = [v for v in views if v.key == wanted.key and not v.internal]
-        plans = {essence(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
+        plans = {_essence(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
         for found in of_key:
             name = fold(found.name)
             if name not in self._essences:

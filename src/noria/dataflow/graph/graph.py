@@ -11,15 +11,16 @@ from noria.dataflow.graph.nodes import Node, Operator
 
 
 class Graph:
-    """All nodes, in topological order."""
+    """All nodes, in topological order.  `changes`: how often a node was added, moved or removed."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.next_id = 0
+        self.next_id = self.changes = 0
 
     def add(self, op: Operator, parents: Sequence[Node] = ()) -> Node:
         node = Node(self.next_id, op, tuple(parents), fields=op.fields())
         self.next_id += 1
+        self.changes += 1
         self.nodes.append(node)
         for port, p in enumerate(parents):
             p.children.append((node, port))
@@ -36,6 +37,7 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node that has no children."""
         assert not node.children, f"{node} still has children"
+        self.changes += 1
         for p in set(node.parents):
             p.children = [(c, port) for c, port in p.children if c is not node]
         self.nodes.remove(node)

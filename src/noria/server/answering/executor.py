@@ -152,6 +152,10 @@ class Executor:
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
             between = range_of(first, reader.key_fields[0])
+            rows = None if between is None else self.reads.dense(reader, *between, through)
+            if rows is not None:
+                self.selects += 1
+                return ResultSet(shape.shown, shape.rows_of(rows))
             return self._or_by_spark(partial(self._fetched_between, reader, through, view, shape, between), reader,
                                      lambda: select, tell)
         self.selects += 1

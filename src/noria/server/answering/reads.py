@@ -22,6 +22,7 @@ from noria.control.catalog.published import published
 from noria.core.errors import SqlError, is_unfilled
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.limits import (
+    DENSE_KEYS,
     OFF_LOOP_ROWS,
     ONE_SHOT_MS,
     ONE_SHOT_ROWS,
@@ -46,6 +47,9 @@ from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
 Looked = tuple[pa.Table, Any]  # rows with `__key`, and a mask of the keys that are missing
+
+
+KEPT_VIEWS = 1_024  # SELECTs whose view is kept in the form that workers read
 
 
 @dataclass(slots=True)
@@ -102,6 +106,7 @@ class ViewLookups:
         self._attach = attach
         self._views: list[AttachedViews | None] = [None] * link.routes.workers
         self._asked: dict[tuple[str, int, Key], _RunningRead] = {}
+        self._shown: dict[int, tuple[ViewDef, ViewDef]] = {}  # by id of the first
         self.hits = 0
         self.upqueries = self.one_shots = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
@@ -181,7 +186,8 @@ class ViewLookups:
             if keep:
                 found = attached.lookup_entry(key, through)
                 rows, handle, version = found or (None, -1, -1)
-                stands = ReadVersion(ViewEntry(attached, handle, self._link, worker), version) if handle >= 0 else None
+                stands = ReadVersion(ViewEntry(attached, handle, self._link, worker), version,
+                                     attached.entry_tick) if handle >= 0 else None
             else:
                 rows = attached.lookup(key, through)
         except LargeAnswer:
@@ -334,8 +340,17 @@ class ViewLookups:
         rows, descending = (between and first_of(view)) or (None, False)
         most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
                                                                                TRANSACTION_READ_MS)
-        return Query(0, published(kept_top(view)).view, keys, nulls, between, rows, descending, most, limit_ms,
+        return Query(0, self._asked_view(view), keys, nulls, between, rows, descending, most, limit_ms,
                      not self._alone and not row_by_row(view.plan), pieces=True, within=within)
+
+    def _asked_view(self, view: ViewDef) -> ViewDef:
+        """Return the view as workers read it.  A SELECT that is repeated gets the same object, encoded once."""
+        known = self._shown.get(id(view))
+        if known is None or known[0] is not view:
+            if len(self._shown) >= KEPT_VIEWS:
+                self._shown.clear()
+            known = self._shown[id(view)] = view, published(kept_top(view)).view
+        return known[1]
 
     def several(self, view: ViewDef, keys: list[Key], nulls: bool,
                 through: ReadThrough | None = None) -> pa.Table | None:
@@ -347,6 +362,25 @@ class ViewLookups:
         found = looked[0]
         self.hits += len(keys)
         self._hits_of[view.name] += len(keys)
+        return found
+
+    def dense(self, view: ViewDef, low: int, high: int, through: ReadThrough | None = None, tick: int | None = None
+              ) -> pa.Table | None:
+        """Return the rows of a range of few codes from the shared memory of the only worker.  None if one is missing.
+        tick: the rows at the end of this earlier tick; then also None if one may have changed since."""
+        attached = self.attached(view, 0) if self._alone and high - low < DENSE_KEYS else None
+        if attached is None:
+            return None
+        try:
+            found = attached.lookup_between(low, high, tick, through)
+        except (SqlError, OSError) as e:
+            if isinstance(e, SqlError) and attached.definition == view.definition:
+                raise
+            return None
+        if found is None or attached.definition != view.definition or found.num_rows > OFF_LOOP_ROWS:
+            return None
+        self.hits += 1
+        self._hits_of[view.name] += 1
         return found
 
     def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from noria.dataflow.messages.packets import Own
-from noria.server.outcomes import Entry
+from noria.server.outcomes import LATEST, Entry
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class _Kept:
     version: int
     current: Callable[[], int]
     entry: Entry
+    tick: int
     nbytes: int
     program: int
     of: _OfView
@@ -92,11 +93,11 @@ class ReplyCache:
         """Forget the count of a dropped view."""
         self._past.pop(view, None)
 
-    def get(self, key: Hashable, unseen: Own = NOTHING) -> bytes | None:
-        """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack
+    def get(self, key: Hashable, unseen: Own = NOTHING, as_of: int = LATEST) -> bytes | None:
+        """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack.  as_of: a tick
         (`outcomes.Session`)."""
         kept = self._kept.get(key)
-        if kept is None or (unseen and not kept.entry.has(unseen)):
+        if kept is None or kept.tick > as_of or (unseen and not kept.entry.has(unseen)):
             return None
         if kept.current() != kept.version or kept.program != self._program.version:
             self.discard(key)
@@ -108,15 +109,15 @@ class ReplyCache:
             self._kept.move_to_end(key)
         return kept.packets
 
-    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int) -> None:
-        """Keep a reply made from the entry.  version: the entry's version, read before its rows."""
+    def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int = LATEST) -> None:
+        """Keep a reply made from the entry.  version, tick: see `outcomes.ReadVersion`."""
         nbytes = len(packets) + _key_bytes(key) + self.ENTRY_BYTES
         if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
         self.discard(key)
         of = self._of_view.setdefault(entry.view, _OfView())
         of.keys.add(key)
-        self._kept[key] = _Kept(packets, version, entry.watch(), entry, nbytes, self._program.version, of)
+        self._kept[key] = _Kept(packets, version, entry.watch(), entry, tick, nbytes, self._program.version, of)
         self.nbytes += nbytes
         self._hold()
 

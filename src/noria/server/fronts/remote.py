@@ -23,6 +23,7 @@ from noria.server.fronts.replica import Replica
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    LATEST,
     NEVER,
     Answer,
     Client,
@@ -118,6 +119,11 @@ class RemoteSession:
     def _as_new(self) -> None:
         self.status, self.keepable = AUTOCOMMIT, True
         self.unseen: Own = {}
+
+    @property
+    def as_of(self) -> int | None:
+        """See `outcomes.Session`."""
+        return LATEST if self.keepable else None
 
     @property
     def waits(self) -> bool:

@@ -44,6 +44,7 @@ from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
     IN_TRANSACTION,
+    LATEST,
     Answer,
     Client,
     Encoded,
@@ -130,6 +131,13 @@ class Session:
         return not self.offset and self._transaction.unchecked and not self._locked.matter
 
     @property
+    def as_of(self) -> int | None:
+        """See `outcomes.Session`: of a snapshot, only what no later tick has published."""
+        if self.offset or self._locked.matter:
+            return None
+        return LATEST if self._transaction.unchecked else self._transaction.kept_tick
+
+    @property
     def in_transaction(self) -> bool:
         """True within BEGIN … COMMIT, or if autocommit=0 and something is to be committed."""
         return self._transaction.open or self._transaction.has_parts
@@ -214,17 +222,24 @@ class Session:
         first: Awaitable[Outcome]
         self._said = text
         try:
-            if compiled.direct and not self.offset and not self._locked.matter and (
-                    self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
+            plain = compiled.direct and not self.offset and not self._locked.matter
+            if plain and (self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
                 lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
                 answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
                     self._seen_select(compiled, values, *lacks))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     return answer
-                first = self._in_time(answer) if self._transaction.unchecked else self._within(answer, compiled, values)
-            elif (found := self._as_of(compiled, values)) is not None:
-                return found
+                if self._transaction.unchecked:
+                    first = self._in_time(answer)
+                else:
+                    if asyncio.iscoroutine(answer):
+                        answer.close()  # it has not begun
+                    first = self._within(compiled, values)
+            elif plain:
+                if (found := self._as_of(compiled, values)) is not None:
+                    return found
+                first = self._within(compiled, values)
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
@@ -248,18 +263,18 @@ class Session:
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
         """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
-        plain = compiled.direct and not self.offset and not self._locked.matter
-        tick = self._transaction.tick_of(compiled) if plain else None
+        tick = self._transaction.tick_of(compiled)
         found = None if tick is None else self._transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
         return found
 
-    async def _within(self, answer: Awaitable[ResultSet], compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
-        """Answer a SELECT of a transaction that no view has at once."""
-        if asyncio.iscoroutine(answer):
-            answer.close()  # it has not begun
-        return await self._run(compiled.bind(values))
+    async def _within(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
+        """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
+        await self.see_own()
+        found = await self._limited(self._select_bound(compiled.select(values), compiled, values))
+        self.warnings = found.warnings
+        return found
 
     async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
         return await self._run(self._executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
@@ -492,7 +507,9 @@ class Session:
             self._set_status()
         return zones.shown(found, self.offset) if self.offset else found
 
-    async def _select_bound(self, command: sql.Select) -> ResultSet:
+    async def _select_bound(self, command: sql.Select, compiled: CachedStatement | None = None,
+                            values: Sequence[Any] = ()) -> ResultSet:
+        """Answer a SELECT.  compiled, values: of a text that is known; then its view need not be looked for."""
         for _ in range(VIEW_BINDS):
             try:
                 found = await self._transaction.select(command)
@@ -500,7 +517,11 @@ class Session:
                 self._set_status()
             if found is not None:
                 return found
-            found = await self._executor.select_bound(command, self._tell)
+            if compiled is None:
+                found = await self._executor.select_bound(command, self._tell)
+            else:
+                answer = self._executor.select(compiled, values, False, self._tell)
+                found = answer if isinstance(answer, ResultSet) else await answer
             if not self._transaction.is_outdated(command):  # nobody wrote the tables while it was answered
                 return found
         raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")

@@ -232,6 +232,14 @@ class SessionTransaction:
             return True  # `select` notes what it reads
         return view is None or self._service.reads_apart(self._parts, view)
 
+    @property
+    def kept_tick(self) -> int | None:
+        """The tick of the snapshot, if the transaction has changed nothing and kept replies may answer it."""
+        parts = self._parts
+        if parts is None or parts.tables or parts.reads is not None or not self.reads_snapshot:
+            return None
+        return self._service.coordinator.tick_of(parts, ())
+
     def tick_of(self, compiled: CachedStatement) -> int | None:
         """The tick of the snapshot, if a SELECT may read the rows of views that have not changed since."""
         if self._parts is None or self._parts.reads is not None or not self.reads_snapshot or compiled.view is None:

@@ -20,6 +20,7 @@ from noria.core.limits import LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Own
+from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
@@ -27,12 +28,11 @@ from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 from noria.server.answering.executor import Executor
-from noria.server.answering.keys import key_of, looked_up
+from noria.server.answering.keys import key_of, looked_up, range_of
 from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
-from noria.views.reader import LargeAnswer
 
 ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
@@ -100,36 +100,43 @@ class TransactionService:
         return self.coordinator.tick_of(transaction, self.tables(view))
 
     def select_as_of(self, compiled: CachedStatement, values: Sequence[Any], tick: int) -> ResultSet | None:
-        """Answer a SELECT of one key at the end of an earlier tick of the only worker, from shared memory.  None if a
-        later tick has published the rows, or if they are not there."""
+        """Answer a SELECT of one key, or of a range of few, at the end of an earlier tick of the only worker, from
+        shared memory.  None if a later tick has published the rows, or if they are not there."""
         view = compiled.view
         assert view is not None
-        reader = self._executor.reader_of(compiled, view) if compiled.one_key else None
+        reader = self._executor.reader_of(compiled, view)
         if reader is None or self._executor.program.first_states.wait_for(reader):
             return None
+        if not compiled.one_key:
+            return self._range_as_of(compiled, values, reader, tick)
         shape, asked = compiled.asked(values)
         try:
             key = key_of(asked, view.key_fields)
             if key is None:
                 return ResultSet(shape.shown, shape.apply([]))
-            rows = self._rows_as_of(compiled, reader, key, tick)
-        except (LargeAnswer, SqlError, OSError):
+            through = compiled.through
+            if through is not None and not through.same_key:
+                (key,), through = through.of([key])
+            found = self._reads.local(reader, key, True, through)
+        except SqlError:  # of the last commits; the snapshot may have other rows
             return None
+        if found is None or found.stands is None or found.stands.tick > tick:
+            return None
+        self._executor.selects += 1
+        return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
+
+    def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int
+                     ) -> ResultSet | None:
+        select = compiled.select(values)
+        view, first = select.view, select.lookups[0] if select.lookups else None
+        if view is None or not isinstance(first, Range):
+            return None
+        shape, between = ResultFinish.of(view), range_of(first, reader.key_fields[0])
+        rows = None if between is None else self._reads.dense(reader, *between, compiled.through, tick)
         if rows is None:
             return None
         self._executor.selects += 1
-        self._reads.had_elsewhere({reader.name: 1})
-        return ResultSet(shape.shown, shape.apply(rows))
-
-    def _rows_as_of(self, compiled: CachedStatement, reader: ViewDef, key: Key, tick: int) -> list[Any] | None:
-        through = compiled.through
-        if through is not None and not through.same_key:
-            (key,), through = through.of([key])
-        attached = self._reads.attached(reader, 0)
-        if attached is None:
-            return None
-        rows = attached.lookup_as_of(key, tick, through)
-        return rows if attached.definition == reader.definition else None
+        return ResultSet(shape.shown, shape.rows_of(rows))
 
     def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
         """True if neither views nor Spark have just the rows that the transaction must see."""

@@ -1,0 +1,111 @@
+"""Keys and ranges of a snapshot: from kept replies and shared memory while nobody has changed them, else from workers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from e2e.local import LocalServer
+from e2e.transactions.waiting import run
+
+ROWS = 60
+Table = dict[int, int]
+SELECTS: dict[str, Callable[[Table, int, int], list[tuple[Any, ...]]]] = {
+    "SELECT v FROM t WHERE id = {low}": lambda t, low, high: [(t[low],)] if low in t else [],
+    "SELECT id, v FROM t WHERE id BETWEEN {low} AND {high}":
+        lambda t, low, high: [(n, t[n]) for n in sorted(t) if low <= n <= high],
+    "SELECT v FROM t WHERE id BETWEEN {low} AND {high} ORDER BY v DESC, id":
+        lambda t, low, high: [(t[n],) for n in sorted(t, key=lambda n: (-t[n], n)) if low <= n <= high],
+    "SELECT id FROM t WHERE id >= {low} AND id < {high} ORDER BY id LIMIT 3":
+        lambda t, low, high: [(n,) for n in sorted(t) if low <= n < high][:3],
+    "SELECT SUM(v), COUNT(*) FROM t WHERE id BETWEEN {low} AND {high}":
+        lambda t, low, high: [_sums([t[n] for n in t if low <= n <= high])],
+    "SELECT DISTINCT v FROM t WHERE id BETWEEN {low} AND {high} ORDER BY v":
+        lambda t, low, high: [(v,) for v in sorted({t[n] for n in t if low <= n <= high})],
+}
+
+
+def _sums(values: list[int]) -> tuple[Any, ...]:
+    return (sum(values) if values else None, len(values))
+
+
+def _selects(connection: pymysql.Connection, chance: random.Random, table: Table) -> None:
+    """Ask at random, and compare with the model."""
+    for _ in range(chance.randrange(1, 5)):
+        text, expected = chance.choice([*SELECTS.items()])
+        low = chance.randrange(-2, ROWS + 5)
+        high = low + chance.choice([0, 3, 10, 70])
+        found = run(connection, text.format(low=low, high=high))
+        rows = expected(table, low, high)
+        assert found == rows if "ORDER" in text else sorted(found) == rows, (text, low, high)
+
+
+def _write(connection: pymysql.Connection, chance: random.Random, table: Table) -> None:
+    key, value = chance.randrange(ROWS), chance.randrange(8)
+    if key not in table:
+        run(connection, f"INSERT INTO t VALUES ({key}, {value})")
+        table[key] = value
+    elif chance.random() < 0.3:
+        run(connection, f"DELETE FROM t WHERE id = {key}")
+        del table[key]
+    else:
+        run(connection, f"UPDATE t SET v = {value} WHERE id = {key}")
+        table[key] = value
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_snapshot_stays_as_it_was(tmp_path: Path, seed: int, workers: int) -> None:
+    chance = random.Random(seed)
+    server = LocalServer(tmp_path / "data", workers=workers)
+    try:
+        readers, writer = [server.connect() for _ in range(3)], server.connect()
+        run(writer, "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")
+        now: Table = {}
+        seen: list[Table | None] = [None] * len(readers)
+        for _ in range(140):
+            n = chance.randrange(len(readers))
+            snapshot = seen[n]
+            if chance.random() < 0.35:
+                _write(writer, chance, now)
+            elif snapshot is None:
+                run(readers[n], "BEGIN")
+                seen[n] = dict(now)
+                run(readers[n], "SELECT COUNT(*) FROM t")
+                _selects(readers[n], chance, now)
+            elif chance.random() < 0.2:
+                run(readers[n], "ROLLBACK")
+                seen[n] = None
+                _selects(readers[n], chance, now)
+            else:
+                _selects(readers[n], chance, snapshot)
+        server.validate()
+    finally:
+        server.close()
+
+
+def test_a_transaction_reads_its_own_row_instead_of_a_kept_reply(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path / "data")
+    try:
+        a, b = server.connect(), server.connect()
+        run(a, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 10), (2, 20)")
+        text = "SELECT v FROM t WHERE id = 1"
+        for _ in range(3):
+            run(a, "BEGIN")
+            assert run(a, text) == [(10,)] and run(a, text) == [(10,)]
+            run(a, "COMMIT")
+        run(a, "BEGIN")
+        assert run(a, text) == [(10,)]
+        run(b, "UPDATE t SET v = 11 WHERE id = 1")
+        assert run(b, text) == [(11,)] and run(a, text) == [(10,)]
+        run(a, "UPDATE t SET v = v + 100 WHERE id = 1")
+        assert run(a, text) == [(111,)] and run(a, text) == [(111,)] and run(b, text) == [(11,)]
+        run(a, "ROLLBACK")
+        assert run(a, text) == [(11,)]
+    finally:
+        server.close()
