@@ -406,7 +406,8 @@ def test_a_range_of_few_keys(tmp_path: Path) -> None:
     """Of a partial view each key must be present; of a full one an absent key has no rows."""
     setting = Setting(tmp_path)
     setting.full([BIGINT, BIGINT], (0,), [(1, 10), (3, 30)], name="f")
-    setting.create([BIGINT, BIGINT], (0,)).fill(np.array([[1, 2, 3]], np.int64), Batch.of(np.array([[1, 3], [10, 30]], np.int64)))
+    view = setting.create([BIGINT, BIGINT], (0,))
+    view.fill(some(1, 2, 3), Batch.of(np.array([[1, 3], [10, 30]], np.int64)))
     reader = setting.attached.view("v")
     assert between(reader, 1, 3) == [(1, 10), (3, 30)] and between(reader, 2, 2) == []
     assert between(reader, 1, 4) is None and between(reader, 0, 3) is None

@@ -10,12 +10,10 @@ key encoded for it.  The reader follows a view that moves, and never waits for t
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +25,12 @@ from noria.core.symbols import Symbols
 from noria.core.types import Kind
 from noria.core.values import decode
 from noria.plan.reuse.lookups.through import ReadThrough
-from noria.state.memory.mapped import map_file
-from noria.state.symbols.symbols import AttachedSymbols
 from noria.views import files, pieces
 from noria.views import read_kernels as kernels
 from noria.views.decoding import Decoder, Row, chosen_table, decoder
 from noria.views.keys import NoSuchKey, encode_columns, encode_key, encoder, key_columns
 from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
+from noria.views.mapped_files import MappedFile, MappedFiles
 from noria.views.read_kernels import (
     ASKED,
     ELSEWHERE,
@@ -70,13 +67,6 @@ class LargeAnswer(Exception):
     """A key has more rows than `attach` allows as Python values at once.  `lookup_table` returns them all."""
 
 
-class _File:
-    """A file of views and its stamps, mapped as long as a view of this process is in it."""
-
-    def __init__(self, words: Codes, stamps: Codes):
-        self.words, self.stamps = words, stamps
-
-
 class AttachedView:
     """One view.  It follows the view to other memory, and to other columns if the view is created again."""
 
@@ -95,7 +85,7 @@ class AttachedView:
         """Release the memory; the next lookup searches for the view again."""
         self._words: Codes = _NO_WORDS
         self._stamps: Codes = _NO_STAMPS
-        self._file: _File | None = None
+        self._file: MappedFile | None = None
         self._serves = _NOWHERE
         self._answer[SERVES] = _NOWHERE
         self._choosing: dict[tuple[int, ...], Decoder] = {}  # by the chosen columns
@@ -125,15 +115,15 @@ class AttachedView:
         """Open the memory that a record names; False if the view is no longer there."""
         with suppress(FileNotFoundError, ValueError):
             about, spot = files.read_record(path)
-            file = self._directory.file(spot, about.full)
+            file = self._directory.maps.file(spot, about.full)
             words = file.words[spot.first:spot.first + spot.words]
             if words[MAGIC] == FORMAT and kernels.serves(words, spot.serves):
                 self._open(about, spot, file, words)
                 return True
         return False
 
-    def _open(self, about: files.ViewDescriptor, spot: files.MemoryLocation, file: _File, words: Codes) -> None:
-        symbols = self._directory.symbols(about.symbols)
+    def _open(self, about: files.ViewDescriptor, spot: files.MemoryLocation, file: MappedFile, words: Codes) -> None:
+        symbols = self._directory.maps.symbols(about.symbols)
         self.fields, self.key, self.visible, self.full = about.fields, about.key, about.visible, about.full
         self.definition = about.definition
         self.key_fields = tuple(about.fields[k] for k in about.key)
@@ -461,8 +451,7 @@ class AttachedViews:
     def __init__(self, path: str, most: int = sys.maxsize):
         self.path, self.most = path, most
         self._views: dict[str, AttachedView] = {}
-        self._files: WeakValueDictionary[str, _File] = WeakValueDictionary()
-        self._symbols: dict[tuple[str, int], AttachedSymbols] = {}
+        self.maps = MappedFiles(path)
 
     def view(self, name: str) -> AttachedView:
         """Attach a view.  Raises KeyError if it does not exist (yet)."""
@@ -485,29 +474,6 @@ class AttachedViews:
         if view is not None:
             view.detach()
         return view
-
-    def file(self, spot: files.MemoryLocation, full: bool) -> _File:
-        """The file of a view, mapped once for all views in it, with its stamps unless the view is full."""
-        found = self._files.get(spot.file)
-        if found is None:
-            path = os.path.join(self.path, spot.file)
-            found = self._files[spot.file] = _File(map_file(path, np.int64), _NO_STAMPS)
-        if not full and not len(found.stamps):
-            with suppress(PermissionError):  # then reads of this process do not protect keys from eviction
-                found.stamps = map_file(os.path.join(self.path, spot.stamps), np.int64, writable=True)
-        return found
-
-    def symbols(self, path: str | None) -> AttachedSymbols:
-        """The symbol table of the current writer; tables of earlier writers are released."""
-        if path is None:
-            raise ValueError(f"the views in {self.path} have no symbol table that other processes can read")
-        path = os.path.normpath(os.path.join(self.path, path))
-        life = os.stat(os.path.join(path, "starts")).st_ino  # the path alone may repeat after a restart of the server
-        found = self._symbols.get((path, life))
-        if found is None:
-            found = AttachedSymbols(path)
-            self._symbols = {(path, life): found}
-        return found
 
 
 def attach(path: str, most: int = sys.maxsize) -> AttachedViews:

@@ -1,4 +1,4 @@
-"""Keys and ranges of a snapshot: from kept replies and shared memory while nobody has changed them, else from workers."""
+"""Keys and ranges of a snapshot: in shared memory while nobody has changed them, else from workers."""
 
 from __future__ import annotations
 

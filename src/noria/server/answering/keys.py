@@ -14,13 +14,15 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import pyarrow as pa
+
 from noria.core.errors import SqlError, not_supported
-from noria.core.errors.codes import WRONG_VALUE
+from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS, WRONG_VALUE
 from noria.core.expressions.coerce import coerce
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
 from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import DATETIME, Column, Field, Kind
-from noria.core.values import encode, encode_double
+from noria.core.values import arrow_type, encode, encode_double
 from noria.plan.lookups import Lookup, NullSafe, Range
 
 _EXACT = Context(prec=100)
@@ -203,3 +205,23 @@ def _moment(value: Any, field: Field) -> Any:
     except SqlError:
         raise SqlError(*WRONG_VALUE, f"Incorrect {'DATE' if is_date else 'DATETIME'} value: '{value}'") from None
     return _moment(moment, field) if is_date else moment
+
+
+def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
+    """Return the keys with the types of the view's key columns, matched by position.  Raises SqlError 1210 for another
+    number of columns, and 1366 if a column cannot be converted."""
+    if keys.num_columns != len(fields) and fields:
+        raise SqlError(*WRONG_ARGUMENTS,
+                       f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
+                       + ", ".join(f.name for f in fields))
+    if not fields:
+        return keys
+    columns = []
+    for column, field in zip(keys.columns, fields, strict=True):
+        try:
+            columns.append(column.cast(arrow_type(field.type)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                           f"the keys for column '{field.name}' are {column.type}, which does not "
+                           f"become {field.type}: {e}") from None
+    return pa.Table.from_arrays(columns, names=[f"key{i}" for i in range(len(columns))])

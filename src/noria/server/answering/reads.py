@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from noria.control.catalog.published import published
 from noria.core.errors import SqlError, is_unfilled
-from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS
 from noria.core.limits import (
     DENSE_KEYS,
     OFF_LOOP_ROWS,
@@ -30,8 +29,6 @@ from noria.core.limits import (
     TRANSACTION_READ_ROWS,
     VIEW_HOLD_MS,
 )
-from noria.core.types import Field
-from noria.core.values import arrow_type
 from noria.dataflow.messages.packets import Done, Inspect, Own, Query, QueryForecast, Read, Rows
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
@@ -41,6 +38,7 @@ from noria.runtime.link.link import Link
 from noria.runtime.link.read_batching import KeyRows
 from noria.runtime.link.result_memory import MemoryLease, ResultMemory
 from noria.runtime.routing.scatter_gather import numbered, row_by_row, select_keys
+from noria.server.answering.keys import typed_keys
 from noria.server.outcomes import ReadVersion
 from noria.server.rows import is_large, python_rows
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
@@ -499,25 +497,4 @@ def chosen(found: pa.Table, through: ReadThrough | None) -> pa.Table:
 
 
 def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
-    batches = table.to_batches(max_chunksize=rows)
-    return batches[0]
-
-
-def typed_keys(keys: pa.Table, fields: Sequence[Field]) -> pa.Table:
-    """Return the keys with the types of the view's key columns, matched by position.  Raises SqlError 1210 for another
-    number of columns, and 1366 if a column cannot be converted."""
-    if keys.num_columns != len(fields) and fields:
-        raise SqlError(*WRONG_ARGUMENTS,
-                       f"the keys have {keys.num_columns} columns and the view's key has {len(fields)}: "
-                       + ", ".join(f.name for f in fields))
-    if not fields:
-        return keys
-    columns = []
-    for column, field in zip(keys.columns, fields, strict=True):
-        try:
-            columns.append(column.cast(arrow_type(field.type)))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise SqlError(*TRUNCATED_WRONG_VALUE_FOR_FIELD,
-                           f"the keys for column '{field.name}' are {column.type}, which does not "
-                           f"become {field.type}: {e}") from None
-    return pa.Table.from_arrays(columns, names=[f"key{i}" for i in range(len(columns))])
+    return table.to_batches(max_chunksize=rows)[0]
