@@ -463,4 +463,7 @@ def recode(codes: Codes, source: SqlType, column: Column, first_row: int, symbol
             real = codes[codes != NULL_CODE]
             if not len(real) or _in_range(real, column):
                 return codes
+    if len(codes) <= SMALL and source.is_text and not (source.is_bytes or source.is_listed):  # as of `col = 'text'`
+        texts = [None if c == NULL_CODE else decode(c, source, symbols) for c in codes.tolist()]
+        return convert(texts, column, first_row, symbols)
     return convert(to_arrow(codes, source, symbols), column, first_row, symbols)

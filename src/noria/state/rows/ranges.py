@@ -79,10 +79,10 @@ class Ranges:
     def note(self, values: Codes) -> None:
         """Record values that may have rows now.  Values outside the filled intervals are ignored."""
         new = np.unique(values[self.covers(values)])
-        at = np.searchsorted(self._values, new)
-        known = at < len(self._values)
-        known[known] = self._values[at[known]] == new[known]
-        self._fresh = np.union1d(self._fresh, new[~known])
+        new = new[~(_among(new, self._values) | _among(new, self._fresh))]
+        if not len(new):
+            return
+        self._fresh = np.insert(self._fresh, np.searchsorted(self._fresh, new), new)
         if len(self._fresh) > FRESH:
             self._values = np.insert(self._values, np.searchsorted(self._values, self._fresh), self._fresh)
             self._fresh = _NONE
@@ -96,9 +96,15 @@ class Ranges:
         return 8 * (2 * len(self.starts) + len(self._values) + len(self._fresh))
 
 
+def _among(some: Codes, values: Codes) -> npt.NDArray[np.bool_]:
+    """Return for each of some values True if a sorted array contains it."""
+    at = np.searchsorted(values, some)
+    found: npt.NDArray[np.bool_] = at < len(values)
+    found[found] = values[at[found]] == some[found]
+    return found
+
+
 def _without(values: Codes, gone: Codes) -> Codes:
-    """Remove some values from a sorted array.  gone: sorted."""
-    at = np.searchsorted(values, gone)
-    there = at < len(values)
-    there[there] = values[at[there]] == gone[there]
-    return np.delete(values, at[there])
+    """Remove some values from a sorted array."""
+    there = _among(gone, values)
+    return np.delete(values, np.searchsorted(values, gone[there]))

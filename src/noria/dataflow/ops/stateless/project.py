@@ -1,7 +1,8 @@
 """Project: out = {(e1(r), ..., en(r)) : r in input}. Linear.
 
-With `nets` the output omits columns that often change alone. Then a row that is removed and added in one delta is
-left out, so that nodes below see no change that does not concern them.
+A row that is removed and added in one delta is left out, so that nodes below see no change that does not concern
+them: of few rows always, as of an UPDATE of other columns; with `nets` (the output omits columns that often change
+alone) of any number.
 
 Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
 rows, and the parent is not asked.
@@ -33,6 +34,9 @@ from noria.dataflow.graph.nodes import (
 from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless.stateless import Stateless
 from noria.state.rows.netting import netted
+
+
+NETTED_ROWS = 256  # a delta of so many rows is always netted, which takes a few microseconds
 
 
 class Project(Stateless):
@@ -74,7 +78,10 @@ class Project(Stateless):
 
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
         out = super().tick(engine, node, deltas)
-        return netted(out) if self._nets and out is not None and len(out) > 1 else out
+        if out is None or len(out) < 2:
+            return out
+        few = len(out) <= NETTED_ROWS and bool((out.weights < 0).any())
+        return netted(out) if self._nets or few else out
 
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
