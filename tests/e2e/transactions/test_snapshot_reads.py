@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.waiting import run
+from e2e.transactions.waiting import Waiting, run
 
 ROWS = 60
 Table = dict[int, int]
@@ -107,5 +107,44 @@ def test_a_transaction_reads_its_own_row_instead_of_a_kept_reply(tmp_path: Path)
         assert run(a, text) == [(111,)] and run(a, text) == [(111,)] and run(b, text) == [(11,)]
         run(a, "ROLLBACK")
         assert run(a, text) == [(11,)]
+    finally:
+        server.close()
+
+
+def test_a_select_over_a_large_table_reads_it_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are those of the snapshot with the transaction's own, whatever others write between the slices."""
+    monkeypatch.setattr("noria.server.answering.reads.TRANSACTION_READ_ROWS", 1_000)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 16)
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 16)
+    server, chance = LocalServer(tmp_path / "data", workers=1), random.Random(5)
+    try:
+        a, b = server.connect(), server.connect()
+        run(a, "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL, s VARCHAR(20))")
+        rows = {n: (n % 7, f"Text {n % 5}") for n in range(3_000)}
+        run(a, "INSERT INTO t VALUES " + ", ".join(f"({n}, {v}, '{s}')" for n, (v, s) in rows.items()))
+        run(a, "BEGIN", "SELECT COUNT(*) FROM t WHERE id = 1")
+        run(b, "UPDATE t SET v = 100 WHERE id IN (5, 1500)", "DELETE FROM t WHERE id = 2999",
+            "INSERT INTO t VALUES (-1, 100, 'new')")
+        run(a, "UPDATE t SET v = v + 10, s = 'Mine' WHERE id IN (7, 2000)", "DELETE FROM t WHERE id = 8",
+            "INSERT INTO t VALUES (9000, 3, 'text 1')")
+        rows |= {7: (rows[7][0] + 10, "Mine"), 2000: (rows[2000][0] + 10, "Mine"), 9000: (3, "text 1")}
+        del rows[8]
+        expected: dict[str, list[tuple[Any, ...]]] = {
+            "SELECT COUNT(*), SUM(v) FROM t WHERE v + 0 >= 0": [(len(rows), sum(v for v, _ in rows.values()))],
+            "SELECT v, COUNT(*) FROM t WHERE v * 2 < 1000 GROUP BY v ORDER BY v":
+                [(v, sum(v == w for w, _ in rows.values())) for v in sorted({v for v, _ in rows.values()})],
+            "SELECT id FROM t WHERE s LIKE '%e' ORDER BY v DESC, id LIMIT 3": [(2000,), (7,)],
+            "SELECT MAX(id), MIN(id) FROM t WHERE s = 'text 1' AND v < 1000":
+                [(9000, min(n for n, (_, s) in rows.items() if s.lower() == "text 1"))],
+        }
+        for text, want in expected.items():
+            asked, writes = Waiting(a, text), 0
+            while asked.waits():
+                run(b, f"UPDATE t SET v = 100 + {writes}, s = 'Late' WHERE id = {chance.randrange(10, 1_999)}")
+                writes += 1
+            assert asked.end() is None and asked.rows == want, text
+            assert writes > 3, "there were writes between the slices"
+        run(a, "ROLLBACK")
+        server.validate()
     finally:
         server.close()

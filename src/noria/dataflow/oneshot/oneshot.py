@@ -330,6 +330,10 @@ class OneShot:
         else:
             yield netted(concat([*rows, delta], node.width))
 
+    def own_rows(self, table: str) -> Batch | None:
+        """The rows of a table that exist for this reader only, with the table's columns."""
+        return self._delta.get(table)
+
     def _own(self, node: Node) -> Batch | None:
         """The rows of a base table that exist for this reader only."""
         delta = None if node.parents else self._delta.get(_table(node))

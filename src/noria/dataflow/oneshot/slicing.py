@@ -4,9 +4,9 @@
                   the state of the first stateful operator above (groups, first rows), or else the rows
     at the end    the rest of the query over these, as in any one-shot
 
-Keeps true: all rows are those of the tick at which the scan began. A write to rows that the scan has not reached
-is recorded, and undone when the scan reads them. Writes to rows that it has passed have no effect on it. No node
-is in the graph. The rows kept, and those to undo, are bounded in bytes.
+Keeps true: all rows are those of the tick at which the scan began, with the rows that only its reader has. A write to
+rows that the scan has not reached is recorded, and undone when the scan reads them. Writes to rows that it has passed
+have no effect on it. No node is in the graph. The rows kept, and those to undo, are bounded in bytes.
 """
 
 from __future__ import annotations
@@ -80,12 +80,16 @@ class Scan:
 
     def _begin(self) -> None:
         self._after: bytes | None = None
-        self._ahead: list[tuple[list[bytes], Batch]] = []  # positions, ascending; rows that undo the writes
+        self._ahead: list[tuple[list[bytes], Batch]] = []  # positions, ascending; rows to add when they are reached
+        if (own := self._shot.own_rows(self._table.name)) is not None:
+            places, order = self._placed(own)
+            self._ahead.append((places, self._base.narrowed(own).take(order)))
         self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
         self._found: list[Batch] = []
 
     def again(self) -> None:
-        """After a bulk load, read everything again as of now."""
+        """After a bulk load, read everything again as of now. A reader with rows of its own has to begin anew."""
+        self._stale |= self._shot.own_rows(self._table.name) is not None
         if not self.over:
             self._begin()
 
@@ -103,14 +107,17 @@ class Scan:
         delta = inputs.get(self._table.name)
         if self.over or delta is None or not len(delta):
             return
+        places, order = self._placed(delta)
+        passed = 0 if self._after is None else bisect_right(places, self._after)
+        if passed < len(places):
+            self._ahead.append((places[passed:], self._base.narrowed(delta).take(order[passed:]).negated()))
+
+    def _placed(self, delta: Batch) -> tuple[list[bytes], Codes]:
+        """The positions of rows in the table, ascending, and the rows' numbers in this order."""
         places = self._engine.store.positions(self._table.name, delta)
         assert places is not None
         order = sorted(range(len(places)), key=places.__getitem__)
-        places = [places[i] for i in order]
-        passed = 0 if self._after is None else bisect_right(places, self._after)
-        if passed < len(places):
-            rows = self._base.narrowed(delta).take(np.array(order[passed:], np.int64)).negated()
-            self._ahead.append((places[passed:], rows))
+        return [places[i] for i in order], np.array(order, np.int64)
 
     # -------------------------------------------------------------- one slice
     def step(self) -> bool:

@@ -151,11 +151,9 @@ class OneShots:
             self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
             return None
         except ReadLimitExceeded:
-            if rows < body.rows and (body.within is not None or not Scan.can(self._engine, top, body.rows)):
+            if rows < body.rows and not Scan.can(self._engine, top, body.rows):
                 self._larger.append(asked)
                 return None
-            if body.within is not None:
-                raise read_limit_error(body.rows) from None
             show = partial(self.results.shown, body.request, view, body.pieces)
             keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
             what = QueryLookup(view.key, keys, body.nulls, body.between)

@@ -35,7 +35,6 @@ from noria.dataflow.graph.partition import Partition, Parts, placed
 from noria.dataflow.ops.stateless.stateless import Stateless
 from noria.state.rows.netting import netted
 
-
 NETTED_ROWS = 256  # a delta of so many rows is always netted, which takes a few microseconds
 
 
