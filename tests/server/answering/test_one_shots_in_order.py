@@ -77,3 +77,42 @@ def test_random_ones(both: tuple[Database, sqlite3.Connection]) -> None:
                          f"REPLACE INTO p VALUES ({chance.randrange(ROWS)}, {n % 40}, {n % 61}, NULL, 0.5, 1)"):
                 db.sql(text)
                 other.execute(text)
+
+
+CONDITIONS = ("p.id BETWEEN {0} AND {1}", "p.id >= {0} AND p.id < {1}", "p.at > {0} AND p.at <= {1}", "{1} > p.at",
+              "p.n = {0}", "p.id IN ({0}, {1}, 77)", "p.at IN ({0}, {1}) AND p.d > 1", "p.x BETWEEN 0.25 AND {1}",
+              "p.n > {0} OR p.at = 3",
+              "p.id = {0} AND p.at = {1}", "p.n BETWEEN {1} AND {0}", "p.id < {0} AND p.a IS NOT NULL")
+
+
+@pytest.mark.one_worker("several gather all rows")
+def test_a_condition_on_an_index_reads_few_rows(both: tuple[Database, sqlite3.Connection],
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOT_SCAN_ROWS", 0)  # what reads more than 400 is a view
+    db, other = both
+    for where in ("p.id BETWEEN 5 AND 24", "p.at = 3", "p.n IN (4, 5)", "p.x > 1 AND p.x < 1.3", "p.id < 0 AND p.id > 9"
+                  ):
+        text = f"SELECT COUNT(*), SUM(p.d), MIN(p.at) FROM p WHERE {where} AND p.d + p.at <> 1"
+        (row,), expected = db.sql(text).rows, other.execute(text).fetchone()
+        assert [None if v is None else int(v) for v in row] == list(expected), text
+    assert not adhoc(db), "none of them reads the table, nor becomes a view"
+
+
+def test_random_conditions(both: tuple[Database, sqlite3.Connection]) -> None:
+    db, other = both
+    chance = random.Random(seed("NORIA_IN_ORDER_SEED", 1) + 2)
+    for n in range(150):
+        low = chance.randrange(-5, 70)
+        some = chance.sample(CONDITIONS, chance.choice((1, 1, 2)))
+        where = " AND ".join(c.format(low, low + chance.choice((0, 2, 9, 400))) for c in some)
+        source = chance.choice(FROM)
+        text = chance.choice((f"SELECT COUNT(*), SUM(p.d), MAX(p.id) FROM {source} WHERE {where}",
+                              f"SELECT DISTINCT p.d, p.at FROM {source} WHERE {where} ORDER BY p.d, p.at",
+                              f"SELECT p.d, COUNT(*) FROM {source} WHERE {where} GROUP BY p.d ORDER BY p.d"))
+        found = [[None if v is None else int(v) for v in row] for row in db.sql(text).rows]
+        assert found == [list(row) for row in other.execute(text)], text
+        if n % 10 == 0:
+            for text in (f"DELETE FROM p WHERE id = {chance.randrange(ROWS)}",
+                         f"REPLACE INTO p VALUES ({chance.randrange(90)}, {n % 40}, {n % 61}, NULL, 0.5, 1)"):
+                db.sql(text)
+                other.execute(text)

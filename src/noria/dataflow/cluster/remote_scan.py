@@ -32,6 +32,7 @@ from noria.dataflow.messages.transaction_packets import Within
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.ops.stateful.base import SCAN_ROWS, Base
 from noria.dataflow.ops.stateful.top import Top
+from noria.dataflow.ops.stateless.filter import Filter
 from noria.state.rows import probe
 from noria.state.rows.netting import netted
 
@@ -227,6 +228,9 @@ class RemoteOneShot(OneShot):
 
     def _in_order(self, node: Node, op: Top) -> None:
         """Nothing to do: indexes here have this worker's rows only."""
+
+    def _by_condition(self, node: Node, op: Filter) -> None:
+        """Nothing to do, likewise."""
 
     def _count(self, table: str) -> int:
         return self.store.row_count(table) * self._pieces.workers

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import product
 
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
+from noria.core.expressions.points import bounded, ranges_of
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
 from noria.core.ranking import Order
+from noria.core.values import encode
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.keys import distinct, folded_keys, repeated_per_key
@@ -296,6 +299,46 @@ class OneShot:
             values = np.union1d(values, own[(own >= low) & (own <= high)])
         return values
 
+    # -------------------------------------------------------------- by condition
+    def _by_condition(self, node: Node, op: Filter) -> Batch | None:
+        """The rows of a filter, found by an index of its equalities or by a short range of an index. None if it has
+        neither."""
+        above = node.parents[0]
+        cols, keys = self._points(above, op) or self._short_range(above, op) or ((), None)
+        if keys is None:
+            return None
+        return op.map(self, self.fetch(above, cols, keys, MissMode.FILL)[0])[0]
+
+    def _points(self, node: Node, op: Filter) -> tuple[Columns, Codes] | None:
+        """The indexed columns that a filter of the node compares with values, and these as keys."""
+        types = [f.type for f in node.fields]
+        points = bounded(op.predicate, types)
+        for cols in (tuple(points), *((c,) for c in points)):
+            keys = list(product(*(points[c] for c in cols)))
+            if cols and LOOKUP_ROWS * len(keys) <= self._left and self._is_indexed(node, cols):
+                codes = [[encode(key[i], types[c], self.symbols) for key in keys] for i, c in enumerate(cols)]
+                return cols, np.array(codes, np.int64).reshape(len(cols), len(keys))
+        return None
+
+    def _short_range(self, node: Node, op: Filter) -> tuple[Columns, Codes] | None:
+        """An indexed column that a filter of the node restricts to a range of few values, and these as keys."""
+        for column, (low, high) in ranges_of(op.predicate, [f.type for f in node.fields]).items():
+            if low > high:
+                return (column,), np.empty((1, 0), np.int64)
+            if self._reach(node, (column,), low, high, self._left // LOOKUP_ROWS + 1, False) == high:
+                return (column,), self._values(node, (column,), low, high)[None, :]
+        return None
+
+    def _is_indexed(self, node: Node, cols: Columns) -> bool:
+        """Whether rows of the node are found by these columns without a scan."""
+        if not node.parents:
+            return self.store.finds(_table(node), cols)
+        try:
+            needs = sources(node, cols)
+        except Untraceable:
+            return False
+        return all(self._is_indexed(node.parents[n.port], n.cols) for n in needs)
+
     # -------------------------------------------------------------- all rows
     def everything(self, node: Node) -> Batch:
         """See `UpstreamReader`. The rows are computed once."""
@@ -317,6 +360,8 @@ class OneShot:
             yield found
         elif isinstance(node.op, Keep):
             yield from self.stream(node.parents[0])
+        elif isinstance(node.op, Filter) and (few := self._by_condition(node, node.op)) is not None:
+            yield few
         elif node.op.stateful:
             yield node.op.whole(self, node, self.stream(node.parents[0]))
         else:

@@ -15,7 +15,7 @@ from noria.dataflow.ops.stateless.stateless import Stateless
 
 class Filter(Stateless):
     def __init__(self, fields: tuple[Field, ...], predicate: Expr):
-        self._fields, self._text = fields, str(predicate)
+        self._fields, self._text, self.predicate = fields, str(predicate), predicate
         self._predicate = evaluate.predicate(predicate)
         self._looks_at = columns_of(predicate)
 
