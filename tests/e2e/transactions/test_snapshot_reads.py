@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.waiting import Waiting, run
+from e2e.transactions.waiting import Waiting, run, until
 
 ROWS = 60
 Table = dict[int, int]
@@ -146,5 +146,32 @@ def test_a_select_over_a_large_table_reads_it_in_slices(tmp_path: Path, monkeypa
             assert writes > 3, "there were writes between the slices"
         run(a, "ROLLBACK")
         server.validate()
+    finally:
+        server.close()
+
+
+def test_a_snapshot_of_a_table_that_is_written_all_the_time_fills_the_view(tmp_path: Path) -> None:
+    """A key that only transactions read, after others have written the table, is in shared memory in the end."""
+    server = LocalServer(tmp_path / "data", workers=1)
+    try:
+        a, b = server.connect(), server.connect()
+        run(a, "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+            "INSERT INTO t VALUES " + ", ".join(f"({n}, {n})" for n in range(500)))
+        texts = ("SELECT v FROM t WHERE id = {}", "SELECT v FROM t WHERE id BETWEEN {} AND 12")
+        for text in texts:
+            for n in (400, 401, 402):
+                run(a, text.format(n))
+        reads = server.executor.reads
+
+        def is_local() -> bool:
+            run(a, "BEGIN", "SELECT COUNT(*) FROM t WHERE id = 300")
+            run(b, "UPDATE t SET v = v + 1 WHERE id = 499")
+            before = reads.one_shots
+            assert run(a, texts[0].format(7)) == [(7,)] and run(a, texts[1].format(9)) == [(9,), (10,), (11,), (12,)]
+            here = reads.one_shots == before
+            run(a, "COMMIT")
+            return here
+
+        until(is_local)
     finally:
         server.close()

@@ -516,6 +516,8 @@ class Session:
             finally:
                 self._set_status()
             if found is not None:
+                if compiled is not None:
+                    self._transactions.fill_beside(compiled, values)
                 return found
             if compiled is None:
                 found = await self._executor.select_bound(command, self._tell)

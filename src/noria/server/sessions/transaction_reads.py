@@ -9,14 +9,16 @@ Keeps true: such a SELECT is exact, or an error that says why it cannot be answe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
-from noria.core.limits import LOCK_WAIT_S
+from noria.core.limits import DENSE_KEYS, LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Own
@@ -24,6 +26,7 @@ from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
+from noria.runtime.link.changes import WorkerGone
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
@@ -35,6 +38,8 @@ from noria.server.outcomes import ResultSet
 from noria.sql import commands as sql
 
 ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
+FILLS_BESIDE = 4  # views that are filled at the same time for transactions to come
+FILLED_KEYS = 64  # at most, each time
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 
@@ -45,6 +50,7 @@ class TransactionService:
         self.coordinator = TransactionCoordinator(executor.staging, "t")
         self._executor, self._reads = executor, executor.reads
         self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
+        self._filling: dict[str, asyncio.Task[None]] = {}  # by view
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
@@ -124,6 +130,33 @@ class TransactionService:
             return None
         self._executor.selects += 1
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
+
+    def fill_beside(self, compiled: CachedStatement, values: Sequence[Any]) -> None:
+        """Fill the keys of a SELECT in its view, for later transactions, while nobody waits for it.
+
+        Otherwise a table that is written all the time would only be read by one-shots, which fill nothing.
+        """
+        view = compiled.view
+        reader = None if view is None else self._executor.reader_of(compiled, view)
+        if reader is None or self.coordinator.workers > 1:
+            return
+        if compiled.through is not None and not compiled.through.same_key:
+            return
+        if reader.name in self._filling or len(self._filling) >= FILLS_BESIDE:
+            return
+        self._filling[reader.name] = task = asyncio.ensure_future(self._filled(compiled, values, reader))
+        task.add_done_callback(lambda done: self._filling.pop(reader.name))
+
+    async def _filled(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef) -> None:
+        """Fill the keys, unless they are present.  Ignore errors: nobody has asked for these rows."""
+        select = compiled.select(values)
+        with suppress(SqlError, WorkerGone):
+            keys, nulls, between = looked_up(select.lookups, reader.key_fields)
+            if between is not None and between[1] - between[0] < DENSE_KEYS and self._reads.dense(
+                    reader, *between) is None:
+                await self._reads.between(reader, *between, None)
+            elif keys and self._reads.several(reader, keys, nulls) is None:
+                await self._reads.fetch_several(reader, keys[:FILLED_KEYS], nulls)
 
     def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int
                      ) -> ResultSet | None:
