@@ -152,6 +152,11 @@ class ShardedLink:
     def unanswered(self) -> set[str]:
         return self._router.under_way().union(*(link.unanswered() for link in self.links))
 
+    def on_answer(self, told: Callable[[], None]) -> None:
+        self._router.on_answer(told)
+        for link in self.links:
+            link.on_answer(told)
+
     def submit_unlocked(self, body: Write) -> asyncio.Future[Any]:
         """Submit a write whose caller handles error 3572."""
         future: asyncio.Future[Any] = self._loop.create_future()

@@ -101,5 +101,8 @@ class Link(Protocol):
     def unanswered(self) -> set[str]:
         """The tables of changes that are under way."""
 
+    def on_answer(self, told: Callable[[], None]) -> None:
+        """Call this whenever changes were answered, so that `unanswered` may return fewer tables."""
+
     def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
         """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class OpenTransaction:
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
     may be older or newer than the snapshot. `tick`: the last tick of its snapshot, if there is one worker.
+
+    `owner`: the session to which it belongs; None for none. `defines`: it only keeps others from tables.
     """
 
     name: str
@@ -58,6 +60,8 @@ class OpenTransaction:
     unsure: set[str] = field(default_factory=set)
     tick: int | None = None
     reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
+    owner: Hashable = None
+    defines: bool = False
 
     @property
     def changed(self) -> set[str]:

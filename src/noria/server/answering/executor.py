@@ -33,6 +33,7 @@ from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Done, Inspect, Own, Write, Wrote
 from noria.plan.lookups import Range
+from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
@@ -74,6 +75,7 @@ class Executor:
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
+        link.on_answer(self.locks.wake)
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
@@ -312,6 +314,8 @@ class Executor:
             raise unknown_table(name)
         reader = await self.program.reader_of(view)
         await self.program.first_states.of(reader)
+        if self.locks.reads_wait:
+            await self.locks.admit(None, tables_of(view.plan), False, LOCK_WAIT_S)
         select = of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)

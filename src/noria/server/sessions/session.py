@@ -33,6 +33,8 @@ from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
+from noria.dataflow.transactions.wait_graph import Weight
+from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
@@ -88,9 +90,9 @@ class Session:
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
-        self.running = RunningStatement(executor.give_up)
+        self.running = RunningStatement(executor.give_up, executor.locks.wake)
         self._tell = self.running.tell
-        self._locked = LockedTables(self, executor, processes, self.running, transactions)
+        self._locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
         self._said = ""  # the text of the last statement, for the program's history
         self._begin_anew()
         processes.add(self)
@@ -108,10 +110,10 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = SessionTransaction(self._transactions, self.variables)
+        self._transaction = SessionTransaction(self._transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         self._set_status()
 
     def _set_status(self) -> None:
@@ -127,7 +129,7 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
         allow them."""
-        return not self.offset and self._transaction.unchecked and not self._locked.matter
+        return not self.offset and self._transaction.keepable and not self._locked.matter
 
     @property
     def in_transaction(self) -> bool:
@@ -145,7 +147,7 @@ class Session:
         self.running.leave()
         self._transaction.abandon()
         self._user_locks.release_all(self.connection_id)
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         self._processes.remove(self)
 
     def kill(self, number: int) -> None:
@@ -216,19 +218,23 @@ class Session:
         try:
             if compiled.direct and not self.offset and not self._locked.matter and (
                     self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
+                if self._transaction.counts and compiled.view is not None:
+                    self._transaction.note_read_of(compiled.view)
                 lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
                 answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
                     self._seen_select(compiled, values, *lacks))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     return answer
-                first = self._in_time(answer) if self._transaction.unchecked else self._within(answer, compiled, values)
+                assert compiled.view is not None, "a SELECT that is answered directly has a view"
+                first = self._in_time(answer, compiled.view) if self._transaction.unchecked else (
+                    self._within(answer, compiled, values))
             elif (found := self._as_of(compiled, values)) is not None:
                 return found
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
-                    self._executor.locks.unlock(self)
+                    self._executor.locks.unlock(self.connection_id)
                     self._set_status()
                     self.warnings = ()
                     return Ok()
@@ -253,6 +259,8 @@ class Session:
         found = None if tick is None else self._transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
+            if compiled.view is not None:
+                self._transaction.note_read_of(compiled.view)
         return found
 
     async def _within(self, answer: Awaitable[ResultSet], compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
@@ -291,6 +299,7 @@ class Session:
 
     async def _parsed(self, text: str) -> Outcome:
         self._said = text
+        self.running.use_nothing()
         statements = self._executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
         return await self._run(await statements.parse_beside(text, self.namespace) if long else
@@ -371,7 +380,7 @@ class Session:
         if isinstance(command, sql.LockTables):
             return await self._lock(command)
         warnings = self._session_command(command)
-        if self._transaction.has_parts and not self._transaction.active:  # SET autocommit = 1
+        if self._transaction.has_begun and not self._transaction.active:  # SET autocommit = 1
             await self._commit()
         return Ok(warnings=warnings)
 
@@ -407,9 +416,9 @@ class Session:
         await self._commit()
         tables = self._tables_changed(command)
         for name in tables:
-            self._executor.locks.check_own(self, name)
+            self._executor.locks.check_own(self.connection_id, name)
         if self._executor.locks.busy and tables:
-            await self._locked.admit(tables, True, self._transaction, self.variables)
+            await self._locked.admit(tables, True, self._transaction, self.variables, Weight.DEFINITION)
         change = await self._defined(command)
         await self._executor.told()
         if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
@@ -418,12 +427,13 @@ class Session:
         return Ok(change.affected, warnings=(*change.warnings, *unreadable))
 
     async def _defined(self, command: sql.Command) -> ChangeResult:
-        """Change the program when no transaction has changed or locked the tables.  ALTER TABLE only waits for those
-        that are open now: it may take long, and later ones that still use the old definition get error 1412."""
+        """Change the program when no transaction has changed or locked the tables, and those have ended that have read
+        them by now.  ALTER TABLE only waits for those that are open now: it may take long, and later ones that still
+        use the old definition get error 1412."""
         wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
         self._tell("Waiting for table metadata lock")
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._transactions.coordinator.alone(tables, wait_s))
+            await self._locked.enter_alone(stack, tables, wait_s)
             self._tell("")
             if isinstance(command, sql.AlterTable):
                 await stack.aclose()
@@ -439,7 +449,13 @@ class Session:
                 == namespace_of(command.name)]
 
     # ------------------------------------------------------------ reads
-    async def _in_time(self, answer: Awaitable[ResultSet]) -> ResultSet:
+    async def _in_time(self, answer: Awaitable[ResultSet], view: ViewDef) -> ResultSet:
+        try:
+            await self._locked.admit_read_of(view, self._transaction, self.variables)  # others may have locked a table
+        except BaseException:
+            if asyncio.iscoroutine(answer):
+                answer.close()  # it has not begun
+            raise
         result = await self._limited(answer)
         self.warnings = result.warnings
         return result
@@ -479,8 +495,7 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     async def _select_locking(self, command: sql.LockingSelect) -> ResultSet:
-        await self._locked.admit_read(command.select, self._transaction, self.variables)
-        await self._locked.admit_write(command, self._transaction, self.variables)
+        await self._locked.admit_locking(command, self._transaction, self.variables)
         await self.see_own()
         if self.offset:
             whole = command.whole and zones.in_utc(command.whole, self.offset)
@@ -512,7 +527,7 @@ class Session:
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
-        self._executor.locks.check_own(self, table)
+        self._executor.locks.check_own(self.connection_id, table)
         self._transaction.check_write()
 
     async def _write_within(self, command: Insert | Update | Delete) -> Ok:
@@ -579,7 +594,7 @@ class Session:
 
     async def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
         if command.what == "begin" or command.chain:
-            self._executor.locks.unlock(self)
+            self._executor.locks.unlock(self.connection_id)
         try:
             warnings = await self._transaction.run(command)
         finally:
@@ -603,9 +618,9 @@ class Session:
 
     async def _lock(self, command: sql.LockTables) -> Ok:
         """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
-        if command.tables or self._executor.locks.holds(self):
+        if command.tables or self._executor.locks.holds(self.connection_id):
             await self._commit()
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         for name, _ in command.tables:
             self._known(name)
         if command.tables:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noria.core.errors import not_supported
+from noria.runtime.transactions.deadlock_watch import RowWaits
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, ResultSet
@@ -33,7 +34,9 @@ class Sessions:
         self.guard = LoginGuard()
         self.replies = executor.replies
         self._transactions = TransactionService(executor)
-        self._user_locks = UserLocks()
+        self._user_locks = UserLocks(executor.locks.deadlocks)
+        rows = RowWaits(self._transactions.coordinator, dict)
+        executor.locks.deadlocks.connect(self.processes.runs, rows.found, rows.end)
         self.held = HeldTransactions(executor, self.processes, self.connect)
         executor.program.foreign_keys.count = self._count
         executor.program.foreign_keys.in_force = self._transactions.over
