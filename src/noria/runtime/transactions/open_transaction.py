@@ -36,6 +36,9 @@ class Workers(Protocol):
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask each worker's link, behind the same writes."""
 
+    def waits_as(self, change: asyncio.Future[Any]) -> str | None:
+        """The name under which a submitted write without a transaction waits for a lock; None if it does not."""
+
     def unanswered(self) -> set[str]:
         """The tables with writes that are under way."""
 

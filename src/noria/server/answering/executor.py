@@ -298,6 +298,13 @@ class Executor:
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """Return the rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key.  Raises
         SqlError 1146 if there is no such view, and 1412 if it was redefined during each of VIEW_BINDS attempts."""
+        while True:
+            granted = self.locks.granted
+            found = await self._lookup(name, keys)
+            if granted == self.locks.granted:  # else it may have read what LOCK TABLES … WRITE has hidden meanwhile
+                return found
+
+    async def _lookup(self, name: str, keys: pa.Table) -> pa.Table:
         for attempt in range(VIEW_BINDS):
             try:
                 return await self._looked_up(name, keys)

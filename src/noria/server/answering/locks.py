@@ -33,7 +33,7 @@ class TableLocks:
     """The locks of all sessions.  holder: a session's number; None for reads and writes without a session.
 
     busy: True while a table is locked, or is about to be.  reads_wait: likewise, for WRITE.  on_reads_wait: called when
-    that changes.  readers_know: waits until every front end knows it.
+    that changes.  readers_know: waits until every front end knows it.  granted: the number of LOCK TABLES … WRITE.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,7 @@ class TableLocks:
         self._read: dict[Hashable, set[str]] = {}  # by session: the tables that its open transaction has read
         self._woken: asyncio.Future[None] | None = None
         self.busy = self.reads_wait = False
+        self.granted = 0
         self.on_reads_wait: Callable[[bool], None] = lambda wait: None
         self.readers_know: Callable[[], Awaitable[None]] = _at_once
         self.followed, self.deadlocks = Followed(), Deadlocks()
@@ -84,6 +85,7 @@ class TableLocks:
                 async with alone(sorted(wanted), max(late - loop.time(), 0.0)):
                     if next(conflicts(), None) is None:
                         self._held[holder] = wanted
+                        self.granted += any(wanted.values())
                         return
         finally:
             del self._pending[holder]

@@ -52,6 +52,7 @@ class RunningStatement:
         self.since = time.monotonic()
         self.writes_to: Any = None  # the statement, if it writes or locks rows
         self.reads: Callable[[], Collection[str]] | None = None  # the tables that a SELECT reads
+        self.pending: asyncio.Future[Any] | None = None  # the write without a transaction for which it waits
         self._last = ""  # the previous statement
         self._sending: object | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -70,7 +71,7 @@ class RunningStatement:
     def end(self, done: object = None) -> None:
         self._last = self.text or self._last
         self.text, self.command, self.state, self.since = "", "Sleep", "", time.monotonic()
-        self._task = self._write = self._why = None
+        self._task = self._write = self.pending = self._why = None
         self.unlimited()
         self.use_nothing()
 
@@ -138,11 +139,12 @@ class RunningStatement:
     def write(self, future: asyncio.Future[Any], text: str) -> None:
         """Register a write that needs no task.  It ends with its future."""
         self.begin(text)
-        self._write = future
+        self._write = self.pending = future
         future.add_done_callback(self.end)
 
     async def written(self, future: asyncio.Future[Any]) -> None:
         """Within `bounded`: wait until a write is done.  If it is stopped, try to cancel it; wait for the outcome."""
+        self.pending = future
         try:
             await asyncio.wait((future,))
         except asyncio.CancelledError:
@@ -215,6 +217,12 @@ class Processes:
         for number, session in self._sessions.items():
             if session.running is not besides and session.running.command == "Query":
                 yield number, session.running
+
+    def writes(self) -> Iterator[tuple[int, asyncio.Future[Any]]]:
+        """Yield the writes without a transaction for which sessions wait, with the numbers of the sessions."""
+        for number, session in self._sessions.items():
+            if session.running.pending is not None:
+                yield number, session.running.pending
 
     def runs(self, number: object) -> bool:
         """True if the session with this number runs a statement."""
