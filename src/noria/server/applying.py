@@ -40,7 +40,7 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
 
     with asked(f"{user}@{address}", "noria apply"):
         change = executor.program.apply(text, drop, str(request.get("expect", "")), tell,
-                                        partial(executor.locks.check, session))
+                                        partial(executor.locks.check, session.connection_id))
         task = asyncio.ensure_future(session.running.bounded(change, "noria apply"))
     try:
         yield {"session": session.connection_id}

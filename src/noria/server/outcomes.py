@@ -17,7 +17,7 @@ again while the entry has that version, for the same request in a `keepable` ses
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -198,6 +198,10 @@ class Session(Protocol):
         current ones; None: none."""
 
     @property
+    def read_views(self) -> Collection[str] | None:
+        """The names of the views whose kept replies may be sent.  None: of all."""
+
+    @property
     def namespace(self) -> str:
         """Under which database the session's texts are known: "" for `noria` (`sql/text/databases.py`)."""
 
@@ -241,7 +245,7 @@ class Session(Protocol):
 class Replies(Protocol):
     """The replies that fronts keep, by request (`answering.replies`)."""
 
-    def get(self, key: Hashable, unseen: Own, as_of: int) -> bytes | None:
+    def get(self, key: Hashable, unseen: Own, as_of: int, views: Collection[str] | None) -> bytes | None:
         """Return the kept reply, or None.  Must be quick and must not raise."""
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int) -> None: ...

@@ -64,7 +64,7 @@ class FakeReplies:
         self.kept: dict[bytes, bytes] = {}
         self.put_under: list[Hashable] = []
 
-    def get(self, key: Any, unseen: Any, as_of: int) -> bytes | None:
+    def get(self, key: Any, unseen: Any, as_of: int, views: Any) -> bytes | None:
         asked = key[0] if isinstance(key[0], bytes) else key[1]
         return self.kept.get(asked)
 
@@ -81,6 +81,8 @@ class FakeSession:
         self.log: list[object] = []
         self.open: list[str] = []
         self.closed = threading.Event()
+
+    read_views = None
 
     @property
     def as_of(self) -> int | None:

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from noria.core.errors import SqlError
+from noria.runtime.transactions.deadlock_watch import Deadlocks
 from noria.server.sessions.user_locks import UserLocks
 
 
@@ -16,7 +17,7 @@ class Rig:
     """Sessions 0, 1, …, and what each must hold."""
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.locks = random.Random(seed), UserLocks()
+        self.rng, self.locks = random.Random(seed), UserLocks(Deadlocks())
         self.sessions, self.names = range(self.rng.randint(2, 5)), "abc"[: self.rng.randint(1, 3)]
         self.held: list[Counter[str]] = [Counter() for _ in self.sessions]
         self.waiting: dict[int, tuple[str, asyncio.Task[bool]]] = {}

@@ -78,6 +78,10 @@ class LockTable:
         for owner in self._waits:
             yield owner, tuple(self._blockers(owner))
 
+    def blockers(self, owner: Owner) -> list[Owner]:
+        """The owners for whom this one waits; empty if it does not wait."""
+        return self._blockers(owner)
+
     # ---------------------------------------------------------------- requests
     def conflict(self, owner: Owner | None, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
         """The first resource that the owner cannot have now; None if it can have all. `owner`: None for a statement

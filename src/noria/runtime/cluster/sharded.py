@@ -152,6 +152,17 @@ class ShardedLink:
     def unanswered(self) -> set[str]:
         return self._router.under_way().union(*(link.unanswered() for link in self.links))
 
+    def waits_as(self, change: asyncio.Future[Any]) -> str | None:
+        change = self._router.write_of(change)
+        if (name := self._locked.waits_as(change)) is not None or (inner := self._pending.inner(change)) is None:
+            return name
+        return next((name for link in self.links if (name := link.waits_as(inner)) is not None), None)
+
+    def on_answer(self, told: Callable[[], None]) -> None:
+        self._router.on_answer(told)
+        for link in self.links:
+            link.on_answer(told)
+
     def submit_unlocked(self, body: Write) -> asyncio.Future[Any]:
         """Submit a write whose caller handles error 3572."""
         future: asyncio.Future[Any] = self._loop.create_future()

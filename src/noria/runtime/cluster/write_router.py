@@ -92,6 +92,10 @@ class WriteRouter:
         """The tables with writes under way."""
         return self._writing.tables()
 
+    def on_answer(self, told: Callable[[], None]) -> None:
+        """Call this whenever a write has ended."""
+        self._writing.on_end = told
+
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
         """See `ExclusiveWriter.moved`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

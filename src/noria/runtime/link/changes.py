@@ -133,7 +133,7 @@ class ChangeQueue:
     write behind it.
 
     `held`: the group that is prepared or about to be; only its decision may be sent. `passed`: so may writes of
-    other tables. `on_blocked`: takes over a write that met a lock.
+    other tables. `on_blocked`: takes over a write that met a lock. `on_answer`: called when changes were answered.
 
     `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
     released. The future of a `ReservedPlace` is done when everything before it is answered.
@@ -148,6 +148,7 @@ class ChangeQueue:
     passed: bool = False
     gated: set[str] = field(default_factory=set)
     on_blocked: OnBlocked | None = None
+    on_answer: Callable[[], None] | None = None
     _held_tables: frozenset[str] = frozenset()
     _held_checked: bool = False
     _careful: bool = False
@@ -282,6 +283,7 @@ class ChangeQueue:
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
             self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
         flight.answer(reply, None if isinstance(body, Write) and body.group else self.on_blocked)
+        self._answered()
         return True
 
     def worker_died(self, why: str, at: int | None, blame: WorkerDeaths) -> None:
@@ -300,6 +302,7 @@ class ChangeQueue:
                                         f"{why}), so it is given up: read back whether it took effect"))
         for flight in self.flying:
             flight.sent = False
+        self._answered()
         self._careful = bool(self.flying) and at is None
 
     def release(self, group: str) -> None:
@@ -323,6 +326,7 @@ class ChangeQueue:
             if self.held == getattr(flight.body, "group", None):
                 self.held = ""
             _fail(change, WorkerLost(flight.deaths))
+        self._answered()
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
         """Drop a change that was not sent. Otherwise return its sequence number, or None if it shares a packet:
@@ -331,6 +335,7 @@ class ChangeQueue:
             if waiting[1] is change:
                 self.waiting.remove(waiting)
                 _fail(change, interrupted())
+                self._answered()
                 return None
         return next((f.seq for f in self.flying if [c for _, c in f.parts] == [change]), None)
 
@@ -341,6 +346,11 @@ class ChangeQueue:
             _fail(future, error)
         self.flying.clear()
         self.waiting.clear()
+        self._answered()
+
+    def _answered(self) -> None:
+        if self.on_answer is not None:
+            self.on_answer()
 
 
 @dataclass

@@ -98,8 +98,14 @@ class Link(Protocol):
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask each worker's link, behind the same writes."""
 
+    def waits_as(self, change: asyncio.Future[Any]) -> str | None:
+        """The name under which a submitted write without a transaction waits for a lock; None if it does not."""
+
     def unanswered(self) -> set[str]:
         """The tables of changes that are under way."""
+
+    def on_answer(self, told: Callable[[], None]) -> None:
+        """Call this whenever changes were answered, so that `unanswered` may return fewer tables."""
 
     def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
         """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""

@@ -50,6 +50,11 @@ class LockedWrites:
         self._end_wait(running[0], interrupted())
         return True
 
+    def waits_as(self, future: asyncio.Future[Any]) -> str | None:
+        """The name under which the caller's write waits for a lock; None if it does not."""
+        running = self._running.get(future)
+        return None if running is None else running[0]
+
     def _end_wait(self, name: str, why: SqlError) -> None:
         task = asyncio.ensure_future(self._told(EndWait(0, name, why)))
         self._running[task] = name, task

@@ -65,6 +65,7 @@ class TableWrites:
 
     def __init__(self) -> None:
         self._of: dict[str, set[asyncio.Future[Any]]] = {}
+        self.on_end: Callable[[], None] | None = None  # called when a write has ended
 
     def __contains__(self, table: str) -> bool:
         return table in self._of
@@ -77,6 +78,8 @@ class TableWrites:
         self._of[table].discard(write)
         if not self._of[table]:
             del self._of[table]
+        if self.on_end is not None:
+            self.on_end()
 
     def tables(self) -> set[str]:
         """The tables with writes under way."""

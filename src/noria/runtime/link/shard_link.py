@@ -119,6 +119,14 @@ class ShardQueue:
     def unanswered(self) -> set[str]:
         return set(self._book.changes.unanswered())
 
+    def waits_as(self, change: asyncio.Future[Any]) -> str | None:
+        """See `Workers`."""
+        return self._locked.waits_as(change)
+
+    def on_answer(self, told: Callable[[], None]) -> None:
+        """Call this whenever changes were answered."""
+        self._book.changes.on_answer = told
+
     @property
     def held(self) -> str:
         """The group that is prepared here and undecided."""
@@ -246,11 +254,11 @@ class ShardLink:
 
     def __init__(self, queue: ShardQueue, only: OnlyWorker):
         self._queue, self.written = queue, WrittenTables()
-        self.unanswered, self.unwritten = queue.unanswered, queue.unwritten
+        self.unanswered, self.unwritten, self.on_answer = queue.unanswered, queue.unwritten, queue.on_answer
         self.replay, self.first, self.take_in = queue.replay, queue.first, queue.take_in
         self.has_it_otherwise, self.withdraw = queue.has_it_otherwise, queue.withdraw
         self.gate, self.release, self.pass_by = queue.gate, queue.release, queue.pass_by
-        self.hold, self.put, self.let_go = queue.hold, queue.put, queue.let_go
+        self.hold, self.put, self.let_go, self.waits_as = queue.hold, queue.put, queue.let_go, queue.waits_as
         self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
         self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
 

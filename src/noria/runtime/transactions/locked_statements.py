@@ -35,6 +35,7 @@ class LockedStatements:
     def __init__(self, workers: Resubmitting, epoch: int):
         self._workers, self._coordinator = workers, TransactionCoordinator(workers, f"statement {epoch}")
         self._running: dict[asyncio.Future[Any], asyncio.Task[None]] = {}
+        self._names: dict[asyncio.Future[Any], str] = {}  # of their transactions
 
     def begin(self, body: Write, future: asyncio.Future[Any]) -> None:
         """Run a write again, now behind the locks. `future`: its caller's."""
@@ -48,9 +49,13 @@ class LockedStatements:
             task.cancel()
         return task is not None
 
+    def waits_as(self, future: asyncio.Future[Any]) -> str | None:
+        """The name under which the caller's write waits for a lock; None if it does not."""
+        return self._names.get(future)
+
     async def _run(self, body: Write, future: asyncio.Future[Any]) -> None:
         try:
-            reply = await self._outcome(body)
+            reply = await self._outcome(body, future)
         except asyncio.CancelledError:
             reply = _failed(body, interrupted())
         except Exception as e:
@@ -61,19 +66,22 @@ class LockedStatements:
         if not future.done():
             future.set_result(reply)
 
-    async def _outcome(self, body: Write) -> Wrote:
+    async def _outcome(self, body: Write, future: asyncio.Future[Any]) -> Wrote:
         try:
-            return await self._within(body)
+            return await self._within(body, future)
         except SqlError as e:
             return await self._again(body) if e.code == LOCK_DEADLOCK.number else _failed(body, e)
 
-    async def _within(self, body: Write) -> Wrote:
+    async def _within(self, body: Write, future: asyncio.Future[Any]) -> Wrote:
         transaction = self._coordinator.begin()
+        self._names[future] = transaction.name
         try:
             results = [await self._coordinator.stage(transaction, s, body.wait_s) for s in body.statements]
         except BaseException:
             self._coordinator.end(transaction)
             raise
+        finally:
+            del self._names[future]
         wrote = await self._coordinator.commit(transaction, body.once)
         return replace(wrote, results=tuple(results))
 

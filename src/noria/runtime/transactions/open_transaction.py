@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +36,9 @@ class Workers(Protocol):
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask each worker's link, behind the same writes."""
 
+    def waits_as(self, change: asyncio.Future[Any]) -> str | None:
+        """The name under which a submitted write without a transaction waits for a lock; None if it does not."""
+
     def unanswered(self) -> set[str]:
         """The tables with writes that are under way."""
 
@@ -47,6 +50,8 @@ class OpenTransaction:
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
     may be older or newer than the snapshot. `tick`: the last tick of its snapshot, if there is one worker.
+
+    `owner`: the session to which it belongs; None for none. `defines`: it only keeps others from tables.
     """
 
     name: str
@@ -58,6 +63,8 @@ class OpenTransaction:
     unsure: set[str] = field(default_factory=set)
     tick: int | None = None
     reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
+    owner: Hashable = None
+    defines: bool = False
 
     @property
     def changed(self) -> set[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -66,9 +66,9 @@ class TransactionCoordinator:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, serializable: bool = False) -> OpenTransaction:
-        """Begin a transaction. Workers learn of it at its first request."""
-        transaction = OpenTransaction(f"{self._name}.{next(self._numbers)}")
+    def begin(self, serializable: bool = False, owner: Hashable = None) -> OpenTransaction:
+        """Begin a transaction. Workers learn of it at its first request. `owner`: its session."""
+        transaction = OpenTransaction(f"{self._name}.{next(self._numbers)}", owner=owner)
         if serializable:
             transaction.reads = TransactionReads()
         self._open.add(transaction)
@@ -216,11 +216,19 @@ class TransactionCoordinator:
         """A cycle of waits across workers that includes the transaction, or nothing."""
         if self._looked is None or (self._looked.done() and asyncio.get_running_loop().time() > self._look_again):
             self._look_again = asyncio.get_running_loop().time() + ACROSS_S / 2
-            self._looked = asyncio.ensure_future(self._waits())
+            self._looked = asyncio.ensure_future(self.lock_waits())
         waits = await asyncio.shield(self._looked)  # all that wait look together
         return cycle_of(transaction.name, lambda owner: waits.get(owner, ()))
 
-    async def _waits(self) -> dict[Owner, list[Owner]]:
+    def opened(self) -> Iterator[OpenTransaction]:
+        yield from self._open
+
+    def end_wait(self, transaction: OpenTransaction, why: SqlError) -> None:
+        """Answer its request that waits for a lock with an error."""
+        for w in transaction.done:
+            self._tell(w, EndWait(0, transaction.name, why))
+
+    async def lock_waits(self) -> dict[Owner, list[Owner]]:
         """Who waits for whom at all workers."""
         waits: dict[Owner, list[Owner]] = {}
         with suppress(WorkerGone):
@@ -279,13 +287,14 @@ class TransactionCoordinator:
         return list(dict.fromkeys(mine[w][n] for w, some in zip(mine, refused, strict=True) for n in some))
 
     @asynccontextmanager
-    async def alone(self, tables: Sequence[str], wait_s: float) -> AsyncIterator[None]:
+    async def alone(self, tables: Sequence[str], wait_s: float, owner: Hashable = None) -> AsyncIterator[None]:
         """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. Raises
-        SqlError 1205 after `wait_s`."""
+        SqlError 1205 after `wait_s`. `owner`: the session that does this."""
         if not self._open or not tables:
             yield
             return
-        transaction = self.begin()
+        transaction = self.begin(owner=owner)
+        transaction.defines = True
         try:
             asked = {}
             for w, link in enumerate(self._workers.staging_workers):

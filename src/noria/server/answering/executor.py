@@ -33,6 +33,7 @@ from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Done, Inspect, Own, Write, Wrote
 from noria.plan.lookups import Range
+from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.cluster import absent
@@ -74,6 +75,7 @@ class Executor:
         self._catalog.on_forget = lambda view: self.reads.forget(view.name)
         self.statements = Statements(self._catalog)
         self.locks = TableLocks()
+        link.on_answer(self.locks.wake)
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
@@ -300,6 +302,13 @@ class Executor:
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """Return the rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key.  Raises
         SqlError 1146 if there is no such view, and 1412 if it was redefined during each of VIEW_BINDS attempts."""
+        while True:
+            granted = self.locks.granted
+            found = await self._lookup(name, keys)
+            if granted == self.locks.granted:  # else it may have read what LOCK TABLES … WRITE has hidden meanwhile
+                return found
+
+    async def _lookup(self, name: str, keys: pa.Table) -> pa.Table:
         for attempt in range(VIEW_BINDS):
             try:
                 return await self._looked_up(name, keys)
@@ -316,6 +325,8 @@ class Executor:
             raise unknown_table(name)
         reader = await self.program.reader_of(view)
         await self.program.first_states.of(reader)
+        if self.locks.reads_wait:
+            await self.locks.admit(None, tables_of(view.plan), False, LOCK_WAIT_S)
         select = of_all(view, keys.num_columns)
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)

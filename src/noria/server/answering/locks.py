@@ -1,48 +1,67 @@
 """LOCK TABLES: decides which session may read and write a table, and who waits.  Rejects writes to followed tables.
 
-    LOCK TABLES ──► pending ──► no conflicting lock ──► no transaction and no statement writes the tables ──► held
+    LOCK TABLES ──► pending ──► no conflicting lock ──► no transaction and no statement uses the tables ──► held
     a write     ──► waits for locks of others, also for pending ones, unless its transaction has begun before them
     a read      ──► waits for WRITE locks of others
 
-Keeps true: while a session holds a lock, no other writes the table; nothing of an earlier write is under way.  A
-session holds the locks of its last LOCK TABLES until UNLOCK TABLES, BEGIN, or its end.  Pending locks hold nothing, so
-sessions that wait for each other's locks do not exist.
+Keeps true: while a session holds a lock, no other writes the table; nothing of an earlier write is under way.  While
+it holds a WRITE lock, no other reads the table, and no open transaction has read it.  A session holds the locks of its
+last LOCK TABLES until UNLOCK TABLES, BEGIN, or its end.  Pending locks hold nothing.
+
+Nothing here polls: whoever ends something for which others wait calls `wake`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import LOCK_WAIT_TIMEOUT, TABLE_NOT_LOCKED, TABLE_NOT_LOCKED_FOR_WRITE
+from noria.dataflow.transactions.locks import deadlock
+from noria.dataflow.transactions.wait_graph import Weight
+from noria.runtime.transactions.deadlock_watch import Deadlocks
 from noria.server.answering.followed import Followed
 
 Tables = Mapping[str, bool]  # by name in small letters: for WRITE?
+Use = tuple[str, Hashable]  # a table, and the session that uses or locks it; None if that is unknown
+Alone = Callable[[Sequence[str], float], AbstractAsyncContextManager[None]]
 
 
 class TableLocks:
-    """The locks of all sessions.  holder: identifies a session; None for writes without a session.
+    """The locks of all sessions.  holder: a session's number; None for reads and writes without a session.
 
-    busy: True while a table is locked, or is about to be.  reads_wait: likewise, for WRITE.
+    busy: True while a table is locked, or is about to be.  reads_wait: likewise, for WRITE.  on_reads_wait: called when
+    that changes.  readers_know: waits until every front end knows it.  granted: the number of LOCK TABLES … WRITE.
     """
 
     def __init__(self) -> None:
         self._held: dict[Hashable, Tables] = {}
         self._pending: dict[Hashable, Tables] = {}  # in order of their LOCK TABLES
+        self._read: dict[Hashable, set[str]] = {}  # by session: the tables that its open transaction has read
         self._woken: asyncio.Future[None] | None = None
         self.busy = self.reads_wait = False
-        self.followed = Followed()
+        self.granted = 0
+        self.on_reads_wait: Callable[[bool], None] = lambda wait: None
+        self.readers_know: Callable[[], Awaitable[None]] = _at_once
+        self.followed, self.deadlocks = Followed(), Deadlocks()
+
+    @property
+    def waits(self) -> int:
+        """The number of sessions that wait, also for locks of GET_LOCK."""
+        return len(self.deadlocks)
 
     def holds(self, holder: Hashable) -> bool:
         return holder in self._held
 
     # ------------------------------------------------------------ LOCK TABLES, UNLOCK TABLES
     async def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]], wait_s: float,
-                   written: Callable[[Collection[str], float], Awaitable[None]]) -> None:
+                   uses: Callable[[Tables], Iterator[Use]], alone: Alone) -> None:
         """Replace the holder's locks by these, as (table, for WRITE?).  After a SqlError the holder has none.
 
-        written: waits until no earlier write of the tables is under way.  Raises SqlError 1205 after wait_s.
+        uses: yields the tables that running statements use so that the locks must wait.  alone: waits for transactions
+        that have changed or locked the tables, and keeps others from it.  Raises SqlError 1205 after wait_s, and 1213.
         """
         self.unlock(holder)
         wanted: dict[str, bool] = {}
@@ -52,29 +71,40 @@ class TableLocks:
         self._look_anew()
         loop = asyncio.get_running_loop()
         late = loop.time() + wait_s
+
+        def conflicts() -> Iterator[Use]:
+            yield from self._conflicts(holder, wanted)
+            yield from self._reads(holder, {name for name, write in wanted.items() if write})
+            yield from uses(wanted)
+
         try:
-            await self._until(lambda: self._conflict(holder, wanted), late)
-            await written(list(wanted), max(late - loop.time(), 0.0))
-            self._held[holder] = wanted
+            if self.reads_wait:
+                await self.readers_know()
+            while True:
+                await self._until(holder, Weight.DEFINITION, conflicts, late)
+                async with alone(sorted(wanted), max(late - loop.time(), 0.0)):
+                    if next(conflicts(), None) is None:
+                        self._held[holder] = wanted
+                        self.granted += any(wanted.values())
+                        return
         finally:
             del self._pending[holder]
             self._look_anew()
 
-    def _conflict(self, holder: Hashable, wanted: Tables) -> str | None:
-        """A table that another lock, or an earlier LOCK TABLES, keeps the holder from locking."""
-        for other in self._others(holder, True):
+    def _conflicts(self, holder: Hashable, wanted: Tables) -> Iterator[Use]:
+        """The tables that another lock, or an earlier LOCK TABLES, keeps the holder from locking."""
+        for other, tables in self._others(holder, True):
             for name, write in wanted.items():
-                if name in other and (write or other[name]):
-                    return name
-        return None
+                if name in tables and (write or tables[name]):
+                    yield name, other
 
-    def _others(self, holder: Hashable, earlier: bool) -> Iterable[Tables]:
+    def _others(self, holder: Hashable, earlier: bool) -> Iterable[tuple[Hashable, Tables]]:
         """The locks of others.  earlier: also those that wait, up to the holder's own."""
-        yield from (held for other, held in self._held.items() if other != holder)
+        yield from ((other, held) for other, held in self._held.items() if other != holder)
         for other, pending in self._pending.items() if earlier else ():
             if other == holder:
                 return
-            yield pending
+            yield other, pending
 
     def unlock(self, holder: Hashable) -> None:
         if self._held.pop(holder, None) is not None:
@@ -83,53 +113,101 @@ class TableLocks:
     def _look_anew(self) -> None:
         """Let those that wait look again."""
         self.busy = bool(self._held or self._pending)
-        self.reads_wait = any(True in some.values() for some in (*self._held.values(), *self._pending.values()))
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-        self._woken = None
+        wait = any(True in some.values() for some in (*self._held.values(), *self._pending.values()))
+        if wait != self.reads_wait:
+            self.reads_wait = wait
+            self.on_reads_wait(wait)
+        self.wake()
 
-    async def _until(self, conflict: Callable[[], str | None], late: float) -> None:
-        """Wait until there is no conflict.  Raises SqlError 1205 at the time `late`."""
+    def wake(self) -> None:
+        """Let those that wait look again: a statement, a transaction or a change has ended."""
+        if self._woken is not None:
+            if not self._woken.done():
+                self._woken.set_result(None)
+            self._woken = None
+
+    async def _until(self, holder: Hashable, weight: Weight, conflicts: Callable[[], Iterator[Use]], late: float,
+                     work: int = 0) -> None:
+        """Wait until there is no conflict.  Raises SqlError 1205 at the time `late`, and 1213 to end a deadlock."""
+        if next(conflicts(), None) is None:
+            return
         loop = asyncio.get_running_loop()
-        while (name := conflict()) is not None:
-            if self._woken is None:
-                self._woken = loop.create_future()
-            left = late - loop.time()
-            if left <= 0:
-                raise _locked(name)
-            await asyncio.wait((self._woken,), timeout=left)
+        with self.deadlocks.waiting(holder, weight, lambda: {other for _, other in conflicts()}, work) as stop:
+            while (found := next(conflicts(), None)) is not None:
+                if stop.done():
+                    raise deadlock()
+                if self._woken is None:
+                    self._woken = loop.create_future()
+                left = late - loop.time()
+                if left <= 0:
+                    raise _in_use(found[0])
+                await asyncio.wait((self._woken, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    # ------------------------------------------------------------ what transactions have read
+    def note_read(self, holder: Hashable, tables: Iterable[str]) -> None:
+        """Note that the holder's open transaction has read the tables."""
+        known = self._read.get(holder)
+        if known is None:
+            known = self._read[holder] = set()
+        known.update(tables)
+
+    def forget_reads(self, holder: Hashable) -> None:
+        """Note that the transaction has ended."""
+        if self._read.pop(holder, None) is not None:
+            self.wake()
+
+    def _reads(self, holder: Hashable, tables: Collection[str]) -> Iterator[Use]:
+        for other, read in self._read.items() if tables else ():
+            if other != holder and not read.isdisjoint(tables):
+                yield next(name for name in tables if name in read), other
+
+    def readers(self, holder: Hashable, tables: Iterable[str]) -> dict[Hashable, set[str]]:
+        """The open transactions of others that have read one of the tables by now, for `unread`."""
+        return {other: self._read[other] for _, other in self._reads(holder, {name.lower() for name in tables})}
+
+    def still_reads(self, holder: Hashable, read: set[str]) -> bool:
+        """True if the transaction of `readers` is still open."""
+        return self._read.get(holder) is read
+
+    async def unread(self, holder: Hashable, readers: Mapping[Hashable, set[str]], wait_s: float) -> None:
+        """Wait until these transactions have ended.  Raises SqlError 1205 and 1213."""
+        def conflicts() -> Iterator[Use]:
+            return ((next(iter(read)), other) for other, read in readers.items() if self.still_reads(other, read))
+
+        await self._until(holder, Weight.DEFINITION, conflicts, asyncio.get_running_loop().time() + wait_s)
 
     # ------------------------------------------------------------ statements
-    async def admit(self, holder: Hashable, tables: Collection[str], write: bool, wait_s: float, begun: bool = False
-                    ) -> None:
-        """Wait until the holder may read or write the tables.  begun: its transaction has changed or locked something.
-        LOCK TABLES may wait for that, so the holder waits only for locks that are held.
+    async def admit(self, holder: Hashable, tables: Collection[str], write: bool, wait_s: float, begun: bool = False,
+                    weight: Weight = Weight.STATEMENT, work: int = 0, also: Collection[str] = ()) -> None:
+        """Wait until the holder may read or write the tables.  begun: its transaction has read, changed or locked
+        something.  LOCK TABLES may wait for that, so the holder waits only for locks that are held.  also: tables that
+        it reads besides.
 
-        Raises SqlError 1099 and 1100 for a holder of locks, 1205 after wait_s.
+        Raises SqlError 1099 and 1100 for a holder of locks, 1205 after wait_s, and 1213 to end a deadlock, for which
+        work is how much the transaction has done.
         """
         for name in tables if write else ():
             self.check_own(holder, name)
         if not self.busy:
             return
         if holder in self._held:
-            for name in () if write else tables:
+            for name in also if write else (*tables, *also):
                 self._check_locked(holder, name)
             return
-        names = [name.lower() for name in tables]
+        names = {name.lower(): False for name in also} | {name.lower(): write for name in tables}
 
-        def conflict() -> str | None:
-            for other in self._others(holder, not begun):
-                for name in names:
-                    if name in other and (write or other[name]):
-                        return name
-            return None
+        def conflicts() -> Iterator[Use]:
+            for other, locked in self._others(holder, not begun):
+                for name, writes in names.items():
+                    if name in locked and (writes or locked[name]):
+                        yield name, other
 
-        await self._until(conflict, asyncio.get_running_loop().time() + wait_s)
+        await self._until(holder, weight, conflicts, asyncio.get_running_loop().time() + wait_s, work)
 
     def check(self, holder: Hashable, table: str) -> None:
         """Raise SqlError if the holder must not write the table now."""
         self.check_own(holder, table)
-        if any(table.lower() in held for held in self._others(holder, False)):
+        if any(table.lower() in held for _, held in self._others(holder, False)):
             raise _locked(table)
 
     def check_own(self, holder: Hashable, table: str) -> None:
@@ -145,6 +223,15 @@ class TableLocks:
     def _check_locked(self, holder: Hashable, table: str) -> None:
         if table.lower() not in self._held[holder]:
             raise SqlError(*TABLE_NOT_LOCKED, f"Table '{table}' was not locked with LOCK TABLES")
+
+
+async def _at_once() -> None:
+    """Wait for no process: a server with a single front end answers all reads by itself."""
+
+
+def _in_use(name: str) -> SqlError:
+    return SqlError(*LOCK_WAIT_TIMEOUT, f"Lock wait timeout exceeded; try restarting transaction: another session uses "
+                                        f"or has locked table '{name}'")
 
 
 def _locked(name: str) -> SqlError:

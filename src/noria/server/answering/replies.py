@@ -7,7 +7,7 @@ the program changed, a name in the statement may mean another object.  The bytes
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -93,11 +93,14 @@ class ReplyCache:
         """Forget the count of a dropped view."""
         self._past.pop(view, None)
 
-    def get(self, key: Hashable, unseen: Own = NOTHING, as_of: int = LATEST) -> bytes | None:
-        """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack.  as_of: a tick
-        (`outcomes.Session`)."""
+    def get(self, key: Hashable, unseen: Own = NOTHING, as_of: int = LATEST, views: Collection[str] | None = None
+            ) -> bytes | None:
+        """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack.  as_of, views: a
+        tick and the names of the views that may answer (`outcomes.Session`)."""
         kept = self._kept.get(key)
         if kept is None or kept.tick > as_of or (unseen and not kept.entry.has(unseen)):
+            return None
+        if views is not None and _name(kept.entry.view) not in views:
             return None
         if kept.current() != kept.version or kept.program != self._program.version:
             self.discard(key)

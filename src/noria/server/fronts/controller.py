@@ -68,6 +68,7 @@ class Fronts:
         self._first: set[int] = set()  # the front ends that have served once
         self._starts, self._reads = [0] * number, [0] * number
         self._far = _Far()
+        self._hold = messages.HoldReads(0, False)  # the last one
         self._watching: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ life
@@ -86,6 +87,8 @@ class Fronts:
         if not self.number:
             return
         self.executor.told, self.executor.kept = self.told, self.kept
+        locks = self.executor.locks
+        locks.on_reads_wait, locks.readers_know = self._hold_reads, self._reads_held
         self._keepers = [asyncio.ensure_future(self._keep(i, path)) for i in range(self.number)]
         try:
             self.address = await asyncio.wait_for(self._ready, START_S)
@@ -195,6 +198,8 @@ class Fronts:
         line.send(replace(self._begin, first=first, step=step, version=line.version,
                           max_connect_errors=self.sessions.guard.max_connect_errors,
                           databases=self.executor.program.catalog.database_names()))
+        if self._hold.wait and not line.is_far:
+            line.send(self._hold)
 
     def _far_joined(self, line: FrontEndLink, join: messages.RegisterFrontEnd) -> None:
         place = self._far.free()
@@ -274,6 +279,16 @@ class Fronts:
         behind = [line for line in self._lines.values() if line.version < version]
         if behind:
             await asyncio.gather(*(line.reached(version) for line in behind))
+
+    def _hold_reads(self, wait: bool) -> None:
+        """Let the front ends on this host answer no SELECT, or let them again.  Far ones ask for each lookup."""
+        self._hold = messages.HoldReads(self._hold.number + 1, wait)
+        for line in self._lines.values():
+            line.send(self._hold)
+
+    async def _reads_held(self) -> None:
+        """Wait until every front end on this host has received the last message of `_hold_reads`."""
+        await asyncio.gather(*(line.holds_reads(self._hold.number) for line in self._lines.values()))
 
     # ------------------------------------------------------------ questions about all
     @property

@@ -97,9 +97,12 @@ class FrontEndLink(asyncio.Protocol):
         self.version, self.reply_bytes, self.connections = -1, 0, 0
         self.held: dict[int, ClientSession] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._holding: list[tuple[int, asyncio.Future[None]]] = []
+        self._reads_held = 0  # the number of the last `HoldReads` that it has processed
         self._bugs = itertools.count(1)
         self._does: dict[type, Callable[[Any], object]] = {
             messages.FrontEndReady: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
+            messages.ReadsHeld: self._held_reads,
             messages.Counters: self._counted, messages.Touch: self._touched, messages.Open: self._open,
             messages.LookupKeys: self._look,
             messages.NextPiece: self._more,
@@ -177,10 +180,11 @@ class FrontEndLink(asyncio.Protocol):
         self._fronts.left(self)
         for number in list(self.held):
             self._close(number)
-        for _, reached in self._waiting:
+        for _, reached in (*self._waiting, *self._holding):
             if not reached.done():
                 reached.set_result(None)
         self._waiting.clear()
+        self._holding.clear()
 
     def send(self, message: Any) -> None:
         self._transport.write(wire.encode(Envelope(0, self.number or 0, 0, message), MESSAGES))
@@ -208,31 +212,40 @@ class FrontEndLink(asyncio.Protocol):
 
     def _look(self, look: messages.LookupKeys) -> None:
         executor = self._executor
-        readers = self.readers if look.version == executor.program.version else {}
+        current = look.version == executor.program.version and not executor.locks.reads_wait
+        readers = self.readers if current else {}
         found = looked(executor.reads, readers, look.asked)
         self.send(messages.LookupReply(look.number, found))
 
     def _acknowledged(self, told: messages.Acknowledge) -> None:
         self.version = told.version
-        for version, reached in self._waiting:
-            if version <= self.version and not reached.done():
-                reached.set_result(None)
-        self._waiting = [(v, f) for v, f in self._waiting if not f.done()]
+        self._waiting = _past(self._waiting, self.version)
+
+    def _held_reads(self, told: messages.ReadsHeld) -> None:
+        self._reads_held = told.number
+        self._holding = _past(self._holding, told.number)
 
     async def reached(self, version: int) -> None:
         """Wait until the front end has this version or is gone.  If it neither gets the version within TOLD_S nor
         computes, end it."""
-        if self.version >= version:
-            return
+        if self.version < version:
+            await self._answered(version, self._waiting)
+
+    async def holds_reads(self, number: int) -> None:
+        """Likewise for a `HoldReads`."""
+        if self._reads_held < number:
+            await self._answered(number, self._holding)
+
+    async def _answered(self, number: int, waiting: list[tuple[int, asyncio.Future[None]]]) -> None:
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((version, reached))
+        waiting.append((number, reached))
         computing, waited = Computing(self.process), 0.0
         while not reached.done():
             before = self._fronts.clock()
             await asyncio.wait((reached,), timeout=LOOK_S)
             waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop was blocked, answers are unread
             if not reached.done() and waited >= TOLD_S and not computing.goes_on():
-                log.error("front end %s does not take in a change of the program and is ended", self.number)
+                log.error("front end %s does not take in a change of the program or a lock and is ended", self.number)
                 self.end()
                 return
 
@@ -369,6 +382,14 @@ class FrontEndLink(asyncio.Protocol):
         except Exception:  # the protocol has no error packet between rows for this
             log.exception("connection %d: a large reply could not be made and is cut off", connection)
             self.send(messages.HangUp(connection))
+
+
+def _past(waiting: list[tuple[int, asyncio.Future[None]]], number: int) -> list[tuple[int, asyncio.Future[None]]]:
+    """Answer those who wait for numbers up to this one; return the others."""
+    for wanted, reached in waiting:
+        if wanted <= number and not reached.done():
+            reached.set_result(None)
+    return [(wanted, reached) for wanted, reached in waiting if not reached.done()]
 
 
 def _result(result: ResultSet, form: messages.Form, status: int) -> Encoded:

@@ -69,6 +69,15 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldReads:
+    """A table is locked for WRITE, or is about to be.  Answer no more SELECTs here until `wait` is False: the sessions
+    know which must wait.  Answer: `ReadsHeld`.  Far front ends do not receive this."""
+
+    number: int
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetReplyLimit:
     """The new limit of kept replies."""
 
@@ -191,6 +200,13 @@ class Acknowledge:
     """The program's version was processed: no later answer uses an older one."""
 
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsHeld:
+    """The `HoldReads` with this number was processed."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

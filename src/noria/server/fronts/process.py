@@ -78,7 +78,8 @@ class FrontEnd(asyncio.Protocol):
         self._certificates: Certificates | None = None
         self._does: dict[type, Callable[[Any], None]] = {
             messages.StartServing: self._begin, messages.Version: self._version,
-            messages.Forget: self._forget, messages.SetReplyLimit: lambda m: self.replies.bound(m.reply_bytes),
+            messages.Forget: self._forget, messages.HoldReads: self._hold_reads,
+            messages.SetReplyLimit: lambda m: self.replies.bound(m.reply_bytes),
             messages.Reply: lambda m: self.sessions.replied(m), messages.BlockHosts: lambda m: self.sessions.hosts(m),
             messages.ReplyPiece: lambda m: self.sessions.piece(m),
             messages.HangUp: self._hang_up, messages.Reload: self._reload,
@@ -177,6 +178,10 @@ class FrontEnd(asyncio.Protocol):
         self.reads.forget(told.view)
         self._lookups_told.pop(told.view, None)
         self._kept_told.pop(told.view, None)
+
+    def _hold_reads(self, told: messages.HoldReads) -> None:
+        self.sessions.hold(told.wait)
+        self.send(messages.ReadsHeld(told.number))
 
     # ------------------------------------------------------------ counts
     async def _report(self) -> None:

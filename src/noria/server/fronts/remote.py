@@ -71,9 +71,11 @@ class RemoteSessions:
         self.replies = front.replies
         self.guard = LoginGuard()
         self._open: dict[int, RemoteSession] = {}
+        self._hold = False
 
     def connect(self, client: Client) -> RemoteSession:
         session = self._open[client.connection_id] = self._session(client)
+        session.hold(self._hold)
         self._front.send(messages.Open(client))
         return session
 
@@ -83,6 +85,13 @@ class RemoteSessions:
     def _closed(self, connection: int) -> None:
         self._open.pop(connection, None)
         self._front.send(messages.Close(connection))
+
+    def hold(self, wait: bool) -> None:
+        """Let the controller's sessions answer all SELECTs, because a table is locked for WRITE; or none that is known
+        here."""
+        self._hold = wait
+        for session in self._open.values():
+            session.hold(wait)
 
     def replied(self, reply: messages.Reply) -> None:
         session = self._open.get(reply.connection)
@@ -104,7 +113,10 @@ class RemoteSessions:
 
 
 class RemoteSession:
-    """Implements `outcomes.Session`."""
+    """Implements `outcomes.Session`.
+
+    Keeps true: `keepable` is False while reads are held, so that a lookup looks at one flag only.
+    """
 
     def __init__(self, front: Front, client: Client, closed: Callable[[int], None]):
         self._front, self._connection, self._closed = front, client.connection_id, closed
@@ -114,16 +126,27 @@ class RemoteSession:
         self._ready: Callable[[bytes | None], None] | None = None  # receives the next piece of a large answer
         self._cleared = False
         self.namespace = front.replica.namespace(client.database)
+        self._hold = False
         self._as_new()
 
     def _as_new(self) -> None:
-        self.status, self.keepable = AUTOCOMMIT, True
+        self.status, self._may_keep = AUTOCOMMIT, True
         self.unseen: Own = {}
+        self.hold(self._hold)
+
+    def hold(self, wait: bool) -> None:
+        """See `RemoteSessions.hold`."""
+        self._hold = wait
+        self.keepable = self._may_keep and not wait
 
     @property
     def as_of(self) -> int | None:
         """See `outcomes.Session`."""
         return LATEST if self.keepable else None
+
+    @property
+    def read_views(self) -> None:
+        """See `outcomes.Session`: `as_of` excludes all within a transaction."""
 
     @property
     def waits(self) -> bool:
@@ -258,7 +281,8 @@ class RemoteSession:
             self._learn(reply.taught)
         if reply.seen is not None:
             self._front.replica.saw(*reply.seen, self.unseen)
-        self.status, self.keepable, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
+        self.status, self._may_keep, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
+        self.hold(self._hold)
         self.namespace = reply.namespace
         if asked is not None and not asked.done():
             asked.set_result(reply)

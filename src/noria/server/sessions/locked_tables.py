@@ -1,33 +1,34 @@
 """LOCK TABLES of one session: waits for others, and admits its statements while tables are locked.
 
-Keeps true: a statement is admitted before it reads or writes, and `RunningStatement.writes_to` then says what it may
-write.  So LOCK TABLES waits for it, or it waits for LOCK TABLES.
+Keeps true: a statement is admitted before it reads or writes, and `RunningStatement.writes_to` or `reads` then has the
+tables.  So LOCK TABLES waits for it, or it waits for LOCK TABLES.  A statement that waits holds up no LOCK TABLES.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 
 from noria.core.errors import SqlError
-from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.statements import Delete, Insert, Update
+from noria.dataflow.transactions.wait_graph import Weight
 from noria.plan.mir import tables_of
+from noria.plan.view import ViewDef
 from noria.server.answering.executor import Executor
+from noria.server.answering.locks import Tables, Use
 from noria.server.sessions.running import Processes, RunningStatement
 from noria.server.sessions.transaction import SessionTransaction
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
-LOOK_S = 0.005  # how often LOCK TABLES looks whether earlier writes have ended
-
 
 class LockedTables:
-    """See the module.  holder: the session.  variables: the session's."""
+    """See the module.  holder: the session's number.  variables: the session's."""
 
-    def __init__(self, holder: object, executor: Executor, processes: Processes, running: RunningStatement,
+    def __init__(self, holder: int, executor: Executor, processes: Processes, running: RunningStatement,
                  service: TransactionService):
         self._holder, self._executor, self._locks = holder, executor, executor.locks
         self._processes, self._running, self._service = processes, running, service
@@ -42,7 +43,7 @@ class LockedTables:
     async def lock(self, command: sql.LockTables, wait_s: float) -> None:
         """Lock the tables, and those below views.  Raises SqlError 1205."""
         self._running.tell("Waiting for table metadata lock")
-        await self._locks.lock(self._holder, list(self._with_tables(command)), wait_s, self._written)
+        await self._locks.lock(self._holder, list(self._with_tables(command)), wait_s, self._uses, self.alone)
 
     def _with_tables(self, command: sql.LockTables) -> Iterable[tuple[str, bool]]:
         program = self._executor.program
@@ -52,25 +53,29 @@ class LockedTables:
                 if program.table(name) is None and (view := program.view(name)) is not None:
                     yield from ((table, write) for table in tables_of(view.plan))
 
-    async def _written(self, tables: Collection[str], wait_s: float) -> None:
-        """Wait until no transaction has changed or locked the tables, and no statement writes them."""
-        loop = asyncio.get_running_loop()
-        late = loop.time() + wait_s
-        while True:
-            while self._are_written(tables):
-                if loop.time() > late:
-                    raise SqlError(*LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded; try restarting transaction")
-                await asyncio.sleep(LOOK_S)
-            async with self._service.coordinator.alone(sorted(tables), max(late - loop.time(), 0.0)):
-                if not self._are_written(tables):
-                    return
+    def alone(self, tables: Sequence[str], wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Wait until no transaction has changed or locked the tables, and keep others from it meanwhile."""
+        return self._service.coordinator.alone(tables, wait_s, self._holder)
 
-    def _are_written(self, tables: Collection[str]) -> bool:
-        """True if a running statement may write one of the tables."""
-        if any(table.lower() in tables for table in self._executor.staging.unanswered()):
-            return True
-        return any(table in tables for command in self._processes.writes(self._running)
-                   for table in self._may_write(command))
+    async def enter_alone(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:
+        """Enter `alone` when the transactions have ended, too, that have read the tables by now.  While only these are
+        waited for, others may write."""
+        loop = asyncio.get_running_loop()
+        late, readers = loop.time() + wait_s, self._locks.readers(self._holder, tables)
+        await stack.enter_async_context(self.alone(tables, wait_s))
+        if any(self._locks.still_reads(*one) for one in readers.items()):
+            await stack.aclose()
+            await self._locks.unread(self._holder, readers, max(late - loop.time(), 0.0))
+            await stack.enter_async_context(self.alone(tables, max(late - loop.time(), 0.0)))
+
+    def _uses(self, wanted: Tables) -> Iterator[Use]:
+        """The tables that running statements write, or read although they are to be locked for WRITE."""
+        yield from ((table, None) for table in self._executor.staging.unanswered() if table.lower() in wanted)
+        for number, running in self._processes.using(self._running):
+            if running.writes_to is not None:
+                yield from ((table, number) for table in self._may_write(running.writes_to) if table in wanted)
+            if running.reads is not None:
+                yield from ((table, number) for table in running.reads() if wanted.get(table.lower(), False))
 
     # ------------------------------------------------------------ statements
     async def admit_write(self, command: Any, transaction: SessionTransaction, variables: Mapping[str, Any]) -> None:
@@ -84,13 +89,39 @@ class LockedTables:
         """Wait until the session may run a SELECT."""
         if self.matter:
             await self.admit(self._read(command), False, transaction, variables)
+        self._note(partial(self._read, command), transaction)
+
+    async def admit_read_of(self, view: ViewDef, transaction: SessionTransaction, variables: Mapping[str, Any]) -> None:
+        """Wait until the session may read a view."""
+        if self.matter:
+            await self.admit(tables_of(view.plan), False, transaction, variables)
+        self._note(partial(tables_of, view.plan), transaction)
+
+    async def admit_locking(self, command: sql.LockingSelect, transaction: SessionTransaction,
+                            variables: Mapping[str, Any]) -> None:
+        """Wait until the session may run a SELECT that locks rows."""
+        if self._locks.busy:
+            await self.admit(self._may_write(command), True, transaction, variables, also=self._read(command.select))
+        self._running.writes_to = command
+        self._note(partial(self._read, command.select), transaction)
+
+    def _note(self, reads: Callable[[], Collection[str]], transaction: SessionTransaction) -> None:
+        """Note what the statement, and its transaction, have read from now on."""
+        self._running.reads = reads
+        if transaction.counts:
+            transaction.note_read(reads())
 
     async def admit(self, tables: Collection[str], write: bool, transaction: SessionTransaction,
-                    variables: Mapping[str, Any]) -> None:
-        """Wait until the session may read or write the tables."""
+                    variables: Mapping[str, Any], weight: Weight = Weight.STATEMENT, also: Collection[str] = ()
+                    ) -> None:
+        """Wait until the session may read or write the tables.  also: tables that it reads.  A transaction that is a
+        deadlock's victim is rolled back."""
         self._running.tell("Waiting for table metadata lock")
-        await self._locks.admit(self._holder, tables, write, float(variables["lock_wait_timeout"]),
-                                transaction.has_parts)
+        try:
+            await self._locks.admit(self._holder, tables, write, float(variables["lock_wait_timeout"]),
+                                    transaction.has_begun, weight, transaction.work, also)
+        except SqlError as e:
+            raise transaction.told(e) from None
         self._running.tell("")
 
     @staticmethod

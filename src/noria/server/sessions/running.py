@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -41,13 +41,18 @@ def hinted_ms(text: str) -> int | None:
 
 class RunningStatement:
     """The running statement of one session.  give_up: cancels a write unless it is committed; its future has the
-    outcome."""
+    outcome.
 
-    def __init__(self, give_up: Callable[[asyncio.Future[Any]], None]) -> None:
-        self._give_up = give_up
+    used: called when a statement has ended that may have used tables.
+    """
+
+    def __init__(self, give_up: Callable[[asyncio.Future[Any]], None], used: Callable[[], None] = lambda: None) -> None:
+        self._give_up, self._used = give_up, used
         self.text, self.state, self.command = "", "", "Sleep"
         self.since = time.monotonic()
         self.writes_to: Any = None  # the statement, if it writes or locks rows
+        self.reads: Callable[[], Collection[str]] | None = None  # the tables that a SELECT reads
+        self.pending: asyncio.Future[Any] | None = None  # the write without a transaction for which it waits
         self._last = ""  # the previous statement
         self._sending: object | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -61,13 +66,20 @@ class RunningStatement:
 
     def begin(self, text: str) -> None:
         self.text, self.command, self.state, self.since = text, "Query", "", time.monotonic()
-        self.writes_to = None
+        self.writes_to = self.reads = None
 
     def end(self, done: object = None) -> None:
         self._last = self.text or self._last
         self.text, self.command, self.state, self.since = "", "Sleep", "", time.monotonic()
-        self._task = self._write = self._why = None
+        self._task = self._write = self.pending = self._why = None
         self.unlimited()
+        self.use_nothing()
+
+    def use_nothing(self) -> None:
+        """Note that the statement uses no tables any more, as between two statements of a text."""
+        if self.writes_to is not None or self.reads is not None:
+            self.writes_to = self.reads = None
+            self._used()
 
     @contextmanager
     def sending(self) -> Iterator[Stopped]:
@@ -127,11 +139,12 @@ class RunningStatement:
     def write(self, future: asyncio.Future[Any], text: str) -> None:
         """Register a write that needs no task.  It ends with its future."""
         self.begin(text)
-        self._write = future
+        self._write = self.pending = future
         future.add_done_callback(self.end)
 
     async def written(self, future: asyncio.Future[Any]) -> None:
         """Within `bounded`: wait until a write is done.  If it is stopped, try to cancel it; wait for the outcome."""
+        self.pending = future
         try:
             await asyncio.wait((future,))
         except asyncio.CancelledError:
@@ -199,12 +212,22 @@ class Processes:
         if connection and not self.end_held(number):
             self.hang_up(number)
 
-    def writes(self, besides: RunningStatement) -> Iterator[Any]:
-        """Yield the running statements that write or lock rows, except one session's."""
-        for session in self._sessions.values():
-            running = session.running
-            if running is not besides and running.command == "Query" and running.writes_to is not None:
-                yield running.writes_to
+    def using(self, besides: RunningStatement) -> Iterator[tuple[int, RunningStatement]]:
+        """Yield the running statements, with the numbers of their sessions, except one session's."""
+        for number, session in self._sessions.items():
+            if session.running is not besides and session.running.command == "Query":
+                yield number, session.running
+
+    def writes(self) -> Iterator[tuple[int, asyncio.Future[Any]]]:
+        """Yield the writes without a transaction for which sessions wait, with the numbers of the sessions."""
+        for number, session in self._sessions.items():
+            if session.running.pending is not None:
+                yield number, session.running.pending
+
+    def runs(self, number: object) -> bool:
+        """True if the session with this number runs a statement."""
+        session = self._sessions.get(number) if isinstance(number, int) else None
+        return session is not None and session.running.command == "Query"
 
     def rows(self, full: bool) -> list[tuple[Any, ...]]:
         """Return Id, User, Host, db, Command, Time (s), State, Info of each session.  full: do not cut statements."""

@@ -12,7 +12,7 @@ More than 500 lines: one short method for each kind of statement.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +33,8 @@ from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
+from noria.dataflow.transactions.wait_graph import Weight
+from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
@@ -89,9 +91,9 @@ class Session:
         self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
-        self.running = RunningStatement(executor.give_up)
+        self.running = RunningStatement(executor.give_up, executor.locks.wake)
         self._tell = self.running.tell
-        self._locked = LockedTables(self, executor, processes, self.running, transactions)
+        self._locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
         self._said = ""  # the text of the last statement, for the program's history
         self._begin_anew()
         processes.add(self)
@@ -109,10 +111,10 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = SessionTransaction(self._transactions, self.variables)
+        self._transaction = SessionTransaction(self._transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         self._set_status()
 
     def _set_status(self) -> None:
@@ -128,7 +130,7 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
         allow them."""
-        return not self.offset and self._transaction.unchecked and not self._locked.matter
+        return not self.offset and self._transaction.keepable and not self._locked.matter
 
     @property
     def as_of(self) -> int | None:
@@ -136,6 +138,11 @@ class Session:
         if self.offset or self._locked.matter:
             return None
         return LATEST if self._transaction.unchecked else self._transaction.kept_tick
+
+    @property
+    def read_views(self) -> Collection[str] | None:
+        """See `outcomes.Session`: those that the transaction has counted as read."""
+        return self._transaction.noted if self._transaction.counts else None
 
     @property
     def in_transaction(self) -> bool:
@@ -153,7 +160,7 @@ class Session:
         self.running.leave()
         self._transaction.abandon()
         self._user_locks.release_all(self.connection_id)
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         self._processes.remove(self)
 
     def kill(self, number: int) -> None:
@@ -229,9 +236,11 @@ class Session:
                     self._seen_select(compiled, values, *lacks))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
+                    self._transaction.note_answer(compiled)
                     return answer
                 if self._transaction.unchecked:
-                    first = self._in_time(answer)
+                    assert compiled.view is not None, "a SELECT that is answered directly has a view"
+                    first = self._in_time(answer, compiled.view)
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
@@ -243,7 +252,7 @@ class Session:
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
-                    self._executor.locks.unlock(self)
+                    self._executor.locks.unlock(self.connection_id)
                     self._set_status()
                     self.warnings = ()
                     return Ok()
@@ -267,10 +276,13 @@ class Session:
         found = None if tick is None else self._transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
+            self._transaction.note_answer(compiled)
         return found
 
     async def _within(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
         """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
+        assert compiled.view is not None, "a SELECT that is answered directly has a view"
+        await self._locked.admit_read_of(compiled.view, self._transaction, self.variables)
         await self.see_own()
         found = await self._limited(self._select_bound(compiled.select(values), compiled, values))
         self.warnings = found.warnings
@@ -306,6 +318,7 @@ class Session:
 
     async def _parsed(self, text: str) -> Outcome:
         self._said = text
+        self.running.use_nothing()
         statements = self._executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
         return await self._run(await statements.parse_beside(text, self.namespace) if long else
@@ -386,7 +399,7 @@ class Session:
         if isinstance(command, sql.LockTables):
             return await self._lock(command)
         warnings = self._session_command(command)
-        if self._transaction.has_parts and not self._transaction.active:  # SET autocommit = 1
+        if self._transaction.has_begun and not self._transaction.active:  # SET autocommit = 1
             await self._commit()
         return Ok(warnings=warnings)
 
@@ -422,9 +435,9 @@ class Session:
         await self._commit()
         tables = self._tables_changed(command)
         for name in tables:
-            self._executor.locks.check_own(self, name)
+            self._executor.locks.check_own(self.connection_id, name)
         if self._executor.locks.busy and tables:
-            await self._locked.admit(tables, True, self._transaction, self.variables)
+            await self._locked.admit(tables, True, self._transaction, self.variables, Weight.DEFINITION)
         change = await self._defined(command)
         await self._executor.told()
         if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
@@ -433,12 +446,13 @@ class Session:
         return Ok(change.affected, warnings=(*change.warnings, *unreadable))
 
     async def _defined(self, command: sql.Command) -> ChangeResult:
-        """Change the program when no transaction has changed or locked the tables.  ALTER TABLE only waits for those
-        that are open now: it may take long, and later ones that still use the old definition get error 1412."""
+        """Change the program when no transaction has changed or locked the tables, and those have ended that have read
+        them by now.  ALTER TABLE only waits for those that are open now: it may take long, and later ones that still
+        use the old definition get error 1412."""
         wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
         self._tell("Waiting for table metadata lock")
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._transactions.coordinator.alone(tables, wait_s))
+            await self._locked.enter_alone(stack, tables, wait_s)
             self._tell("")
             if isinstance(command, sql.AlterTable):
                 await stack.aclose()
@@ -454,7 +468,13 @@ class Session:
                 == namespace_of(command.name)]
 
     # ------------------------------------------------------------ reads
-    async def _in_time(self, answer: Awaitable[ResultSet]) -> ResultSet:
+    async def _in_time(self, answer: Awaitable[ResultSet], view: ViewDef) -> ResultSet:
+        try:
+            await self._locked.admit_read_of(view, self._transaction, self.variables)  # others may have locked a table
+        except BaseException:
+            if asyncio.iscoroutine(answer):
+                answer.close()  # it has not begun
+            raise
         result = await self._limited(answer)
         self.warnings = result.warnings
         return result
@@ -494,8 +514,7 @@ class Session:
         return zones.shown(in_utc, self.offset)
 
     async def _select_locking(self, command: sql.LockingSelect) -> ResultSet:
-        await self._locked.admit_read(command.select, self._transaction, self.variables)
-        await self._locked.admit_write(command, self._transaction, self.variables)
+        await self._locked.admit_locking(command, self._transaction, self.variables)
         await self.see_own()
         if self.offset:
             whole = command.whole and zones.in_utc(command.whole, self.offset)
@@ -535,7 +554,7 @@ class Session:
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
-        self._executor.locks.check_own(self, table)
+        self._executor.locks.check_own(self.connection_id, table)
         self._transaction.check_write()
 
     async def _write_within(self, command: Insert | Update | Delete) -> Ok:
@@ -602,7 +621,7 @@ class Session:
 
     async def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
         if command.what == "begin" or command.chain:
-            self._executor.locks.unlock(self)
+            self._executor.locks.unlock(self.connection_id)
         try:
             warnings = await self._transaction.run(command)
         finally:
@@ -626,9 +645,9 @@ class Session:
 
     async def _lock(self, command: sql.LockTables) -> Ok:
         """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
-        if command.tables or self._executor.locks.holds(self):
+        if command.tables or self._executor.locks.holds(self.connection_id):
             await self._commit()
-        self._executor.locks.unlock(self)
+        self._executor.locks.unlock(self.connection_id)
         for name, _ in command.tables:
             self._known(name)
         if command.tables:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from noria.core.errors import not_supported
+from noria.runtime.transactions.deadlock_watch import RowWaits
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, ResultSet
@@ -33,10 +34,17 @@ class Sessions:
         self.guard = LoginGuard()
         self.replies = executor.replies
         self._transactions = TransactionService(executor)
-        self._user_locks = UserLocks()
+        self._user_locks = UserLocks(executor.locks.deadlocks)
+        rows = RowWaits(self._transactions.coordinator, self._locked_writes)
+        executor.locks.deadlocks.connect(self.processes.runs, rows.found, rows.end)
         self.held = HeldTransactions(executor, self.processes, self.connect)
         executor.program.foreign_keys.count = self._count
         executor.program.foreign_keys.in_force = self._transactions.over
+
+    def _locked_writes(self) -> dict[str, int]:
+        """The sessions whose writes without a transaction wait for locks, by the names under which these wait."""
+        workers = self._executor.staging
+        return {name: number for number, write in self.processes.writes() if (name := workers.waits_as(write))}
 
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions,

@@ -9,7 +9,7 @@ session is then outside it.  A SELECT of a transaction never shows rows of its s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,11 +32,13 @@ from noria.sql import commands as sql
 class SessionTransaction:
     """See the module.  variables: the session's.  next_read_only, next_isolation: of SET TRANSACTION, for the next one.
 
-    open: after BEGIN.  unchecked: a SELECT may read views and kept replies without asking `reads_apart`.
+    owner: the session's number.  open: after BEGIN.  unchecked: a SELECT may read views without asking `reads_apart`.
+
+    counts: the transaction must count the tables that it reads (`note_read`).  keepable: kept replies may answer.
     """
 
-    def __init__(self, service: TransactionService, variables: Mapping[str, Any]):
-        self._service, self._variables = service, variables
+    def __init__(self, service: TransactionService, variables: Mapping[str, Any], owner: int):
+        self._service, self._variables, self._owner = service, variables, owner
         self.open = False
         self.next_read_only: bool | None = None
         self.next_isolation: str | None = None
@@ -48,7 +50,9 @@ class SessionTransaction:
         self._isolation: str | None = None
         self._parts: OpenTransaction | None = None
         self._savepoints: dict[str, Mapping[int, int]] = {}
-        self.unchecked = True
+        self.unchecked = self.keepable = True
+        self.counts = self._has_read = False
+        self.noted: set[str] = set()  # the views with readers that it has read
 
     # ------------------------------------------------------------ state
     @property
@@ -70,9 +74,34 @@ class SessionTransaction:
         """True if the transaction has written, locked or seen something."""
         return self._parts is not None
 
+    @property
+    def has_begun(self) -> bool:
+        """True if others may have to wait for the transaction's end."""
+        return self._parts is not None or self._has_read
+
+    @property
+    def work(self) -> int:
+        """The number of the transaction's requests at the workers."""
+        return 0 if self._parts is None else sum(self._parts.done.values())
+
+    def note_read(self, tables: Iterable[str]) -> None:
+        """Note that the transaction has read these tables."""
+        self._has_read = True
+        self._service.locks.note_read(self._owner, (name.lower() for name in tables))
+
+    def note_answer(self, compiled: CachedStatement) -> None:
+        """Note, in a transaction, what a SELECT has read in shared memory."""
+        view, reader = compiled.view, compiled.reader
+        if self.counts and view is not None and (reader is None or reader.name not in self.noted):
+            self.note_read(self._service.tables(view))
+            if reader is not None:
+                self.noted.add(reader.name)
+
     def renew(self) -> None:
         """Decide anew whether SELECTs must be checked, after a change of the session's variables."""
-        self.unchecked = not self.active or (self._parts is None and not self.reads_snapshot)
+        self.counts = self.active
+        self.unchecked = not self.counts or (self._parts is None and not self.reads_snapshot)
+        self.keepable = self.unchecked and not self.counts
 
     def check_write(self) -> None:
         """Raise SqlError 1792 in a read-only transaction."""
@@ -125,6 +154,7 @@ class SessionTransaction:
         return True
 
     def _start(self, read_only: bool | None) -> None:
+        self._forget_reads()
         self.open = True
         self._take_next(read_only)
         self.renew()
@@ -147,7 +177,7 @@ class SessionTransaction:
             try:
                 await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
             except SqlError as e:
-                raise self._told(e) from None
+                raise self.told(e) from None
         for later in names[at + back :]:
             del self._savepoints[later]
 
@@ -170,7 +200,14 @@ class SessionTransaction:
         if parts is not None:
             self._service.coordinator.end(parts)
 
+    def _forget_reads(self) -> None:
+        self.noted.clear()
+        if self._has_read:
+            self._has_read = False
+            self._service.locks.forget_reads(self._owner)
+
     def _leave(self) -> None:
+        self._forget_reads()
         self.open = False
         self._begin_anew()
         self.renew()
@@ -179,11 +216,11 @@ class SessionTransaction:
         if self._parts is None:
             if not self.open:  # autocommit=0: the transaction begins here
                 self._take_next(None)
-            self._parts = self._service.coordinator.begin(self._level == "SERIALIZABLE")
-            self.unchecked = False
+            self._parts = self._service.coordinator.begin(self._level == "SERIALIZABLE", self._owner)
+            self.unchecked = self.keepable = False
         return self._parts
 
-    def _told(self, error: SqlError) -> SqlError:
+    def told(self, error: SqlError) -> SqlError:
         """The error, after which the session is outside a transaction that was rolled back."""
         if error.code == LOCK_DEADLOCK.number:
             self.abandon()
@@ -197,7 +234,7 @@ class SessionTransaction:
                                              float(self._variables["innodb_lock_wait_timeout"]),
                                              bool(self._variables["foreign_key_checks"]))
         except SqlError as e:
-            raise self._told(e) from None
+            raise self.told(e) from None
 
     def is_checked(self, command: Insert | Update | Delete) -> bool:
         """True if a write must keep FOREIGN KEYs."""
@@ -206,14 +243,15 @@ class SessionTransaction:
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
         result, self.written = await self._service.alone(command, offset,
-                                                         float(self._variables["innodb_lock_wait_timeout"]))
+                                                         float(self._variables["innodb_lock_wait_timeout"]),
+                                                         self._owner)
         return result
 
     async def select_locking(self, command: sql.LockingSelect) -> ResultSet:
         """Answer SELECT … FOR UPDATE or FOR SHARE.  Without a transaction its locks end with it."""
         wait_s, coordinator = float(self._variables["innodb_lock_wait_timeout"]), self._service.coordinator
         if not self.active:
-            own = coordinator.begin()
+            own = coordinator.begin(owner=self._owner)
             try:
                 return await self._service.lock(own, command, wait_s)
             finally:
@@ -221,7 +259,7 @@ class SessionTransaction:
         try:
             return await self._service.lock(self._its_parts(), command, wait_s)
         except SqlError as e:
-            raise self._told(e) from None
+            raise self.told(e) from None
 
     def reads_apart(self, compiled: CachedStatement) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
@@ -263,4 +301,4 @@ class SessionTransaction:
             self._service.note(self._parts, command)
             return await self._service.select(self._parts, command)
         except SqlError as e:
-            raise self._told(e) from None
+            raise self.told(e) from None

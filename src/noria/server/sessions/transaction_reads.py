@@ -47,7 +47,7 @@ class TransactionService:
     """See the module."""
 
     def __init__(self, executor: Executor):
-        self.coordinator = TransactionCoordinator(executor.staging, "t")
+        self.coordinator, self.locks = TransactionCoordinator(executor.staging, "t"), executor.locks
         self._executor, self._reads = executor, executor.reads
         self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
         self._filling: dict[str, asyncio.Task[None]] = {}  # by view
@@ -63,14 +63,15 @@ class TransactionService:
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
 
-    async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float
+    async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int
                     ) -> tuple[WriteResult, Own]:
-        """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.
+        """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
+        the session's number.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for tries in range(ALONE_TRIES):
-            own = self.coordinator.begin()
+            own = self.coordinator.begin(owner=owner)
             try:
                 result = await self.stage(own, statement, offset, wait_s, True)
                 return result, (await self.coordinator.commit(own)).own

@@ -1,6 +1,7 @@
 """GET_LOCK and its family: locks with names that programs choose, of sessions.
 
     GET_LOCK ──► free: 1 at once │ its own: 1, counted │ another's: waits for RELEASE_LOCK, the end of the session, time
+             ──► the wait closes a cycle, also through waits for other locks: error 3058
 
 Keeps true: one session holds a lock at a time; those that wait are served in their order.  Sessions of all front ends
 share the table.  A transaction's end releases no lock; the session's end releases all.
@@ -18,6 +19,8 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import USER_LOCK_DEADLOCK, USER_LOCK_OVERLONG_NAME, USER_LOCK_WRONG_NAME
 from noria.core.limits import MAX_LOCK_NAME_CHARS
 from noria.dataflow.transactions.locks import LockTable, Owner, Resource
+from noria.dataflow.transactions.wait_graph import Weight
+from noria.runtime.transactions.deadlock_watch import Deadlocks
 from noria.server.sessions.inspection import SessionFacts, select_items
 from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
@@ -31,10 +34,11 @@ class _Waiting(NamedTuple):
 
 
 class UserLocks:
-    """The locks of all sessions.  An owner is the number of a session's connection."""
+    """The locks of all sessions.  An owner is the number of a session's connection.  deadlocks: knows who waits for
+    locks of other kinds."""
 
-    def __init__(self) -> None:
-        self._table = LockTable()
+    def __init__(self, deadlocks: Deadlocks) -> None:
+        self._table, self._deadlocks = LockTable(), deadlocks
         self._counts: dict[Owner, dict[str, int]] = {}  # how often an owner has got each of its locks
         self._holders: dict[str, Owner] = {}
         self._waiting: dict[Owner, _Waiting] = {}
@@ -56,12 +60,14 @@ class UserLocks:
         if timeout_s == 0:
             return False
         if self._table.wait(owner, resource):
-            raise SqlError(*USER_LOCK_DEADLOCK, "Deadlock found when trying to get user-level lock; try rolling back "
-                                                "transaction/releasing locks and restarting lock acquisition.")
+            raise _deadlock()
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[owner] = _Waiting(name, granted)
         try:
-            await asyncio.wait((granted,), timeout=timeout_s)
+            with self._deadlocks.waiting(owner, Weight.USER_LOCK, lambda: self._table.blockers(owner)) as stop:
+                await asyncio.wait((granted, stop), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done() and not granted.done():
+                raise _deadlock()
             return granted.done()
         except asyncio.CancelledError:  # killed; the lock may have been granted in this moment
             if granted.done():
@@ -144,6 +150,11 @@ class UserLocks:
 
 def _resource(name: str) -> Resource:
     return "user lock", name.encode()
+
+
+def _deadlock() -> SqlError:
+    return SqlError(*USER_LOCK_DEADLOCK, "Deadlock found when trying to get user-level lock; try rolling back "
+                                         "transaction/releasing locks and restarting lock acquisition.")
 
 
 def lock_name(value: Any) -> str:
