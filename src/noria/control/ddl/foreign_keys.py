@@ -73,12 +73,18 @@ class ForeignKeys:
         """True if a table has a FOREIGN KEY."""
         return any(t.foreign_keys for t in self._catalog.table_defs.values())
 
-    def refuse_unchecked(self, table: str, rows_added: bool = False) -> None:
-        """Raise SqlError if a write that does not keep FOREIGN KEYs could break one.  rows_added: it only adds rows."""
+    def concern(self, table: str, rows_added: bool = False) -> bool:
+        """True if a write of the table could break a key.  rows_added: it only adds rows."""
         tables = self._catalog.table_defs
         mine = tables.get(fold(table))
-        if mine is not None and (mine.foreign_keys or (not rows_added and any(True for _ in children(tables, table)))):
-            raise not_supported(f"writing '{mine.name}', which has a FOREIGN KEY or is referred to, in this way",
+        return mine is not None and bool(
+            mine.foreign_keys or (not rows_added and any(True for _ in children(tables, table))))
+
+    def refuse_unchecked(self, table: str, rows_added: bool = False) -> None:
+        """Raise SqlError if a write that does not keep FOREIGN KEYs could break one.  rows_added: it only adds rows."""
+        if self.concern(table, rows_added):
+            name = self._catalog.table_defs[fold(table)].name
+            raise not_supported(f"writing '{name}', which has a FOREIGN KEY or is referred to, in this way",
                                 "use SQL statements, or add the key afterwards: ALTER TABLE checks all rows")
 
     def loadable(self, name: str) -> TableDef | None:
