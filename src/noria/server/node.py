@@ -215,9 +215,11 @@ class ServerNode:
         self.sessions.held.idle_s = settings.transaction_idle_s
         self.guard = self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
+        checked = CheckedWrites(self.sessions, self.program.catalog.databases)
+        self.bulk.hold = checked.hold
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
                                    lambda text: self.sessions.run(text, [], database=HOME),
-                                   CheckedWrites(self.sessions, HOME))
+                                   checked)
         self._closers.append(("reads of Spark's source", self._source.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)

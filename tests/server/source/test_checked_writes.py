@@ -37,8 +37,8 @@ class Sink:
         async def run(text: str) -> object:
             return await self.near.sessions.run(text, [])
 
-        self.writes = StagedWrites(self.near.executor, None, self.near.link, staging, run,  # type: ignore[arg-type]
-                                   CheckedWrites(self.near.sessions, "noria"))
+        self.writes = StagedWrites(self.near.executor, None, self.near.link, staging, run,
+                                   CheckedWrites(self.near.sessions, self.near.executor.program.catalog.databases))
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         rows = self.near.sql(text, []).rows

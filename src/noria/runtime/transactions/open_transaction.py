@@ -58,6 +58,7 @@ class OpenTransaction:
     unsure: set[str] = field(default_factory=set)
     tick: int | None = None
     reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
+    removed: set[str] = field(default_factory=set)  # tables that lost keys of a FOREIGN KEY by it, in small letters
 
     @property
     def changed(self) -> set[str]:

@@ -7,7 +7,8 @@ Keeps true: such a statement is written, checked and remembered by one commit, o
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import LOCK_DEADLOCK
@@ -17,17 +18,27 @@ from noria.server.sessions.requests import complete
 from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import Sessions
 from noria.server.sessions.transaction_reads import ALONE_TRIES
+from noria.sql.text.databases import HOME, Databases
 
 
 class CheckedWrites:
-    """See the module.  database: of the sessions."""
+    """See the module.  databases: names tables for the sessions."""
 
-    def __init__(self, sessions: Sessions, database: str):
-        self._sessions, self._database = sessions, database
+    def __init__(self, sessions: Sessions, databases: Databases):
+        self._sessions, self._databases = sessions, databases
 
     def _session(self) -> Session:
-        return self._sessions.connect(Client("root", self._database, self._sessions.processes.number(), "localhost",
+        return self._sessions.connect(Client("root", HOME, self._sessions.processes.number(), "localhost",
                                              False))
+
+    @asynccontextmanager
+    async def hold(self, tables: Sequence[str]) -> AsyncIterator[None]:
+        """Keep others from writing these tables, once no transaction that has changed or locked them is open.  Raises
+        SqlError 1205 after LOCK_WAIT_S."""
+        with closing(self._session()) as session:
+            named = ", ".join(f"{self._databases.full(name)} READ" for name in tables)
+            await complete(session, f"LOCK TABLES {named}", ())
+            yield
 
     async def write(self, statement: Insert | Delete, once: str) -> int:
         """Run a statement, and return the number of affected rows.  once: as in `Write`, if any row is affected.

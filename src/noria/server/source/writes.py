@@ -49,6 +49,7 @@ from noria.server.answering.executor import Executor
 from noria.server.answering.followed import written_by
 from noria.server.arrow import plain
 from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.merging import refuse_scattered
 from noria.server.source.checked_writes import CheckedWrites
 
 ONCE = "once:"
@@ -185,6 +186,7 @@ class StagedWrites:
                                                    f"leave out "
                                                    "one of the two")
             return await self._loaded(table, files, max_rejects or 0, name)
+        refuse_scattered(table, rows, on)
         left = rows
         for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
             left -= piece.num_rows
