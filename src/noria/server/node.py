@@ -216,7 +216,7 @@ class ServerNode:
         self.guard = self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
         checked = CheckedWrites(self.sessions, self.program.catalog.databases)
-        self.bulk.hold = checked.hold
+        self.bulk.hold, self.program.foreign_keys.loaded = checked.hold, self.bulk.stored
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
                                    lambda text: self.sessions.run(text, [], database=HOME),
                                    checked)

@@ -54,6 +54,8 @@ class ForeignKeys:
     in_force: is awaited when a new key is in all catalogs, and before its rows are counted.  When it returns, each
     write that began without the key must have ended, and all workers must have its effects.  So a row without a parent
     is counted, or its write is refused.
+
+    loaded: likewise, waits for bulk loads.
     """
 
     def __init__(self, catalog: ProgramCatalog):
@@ -61,6 +63,7 @@ class ForeignKeys:
         self._coordinator: TransactionCoordinator | None = None
         self.count: Count | None = None
         self.in_force: Callable[[TableDef], Awaitable[None]] = _nothing
+        self.loaded: Callable[[TableDef], Awaitable[None]] = _nothing
 
     def checks(self, coordinator: TransactionCoordinator) -> ForeignKeyChecks:
         """What keeps the keys when transactions of this coordinator write."""

@@ -73,6 +73,7 @@ class Bulk:
         self._directory = directory
         self._numbers = itertools.count(1)
         self._pools = [f"bulk-{n}" for n in range(3 * SPARK_BULK_JOBS)]  # free ones, in which no job runs
+        self._storing: dict[asyncio.Future[Any], str] = {}  # ingests that are under way, and their tables
         self._indexing: dict[str, tuple[int, int]] = {}  # (tasks done, tasks in all), by ticket
         shutil.rmtree(directory, ignore_errors=True)  # left by a server that was killed
         directory.mkdir(mode=0o700, parents=True)
@@ -307,6 +308,8 @@ class Bulk:
     async def _ingested(self, body: Ingest) -> None:
         """Let the workers ingest files.  If cancelled, wait until they are ingested or never will be."""
         taking = self._link.submit(body)
+        self._storing[taking] = body.table.lower()
+        taking.add_done_callback(self._storing.pop)
         try:
             done: Done = await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -315,6 +318,11 @@ class Bulk:
             raise
         if done.error is not None:
             raise done.error
+
+    async def stored(self, table: TableDef) -> None:
+        """Wait for the loads into the table that the workers ingest now."""
+        if storing := [future for future, name in self._storing.items() if name == table.name.lower()]:
+            await asyncio.wait(storing)
 
     async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """As `_steps`, but the job begins again if the driver dies, at most SPARK_TRIES times.  out: its directory."""

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from noria.control.ddl.foreign_keys import ForeignKeys
-from noria.core.errors import not_supported, view_changed
+from noria.core.errors import SqlError, not_supported, view_changed
 from noria.core.types import TableDef
 from noria.runtime.link.written import WrittenTables
 from noria.spark.loading.rows.orphans import ReferredKey
@@ -74,7 +74,10 @@ class ParentsOfLoad:
             return
         assert self._hold is not None
         yield {"step": f"waiting for transactions that use {', '.join(self._names)}"}
-        await self._stack.enter_async_context(self._hold(self._names))
+        try:
+            await self._stack.enter_async_context(self._hold(self._names))
+        except SqlError as e:
+            raise SqlError(e.code, e.state, f"{e.message}; nothing was loaded: load again") from e
         changed = self._foreign_keys.removals(self._names) != before[0] or self._is_written_since(before[1])
         self._held_since = self._written.moment
         if not changed:
