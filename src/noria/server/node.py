@@ -62,6 +62,7 @@ from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.sessions.sessions import Sessions
 from noria.server.settings import Settings, SettingsError, is_loopback, parse_size
+from noria.server.source.checked_writes import CheckedWrites
 from noria.server.source.source import SparkSource
 from noria.server.standby import deposed, kept_warm, lease_of, scratch_of
 from noria.server.starting import StartFailed, archive_made, warm_up, with_default_database, worker_up
@@ -214,8 +215,11 @@ class ServerNode:
         self.sessions.held.idle_s = settings.transaction_idle_s
         self.guard = self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
+        checked = CheckedWrites(self.sessions, self.program.catalog.databases)
+        self.bulk.hold, self.program.foreign_keys.loaded = checked.hold, self.bulk.stored
         self._source = SparkSource(self.executor, self.bulk, self.link, settings.data_dir / "snapshots",
-                                   lambda text: self.sessions.run(text, [], database=HOME))
+                                   lambda text: self.sessions.run(text, [], database=HOME),
+                                   checked)
         self._closers.append(("reads of Spark's source", self._source.close))
         hosts.hosted_by(self.supervisor)
         self.supervisor.host(workers)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from noria.client.transport import read_token
 from noria.core.errors import SqlError
+from noria.core.types import INT, Column, ForeignKey, TableDef
 from noria.server.bulk import loading
-from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, drop_rejects, keep_rejects, make_token, proof
+from noria.server.bulk.loading import (
+    TOKEN_FILE,
+    LoadPermit,
+    drop_rejects,
+    keep_rejects,
+    make_token,
+    proof,
+    unchanged,
+)
 from noria.spark.loading.rows.files import Reject
 
 REJECT = Reject("f.csv", 1, "a,b", "no number").json() + "\n"
@@ -252,3 +263,14 @@ def test_a_reject_file_that_cannot_be_written(place: Place) -> None:
     made.write_text(REJECT)
     with pytest.raises(SqlError, match="nothing was loaded"):
         keep_rejects(str(made), str(place.open / "not there" / "t.rejected"))
+
+
+def test_keys_that_change_while_files_are_made() -> None:
+    table = TableDef("t", (Column("id", INT, False), Column("p", INT)), (0,))
+    keyed = replace(table, foreign_keys=(ForeignKey("t_ibfk_1", (1,), "p", ("id",)),))
+    for then, now in ((table, keyed), (keyed, table)):
+        program = SimpleNamespace(table=lambda name, now=now: now)
+        assert unchanged(now, program) == "t"
+        with pytest.raises(SqlError) as found:
+            unchanged(then, program)
+        assert found.value.code == 1412

@@ -9,6 +9,7 @@ that is refused or changes the children, too, in the same packet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -53,15 +54,20 @@ class ForeignKeys:
     in_force: is awaited when a new key is in all catalogs, and before its rows are counted.  When it returns, each
     write that began without the key must have ended, and all workers must have its effects.  So a row without a parent
     is counted, or its write is refused.
+
+    loaded: likewise, waits for bulk loads.
     """
 
     def __init__(self, catalog: ProgramCatalog):
         self._catalog = catalog
+        self._coordinator: TransactionCoordinator | None = None
         self.count: Count | None = None
         self.in_force: Callable[[TableDef], Awaitable[None]] = _nothing
+        self.loaded: Callable[[TableDef], Awaitable[None]] = _nothing
 
     def checks(self, coordinator: TransactionCoordinator) -> ForeignKeyChecks:
         """What keeps the keys when transactions of this coordinator write."""
+        self._coordinator = coordinator
         return ForeignKeyChecks(coordinator, lambda: self._catalog.table_defs, lambda: self._catalog.version,
                                 self._described)
 
@@ -73,18 +79,32 @@ class ForeignKeys:
         """True if a table has a FOREIGN KEY."""
         return any(t.foreign_keys for t in self._catalog.table_defs.values())
 
-    def refuse_unchecked(self, table: str, rows_added: bool = False) -> None:
-        """Raise SqlError if a write that does not keep FOREIGN KEYs could break one.  rows_added: it only adds rows."""
+    def concern(self, table: str) -> bool:
+        """True if a write of the table could break a key."""
         tables = self._catalog.table_defs
         mine = tables.get(fold(table))
-        if mine is not None and (mine.foreign_keys or (not rows_added and any(True for _ in children(tables, table)))):
-            raise not_supported(f"writing '{mine.name}', which has a FOREIGN KEY or is referred to, in this way",
+        return mine is not None and bool(mine.foreign_keys or any(True for _ in children(tables, table)))
+
+    def refuse_unchecked(self, table: str) -> None:
+        """Raise SqlError if a write that does not keep FOREIGN KEYs could break one."""
+        if self.concern(table):
+            name = self._catalog.table_defs[fold(table)].name
+            raise not_supported(f"writing '{name}', which has a FOREIGN KEY or is referred to, in this way",
                                 "use SQL statements, or add the key afterwards: ALTER TABLE checks all rows")
 
-    def loadable(self, name: str) -> TableDef | None:
-        """The table of this name, for a load, which adds rows.  Raises SqlError if it has a FOREIGN KEY."""
-        self.refuse_unchecked(name, rows_added=True)
-        return self._catalog.table(name)
+    def parents(self, table: TableDef) -> list[tuple[ForeignKey, TableDef | None, str]]:
+        """The keys of a table, each with the table that it refers to and the message of error 1452."""
+        return [(key, parent_of(self._catalog.table_defs, table, key), self._orphan_text(table, key))
+                for key in table.foreign_keys]
+
+    def removals(self, parents: Iterable[str]) -> int:
+        """A number that grows before and after each commit that removes keys of these tables."""
+        counted = Counter[str]() if self._coordinator is None else self._coordinator.removals
+        return sum(counted[name.lower()] for name in parents)
+
+    def _orphan_text(self, table: TableDef, key: ForeignKey) -> str:
+        return ("Cannot add or update a child row: a foreign key constraint fails "
+                f"({self._described(table, key)})")
 
     # ------------------------------------------------------------ definitions
     def created(self, command: commands.CreateTable) -> TableDef:
@@ -190,8 +210,7 @@ class ForeignKeys:
             if self.count is None or parent is None:
                 continue
             if await self.count(orphans_text(table, key, parent, self._catalog.databases.full)):
-                raise SqlError(*NO_REFERENCED_ROW_2, "Cannot add or update a child row: a foreign key constraint fails "
-                                                     f"({self._described(table, key)})")
+                raise SqlError(*NO_REFERENCED_ROW_2, self._orphan_text(table, key))
 
 
 def keeps_rows(command: commands.AlterTable) -> bool:

@@ -196,6 +196,7 @@ class TableChanges:
             return
         try:
             await self._keys.in_force(command.table)
+            await self._keys.loaded(command.table)
             await self._keys.refuse_orphans(command.table, keys)
         except BaseException:
             async with self._sender.lock:

@@ -157,6 +157,7 @@ class ForeignKeyChecks:
         lost = changes.removed if replaces else changes.gone
         if not lost:
             return
+        transaction.removed.add(table.name.lower())
         updates = isinstance(statement, Update) or (isinstance(statement, Insert) and not replaces)
         action = key.on_update if updates else key.on_delete
         childless = set(await self._missing(transaction, child, key.columns, lost, False, wait_s))

@@ -65,6 +65,7 @@ class OpenTransaction:
     reads: TransactionReads | None = None  # of a SERIALIZABLE transaction
     owner: Hashable = None
     defines: bool = False
+    removed: set[str] = field(default_factory=set)  # tables that lost keys of a FOREIGN KEY by it, in small letters
 
     @property
     def changed(self) -> set[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -62,6 +63,7 @@ class TransactionCoordinator:
         self._looked: asyncio.Task[dict[Owner, list[Owner]]] | None = None
         self._look_again = 0.0
         self.commits = self.rollbacks = 0
+        self.removals = Counter[str]()  # by table: begun and ended commits that removed keys of a FOREIGN KEY
 
     def __len__(self) -> int:
         return len(self._open)
@@ -409,6 +411,7 @@ class TransactionCoordinator:
         if not parts:
             self.end(transaction)
             return Wrote(0, (WriteResult(),))
+        self.removals.update(transaction.removed)
         try:
             wrote = await self._committed(self._workers.commit_staged(parts, once))
         except WorkerLost:
@@ -418,6 +421,8 @@ class TransactionCoordinator:
         except BaseException:
             self.end(transaction)
             raise
+        finally:
+            self.removals.update(transaction.removed)
         if wrote.results[0].error is not None:
             self.end(transaction)
             raise wrote.results[0].error

@@ -24,9 +24,6 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from noria.control.processes.slots import Slots
 from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.control.program import Program
@@ -41,7 +38,9 @@ from noria.plan.optimizer import told
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.bulk.loading import drop_rejects, keep_rejects, unchanged
+from noria.server.bulk.maintained import is_little, states_of, written
 from noria.server.bulk.merging import Put, merged
+from noria.server.bulk.parents import Hold, ParentsOfLoad
 from noria.server.bulk.places import remove_directory
 from noria.server.bulk.reporting import compared, failed
 from noria.server.bulk.snapshots import Snapshots, taken
@@ -51,7 +50,7 @@ from noria.sql.commands import BatchQuery
 if TYPE_CHECKING:  # at run time only the jobs that need them import them: serving does not need pyspark
     from noria.spark.jobs.index import IndexFilesMade
     from noria.spark.jobs.rewrite import Matching, Rewritten
-    from noria.spark.jobs.verify import Maintained, VerifyReport
+    from noria.spark.jobs.verify import VerifyReport
     from noria.spark.loading.load import LoadReport
 
 
@@ -74,10 +73,12 @@ class Bulk:
         self._directory = directory
         self._numbers = itertools.count(1)
         self._pools = [f"bulk-{n}" for n in range(3 * SPARK_BULK_JOBS)]  # free ones, in which no job runs
+        self._storing: dict[asyncio.Future[Any], str] = {}  # ingests that are under way, and their tables
         self._indexing: dict[str, tuple[int, int]] = {}  # (tasks done, tasks in all), by ticket
         shutil.rmtree(directory, ignore_errors=True)  # left by a server that was killed
         directory.mkdir(mode=0o700, parents=True)
         self.snapshots = Snapshots(link, directory)
+        self.hold: Hold | None = None  # keeps others from writing the parents of a load
         self.queries = Slots(SPARK_QUERIES, SPARK_QUEUE, lambda: too_many_jobs(
             "queries", SPARK_QUEUE, "create a view that answers it"))
         self.jobs = Slots(SPARK_BULK_JOBS, SPARK_QUEUE, lambda: too_many_jobs(
@@ -258,7 +259,7 @@ class Bulk:
                 assert run is not None
                 await run(statement)
                 yield {"step": f"made the table {name}", "statement": statement}
-            table = self._program.foreign_keys.loadable(name)
+            table = self._program.table(name)
             if table is None:  # dropped meanwhile
                 raise unknown_table(name)
             about = await self._asked(Inspect(0, "table", table.name))
@@ -267,34 +268,48 @@ class Bulk:
                             sources)
             merges = request.get("on_duplicate", "error") != "error"
             job, report = "merging:rows" if merges else "load:load", None
-            async for step in self._again(f"noria.spark.loading.{job}", spec.out, spec=spec):
-                if "result" in step:
-                    report = step["result"]
-                else:
-                    yield step
-            assert report is not None
-            reject_file = str(request.get("reject", "")) if report.rejected else ""
-            if reject_file:
-                await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
-            assert put is not None or not merges
-            about_it = {"rejected": report.rejected, "examples": report.examples, "reject_file": reject_file}
-            async for step in merged(table, report, request, put) if put and merges else self._taken_in(
-                    unchanged(table, self._program), report, request):
-                if step["step"] == "done" and not report.rejected and request.get("reject"):
-                    await asyncio.to_thread(drop_rejects, str(request["reject"]))
-                yield {**about_it, **step} if step["step"] == "done" else step
 
-    async def _taken_in(self, table: str, report: LoadReport, request: dict[str, Any]
+            def build(spec: LoadSpec) -> AsyncIterator[dict[str, Any]]:
+                return self._again(f"noria.spark.loading.{job}", spec.out, spec=spec)
+
+            async def gone(**arguments: Any) -> int:
+                found: int = await _told(asyncio.ensure_future(self._run("noria.spark.loading.parents:gone",
+                                                                         **arguments)))
+                return found
+
+            async with ParentsOfLoad(self._program.foreign_keys, self._link.written, table, place, self._snapshot,
+                                     self.hold) as parents:
+                async for step in parents.built(build, gone, spec, merges):
+                    if "result" in step:
+                        report = step["result"]
+                    else:
+                        yield step
+                assert report is not None
+                reject_file = str(request.get("reject", "")) if report.rejected else ""
+                if reject_file:
+                    await asyncio.to_thread(keep_rejects, report.reject_file, reject_file)
+                assert put is not None or not merges
+                about_it = {"rejected": report.rejected, "examples": report.examples, "reject_file": reject_file}
+                async for step in merged(table, report, request, put) if put and merges else self._taken_in(
+                        table, parents, report, request):
+                    if step["step"] == "done" and not report.rejected and request.get("reject"):
+                        await asyncio.to_thread(drop_rejects, str(request["reject"]))
+                    yield {**about_it, **step} if step["step"] == "done" else step
+
+    async def _taken_in(self, table: TableDef, parents: ParentsOfLoad, report: LoadReport, request: dict[str, Any]
                         ) -> AsyncIterator[dict[str, Any]]:
         yield {"step": f"taking {report.rows:,} rows in"}
+        parents.refuse_emptied()
         if report.rows:
-            await self._ingested(Ingest(table, report.files, report.rows, report.auto_increment, report.shards,
-                                        request.get("once", "")))
+            await self._ingested(Ingest(unchanged(table, self._program), report.files, report.rows,
+                                        report.auto_increment, report.shards, request.get("once", "")))
         yield {"step": "done", "rows": report.rows}
 
     async def _ingested(self, body: Ingest) -> None:
         """Let the workers ingest files.  If cancelled, wait until they are ingested or never will be."""
         taking = self._link.submit(body)
+        self._storing[taking] = body.table.lower()
+        taking.add_done_callback(self._storing.pop)
         try:
             done: Done = await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -303,6 +318,11 @@ class Bulk:
             raise
         if done.error is not None:
             raise done.error
+
+    async def stored(self, table: TableDef) -> None:
+        """Wait for the loads into the table that the workers ingest now."""
+        if storing := [future for future, name in self._storing.items() if name == table.name.lower()]:
+            await asyncio.wait(storing)
 
     async def _again(self, job: str, out: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """As `_steps`, but the job begins again if the driver dies, at most SPARK_TRIES times.  out: its directory."""
@@ -399,15 +419,16 @@ class Bulk:
             views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
             tables = self._below(views[n] for n in chosen) if wanted else list(self._program.tables())
-            lacking = [views[n] for n, state in snapshot["views"].items() if n in chosen and _is_little(_states(state))]
+            lacking = [views[n] for n, state in snapshot["views"].items()
+                       if n in chosen and is_little(states_of(state))]
             derived: dict[str, int] = {}
             if lacking:
                 yield {"step": f"keys to compare of {len(lacking)} views of which little is present"}
                 derived = await self._derive(path, lacking)
                 path = place / "derived"
                 snapshot = await taken(self._link, Snapshot(0, str(path), views=True))
-            states = [(views[n], _states(state)) for n, state in snapshot["views"].items() if n in chosen]
-            maintained = [await asyncio.to_thread(_written, place, i, *s) for i, s in enumerate(states)]
+            states = [(views[n], states_of(state)) for n, state in snapshot["views"].items() if n in chosen]
+            maintained = [await asyncio.to_thread(written, place, i, *s) for i, s in enumerate(states)]
             report: VerifyReport | None = None
             async for step in self._again("noria.spark.jobs.verify:verify", "", checkpoint=str(path),
                                           tables=tables, views=maintained):
@@ -471,30 +492,3 @@ async def _told(task: asyncio.Future[Any]) -> Any:
         raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
     except (JobError, DriverGone) as e:
         raise failed(e) from e
-
-
-State = tuple[pa.Table, pa.Table | None]  # of a view on one worker: rows and present keys
-
-
-def _states(state: State | list[State]) -> list[State]:
-    """Return a list with one state for each worker.  A single worker reports its state without a list."""
-    return state if isinstance(state, list) else [state]
-
-
-def _is_little(states: list[State]) -> bool:
-    """True if a partial view has fewer than VERIFY_KEYS present keys on all workers together."""
-    present = [keys.num_rows for _, keys in states if keys is not None]
-    return bool(present) and sum(present) < limits.VERIFY_KEYS
-
-
-def _written(place: Path, number: int, view: ViewDef, states: list[State]) -> Maintained:
-    """Write a view's state to Parquet files for the job `verify`."""
-    from noria.spark.jobs.verify import Maintained
-
-    files: dict[str, list[str]] = {"rows": [], "present": []}
-    for worker, state in enumerate(states):
-        for (what, paths), table in zip(files.items(), state, strict=True):
-            if table is not None:
-                paths.append(str(place / f"view-{number}-{what}-{worker}.parquet"))
-                pq.write_table(table, paths[-1])
-    return Maintained(view, tuple(files["rows"]), tuple(files["present"]) or None)

@@ -307,8 +307,9 @@ __all__ = ["EXPORT_KEYS", "LOAD_KEYS", "PROOF_HEADER", "TOKEN_FILE", "LoadPermit
 
 
 def unchanged(table: TableDef, program: Catalog) -> str:
-    """The name of the table that files were made for.  Raises error 1412 if it has other CHECKs by now."""
+    """The name of the table that files were made for.  Raises error 1412 if it has other CHECKs or FOREIGN KEYs by now.
+    """
     now = program.table(table.name)
-    if now is not None and now.enforced != table.enforced:
+    if now is not None and (now.enforced, now.foreign_keys) != (table.enforced, table.foreign_keys):
         raise view_changed(table.name)
     return table.name

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
+from noria.core.limits import SOURCE_STATEMENT_ROWS
 from noria.core.statements import Insert
 from noria.core.types import TableDef
 
@@ -26,6 +27,7 @@ async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], p
     """Write the rows and yield steps of progress.  The last step has the numbers of written, ignored and replaced rows.
     Raises SqlError if a statement fails; its text says how many rows before it are written."""
     on, once = str(request["on_duplicate"]), str(request.get("once", ""))
+    refuse_scattered(table, report.rows, on)
     columns = table.writable
     done = affected = 0
     for piece in _pieces(report.files):
@@ -40,6 +42,13 @@ async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], p
     ignored = report.rows - affected if on == "ignore" else 0
     replaced = affected - report.rows if on == "replace" else 0
     yield {"step": "done", "rows": report.rows - ignored, "ignored": ignored, "replaced": replaced}
+
+
+def refuse_scattered(table: TableDef, rows: int, on: str) -> None:
+    """Raise SqlError if a row would be left out, since its parent may be in a later statement."""
+    if on == "ignore" and rows > SOURCE_STATEMENT_ROWS and any(k.refers_to(table.name) for k in table.foreign_keys):
+        raise not_supported(f"ignoring rows that exist, of more than {SOURCE_STATEMENT_ROWS:,} rows of a table that "
+                            f"refers to itself ('{table.name}')", "load in several parts, the parents first")
 
 
 def _pieces(files: Sequence[str]) -> Iterator[pa.RecordBatch]:

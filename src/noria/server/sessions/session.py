@@ -630,10 +630,14 @@ class Session:
             self._processes.hang_up(self.connection_id)
         return warnings
 
-    async def _commit(self) -> None:
-        """Commit before a statement that no transaction can undo."""
+    async def commit_as(self, once: str) -> None:
+        """Commit the transaction.  once: as in `Write`."""
+        await self._commit(once)
+
+    async def _commit(self, once: str = "") -> None:
+        """Commit, as before a statement that no transaction can undo."""
         try:
-            await self._transaction.commit()
+            await self._transaction.commit(once)
         finally:
             self._saw_own()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
 from noria.server.bulk.jobs import Bulk
+from noria.server.source.checked_writes import CheckedWrites
 from noria.server.source.exports import Exports
 from noria.server.source.follows import Followers
 from noria.server.source.reads import SnapshotReads
@@ -15,13 +16,15 @@ from noria.server.source.writes import Run, StagedWrites
 
 
 class SparkSource:
-    """Wires the modules of this room.  directory: for snapshots and staged rows; run: runs a statement of SQL."""
-    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
+    """Wires the modules of this room.  directory: for snapshots and staged rows; run: runs a statement of SQL.
+    checked: as in `StagedWrites`."""
+    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run,
+                 checked: CheckedWrites | None = None):
         asks = ServerSourcePlanner(executor, bulk)
         self.reads = SnapshotReads(asks, bulk.snapshots, directory)
         self.export = Exports(asks, bulk).run
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
-        self.writes = StagedWrites(executor, bulk, link, directory, run)
+        self.writes = StagedWrites(executor, bulk, link, directory, run, checked)
         self.follows = Followers(executor, link, self.writes, run)
         self.part, self.commit, self.drop = self.writes.part, self.writes.commit, self.writes.drop
         self.load, self.loaded = self.writes.load, self.writes.loaded

@@ -49,6 +49,8 @@ from noria.server.answering.executor import Executor
 from noria.server.answering.followed import written_by
 from noria.server.arrow import plain
 from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.merging import refuse_scattered
+from noria.server.source.checked_writes import CheckedWrites
 
 ONCE = "once:"
 FOLLOW = "follow"
@@ -68,10 +70,13 @@ class _Staged:
 
 
 class StagedWrites:
-    """The writes of Spark's source, and loads with a name (see the module).  run: runs a statement of SQL."""
+    """The writes of Spark's source, and loads with a name (see the module).  run: runs a statement of SQL.
 
-    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run):
-        self._executor, self._bulk, self._link, self._run = executor, bulk, link, run
+    checked: writes tables with FOREIGN KEYs; None: such tables are refused."""
+
+    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run,
+                 checked: CheckedWrites | None = None):
+        self._executor, self._bulk, self._link, self._run, self._checked = executor, bulk, link, run, checked
         self._directory = directory
         self._staged: dict[str, _Staged] = {}
         self._loading = set[str]()  # scopes of running loads
@@ -151,7 +156,6 @@ class StagedWrites:
             raise no_table(named, program.view(named) is not None)
         files = [self._file(write, str(p)) for p in request["parts"]]
         await self._executor.locks.admit(None, (table.name,), True, LOCK_WAIT_S)
-        program.foreign_keys.refuse_unchecked(table.name)
         if request.get("overwrite"):
             await self._run(f"TRUNCATE TABLE {program.catalog.databases.full(table.name)}")
         name = f"{ONCE}{scope}/{batch}"
@@ -182,6 +186,7 @@ class StagedWrites:
                                                    f"leave out "
                                                    "one of the two")
             return await self._loaded(table, files, max_rejects or 0, name)
+        refuse_scattered(table, rows, on)
         left = rows
         for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
             left -= piece.num_rows
@@ -238,12 +243,20 @@ class StagedWrites:
     async def _write(self, statement: Insert | Delete, once: str) -> int:
         """Run a statement and return the number of affected rows."""
         await self._executor.locks.admit(None, (statement.table,), True, LOCK_WAIT_S)
+        if self._checked is not None and self._executor.program.foreign_keys.concern(statement.table):
+            return await self._written_checked(self._checked, statement, once)
         self._executor.program.foreign_keys.refuse_unchecked(statement.table)
         done = self._executor.submit(statement, once=once)
         await asyncio.wait((done,))
         result = self._executor.result_of(done)
         await self._executor.catch_up(self._executor.written(done))
         return result.affected
+
+    async def _written_checked(self, checked: CheckedWrites, statement: Insert | Delete, once: str) -> int:
+        affected = await checked.write(statement, once)
+        if once and not affected and once not in await self._executor.ask(Inspect(0, "once", once)):
+            await self._link.change(Write((), once=once))
+        return affected
 
     # ------------------------------------------------------------ loads
     async def load(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:

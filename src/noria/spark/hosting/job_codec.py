@@ -14,13 +14,13 @@ from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 from noria.spark.hosting.session import SparkUnavailable
 from noria.spark.jobs import bootstrap, export, files, index, query, rewrite, verify
-from noria.spark.loading import inferring, load, merging
+from noria.spark.loading import inferring, load, merging, parents
 from noria.spark.loading.rows.files import BadFile
 from noria.spark.loading.tasks.tasks import LoadRefused
 from noria.storage.rocks.errors import StoreDamaged, StoreError
 
 FUNCTIONS = (query.query, export.export, files.write, bootstrap.bootstrap, index.index, inferring.infer,
-             rewrite.matching, rewrite.rewrite, verify.verify, verify.sample, load.load, merging.rows)
+             rewrite.matching, rewrite.rewrite, verify.verify, verify.sample, load.load, merging.rows, parents.gone)
 ERRORS = (SqlError, LoadRefused, BadFile, StoreError, StoreDamaged, SparkUnavailable)
 _NOT_SENT = ("spark", "progress")
 

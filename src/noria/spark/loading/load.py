@@ -7,6 +7,8 @@ Spark exchanges rows by ranges of the encoded primary key and sorts each range. 
 primary key needs no order: the task that reads its rows writes them.  An index is a family like the table's own, and
 its entries are sorted in the same way.
 
+If the table has FOREIGN KEYs, `parents.py` first finds the rows that lack a parent, which are bad rows.
+
 Keeps true: every row of every file is in the SST files or in the reject file, once.  Of rows with the same primary key,
 the first in the files is kept.  The files of a family are disjoint, and each has its keys in ascending order.
 """
@@ -29,8 +31,10 @@ from noria.core.errors.codes import DUP_ENTRY
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.types import TableDef
 from noria.spark.jobs.progress import Progress, ignore_progress, stages
+from noria.spark.loading.parents import without_orphans
 from noria.spark.loading.rows import checking, files
 from noria.spark.loading.rows.files import InputFile
+from noria.spark.loading.rows.orphans import ReferredKey
 from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks import rejects
 from noria.spark.loading.tasks.ranges import place
@@ -59,7 +63,8 @@ SMALL_BYTES = 4 * 2**20  # a smaller load is sorted as one range
 class LoadSpec:
     """A load.  `indexes`: (columns, unique) of every index that the store keeps for the table.  `out`: a directory for
     the SST files, made if missing.  `max_rejects`: with more bad rows, the load fails.  `auto_increment`: the table's
-    high-water mark.  `workers`: the number of shards.  `sources`: the plain files of `files`, if gathered before."""
+    high-water mark.  `workers`: the number of shards.  `sources`: the plain files of `files`, if gathered before.
+    `keys`: the FOREIGN KEYs, whose parents are looked up in the `checkpoint`."""
 
     table: TableDef
     files: tuple[str, ...]
@@ -71,6 +76,8 @@ class LoadSpec:
     auto_increment: int = 0
     workers: int = 1
     sources: tuple[InputFile, ...] = ()
+    keys: tuple[ReferredKey, ...] = ()
+    checkpoint: str = ""
 
 
 Files = tuple[tuple[str, tuple[str, ...]], ...]  # by column family
@@ -99,16 +106,25 @@ def load(spark: SparkSession, progress: Progress = ignore_progress, *, spec: Loa
     started = time.monotonic()
     os.makedirs(spec.out, exist_ok=True)
     try:
-        job = job_of(spark, progress, spec)
+        job = without_orphans(spark, progress, job_of(spark, progress, spec), spec.keys, spec.checkpoint)
         if spec.table.auto_increment is not None:
             with stages(spark, progress, f"counting rows for {spec.table.name}"):
                 job = _numbered(spark, job, spec.auto_increment)
         with stages(spark, progress, f"loading {spec.table.name}"):
             found = sorted_files(spark, job, sum(s.nbytes for s in job.splits))
+        _refuse_unsure(job, found)
         return _finish(spec, job, found, started)
     except BaseException:
         shutil.rmtree(spec.out, ignore_errors=True)
         raise
+
+
+def _refuse_unsure(job: Job, found: Sequence[TaskReport]) -> None:
+    """Raise LoadRefused if a row that is left out, because its primary key repeats, may be another one's parent."""
+    others = any(key.own and key.parent_columns != job.table.primary_key for key in job.keys)
+    if others and any(r.left_out for r in found):
+        raise LoadRefused(f"rows of the files repeat the primary key, and {job.table.name} refers to another key of "
+                          "itself; nothing was loaded: remove them")
 
 
 def job_of(spark: SparkSession, progress: Progress, spec: LoadSpec) -> Job:

@@ -18,6 +18,7 @@ from noria.core.types import TableDef
 from noria.core.values import arrow_type
 from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.loading.load import LoadSpec, job_of, rejects_of, reports
+from noria.spark.loading.parents import without_orphans
 from noria.spark.loading.tasks.running import numbers
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
@@ -47,7 +48,7 @@ def rows(spark: SparkSession, progress: Progress = ignore_progress, *, spec: Loa
     """Read and check the files of `spec`.  Raises BadFile or LoadRefused, and then removes `spec.out`."""
     os.makedirs(spec.out, exist_ok=True)
     try:
-        job = job_of(spark, progress, spec)
+        job = without_orphans(spark, progress, job_of(spark, progress, spec), spec.keys, spec.checkpoint)
         with stages(spark, progress, f"reading rows for {spec.table.name}"):
             found = reports(numbers(spark, len(job.splits)).mapInArrow(WriteRows(job), PARCEL_SCHEMA))
         rejected, examples = rejects_of(spec, job, found)

@@ -1,8 +1,7 @@
 """Project: out = {(e1(r), ..., en(r)) : r in input}. Linear.
 
-A row that is removed and added in one delta is left out, so that nodes below see no change that does not concern
-them: of few rows always, as of an UPDATE of other columns; with `nets` (the output omits columns that often change
-alone) of any number.
+A row that is removed and added in one small delta is left out. So nodes below see no UPDATE of other columns. With
+`nets` this holds for deltas of any size: the output then omits columns that often change alone.
 
 Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
 rows, and the parent is not asked.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.core import values
+from noria.core.batch import Codes
 from noria.core.errors import SqlError, no_default, null_not_allowed
 from noria.core.expressions.coerce import MAX_TEXT_BYTES, coerce
 from noria.core.expressions.evaluate import constant
@@ -34,6 +35,7 @@ from noria.spark.loading.rows.reading import TextFormat
 from noria.storage.tables.computed import Computed, computed_of, defaults_of, time_default
 from noria.storage.tables.rules import broken, error_of, rules_of
 
+FindOrphans = Callable[[Codes], Mapping[int, tuple[str, str]]]  # good rows -> the column and the reason, by row
 NO_SYMBOLS: Any = None  # the codes of numbers and dates need no symbol table
 
 
@@ -85,8 +87,11 @@ def defaults(table: TableDef, now: datetime) -> list[pa.Scalar]:
 
 
 def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa.Scalar], path: str,
-            csv: TextFormat | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
-    """Return the chunk's good rows, with the table's column names, and its rejects.  csv: the options of a CSV file."""
+            csv: TextFormat | None = None, orphans: FindOrphans | None = None) -> tuple[pa.RecordBatch, list[Reject]]:
+    """Return the chunk's good rows, with the table's column names, and its rejects.  csv: the options of a CSV file.
+
+    orphans: finds those of the good rows that lack a parent.
+    """
     arrays: list[pa.Array] = []
     bad: dict[int, tuple[str, str]] = {}
     for c, name, default in zip(table.columns, mapping.names, fill, strict=True):
@@ -109,6 +114,8 @@ def convert(chunk: Chunk, mapping: ColumnMap, table: TableDef, fill: Sequence[pa
             bad.setdefault(row, (table.columns[at].name, reason))
     for row, reason in _broken(table, arrays).items():
         bad.setdefault(row, ("", reason))
+    if orphans is not None:
+        bad.update(orphans(np.setdiff1d(np.arange(chunk.rows), np.array(list(bad), np.int64))))
     batch = pa.RecordBatch.from_arrays(arrays, [c.name for c in table.columns])
     rejects = list(chunk.rejects)
     if bad:

@@ -33,6 +33,7 @@ from noria.core.values import decode, from_arrow
 from noria.spark.loading.rows import checking, files
 from noria.spark.loading.rows.checking import ColumnMap
 from noria.spark.loading.rows.files import Reject, Split
+from noria.spark.loading.rows.orphans import Orphans, ReferredKey
 from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.ranges import KeyRanges
 from noria.spark.loading.tasks.rejects import kept
@@ -67,6 +68,8 @@ class Job:
     max_rejects: int | None
     numbers: dict[int, int] = field(default_factory=dict)  # split -> its first AUTO_INCREMENT number
     workers: int = 1  # the number of shards
+    keys: tuple[ReferredKey, ...] = ()
+    orphans: dict[int, str] = field(default_factory=dict)  # split -> the file of its rows that lack a parent
 
     def with_numbers(self, numbers: dict[int, int]) -> Job:
         return replace(self, numbers=numbers)
@@ -77,7 +80,7 @@ class Job:
 
     def sampled(self) -> Iterator[pa.RecordBatch]:
         """Read a sample of rows from all parts of the files, in the driver."""
-        few = replace(self, splits=tuple(_spread(self.splits)))
+        few = replace(self, splits=tuple(_spread(self.splits)), orphans={})
         for number in range(len(few.splits)):
             yield from (batch for batch, _ in rows_of(few, number, None))
 
@@ -189,9 +192,11 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
     """Read the split's good rows, with the table's column names."""
     mapping, fill = job.maps[split.path], checking.defaults(job.table, job.now)
     columns = {n: job.table.columns[i] for i, n in enumerate(mapping.names) if n is not None}
+    path = job.orphans.get(split.number)
+    orphans = None if path is None else Orphans(path, job.table, job.keys).of
     for chunk in files.read(split, job.reading, columns):
         csv = job.reading if split.format == "csv" else None
-        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, csv)
+        batch, bad = checking.convert(chunk, mapping, job.table, fill, split.shown, csv, orphans)
         if rejected is not None:
             rejected.add(bad, split.number)
         yield batch
@@ -222,7 +227,7 @@ def asks(job: Job) -> Callable[[Batches], Batches]:
         for number in each(numbers):
             wanted, most = 0, 0
             for batch in read_split(job, job.splits[number], None):
-                codes = _codes(batch, column)
+                codes = codes_of(batch, column)
                 wanted += int(((codes == NULL_CODE) | (codes == 0)).sum())
                 most = max(most, int(codes.max(initial=0)))
             yield pa.record_batch([pa.array([x], pa.int64()) for x in (number, wanted, most)],
@@ -236,7 +241,8 @@ def each(numbers: Batches) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def _codes(batch: pa.RecordBatch, column: str) -> Codes:
+def codes_of(batch: pa.RecordBatch, column: str) -> Codes:
+    """The codes of a column of integers."""
     return from_arrow(batch.column(column), BIGINT, checking.NO_SYMBOLS)
 
 
@@ -258,7 +264,7 @@ def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> 
     """Number the rows with NULL or 0 in the AUTO_INCREMENT column.  Returns the batch and the next free number."""
     auto = table.auto_increment
     assert auto is not None
-    codes = _codes(batch, table.columns[auto].name)
+    codes = codes_of(batch, table.columns[auto].name)
     asking = (codes == NULL_CODE) | (codes == 0)
     count = int(asking.sum())
     if not count:
@@ -337,7 +343,7 @@ class GreatestNumber:
 
     def note(self, batch: pa.RecordBatch) -> None:
         if self._column is not None:
-            self.most = max(self.most, int(_codes(batch, self._column).max(initial=0)))
+            self.most = max(self.most, int(codes_of(batch, self._column).max(initial=0)))
 
 
 @dataclass(frozen=True)

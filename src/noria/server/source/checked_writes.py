@@ -1,0 +1,64 @@
+"""Writes of Spark's source, and of loads, into tables with FOREIGN KEYs: each statement is a session's transaction.
+
+    statement ──► BEGIN ──► checked, with all that follows from it ──► COMMIT, under the statement's name
+
+Keeps true: such a statement is written, checked and remembered by one commit, or nothing of it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+
+from noria.core.errors import SqlError
+from noria.core.errors.codes import LOCK_DEADLOCK
+from noria.core.statements import Delete, Insert
+from noria.server.outcomes import Client, Ok
+from noria.server.sessions.requests import complete
+from noria.server.sessions.session import Session
+from noria.server.sessions.sessions import Sessions
+from noria.server.sessions.transaction_reads import ALONE_TRIES
+from noria.sql.text.databases import HOME, Databases
+
+
+class CheckedWrites:
+    """See the module.  databases: names tables for the sessions."""
+
+    def __init__(self, sessions: Sessions, databases: Databases):
+        self._sessions, self._databases = sessions, databases
+
+    def _session(self) -> Session:
+        return self._sessions.connect(Client("root", HOME, self._sessions.processes.number(), "localhost",
+                                             False))
+
+    @asynccontextmanager
+    async def hold(self, tables: Sequence[str]) -> AsyncIterator[None]:
+        """Keep others from writing these tables, once no transaction that has changed or locked them is open.  Raises
+        SqlError 1205 after LOCK_WAIT_S."""
+        with closing(self._session()) as session:
+            named = ", ".join(f"{self._databases.full(name)} READ" for name in tables)
+            await complete(session, f"LOCK TABLES {named}", ())
+            yield
+
+    async def write(self, statement: Insert | Delete, once: str) -> int:
+        """Run a statement, and return the number of affected rows.  once: as in `Write`, if any row is affected.
+
+        It is tried again if its transaction is lost with a worker, or to end a deadlock.
+        """
+        for left in reversed(range(ALONE_TRIES)):
+            try:
+                return await self._written(statement, once)
+            except SqlError as e:
+                if e.code != LOCK_DEADLOCK.number or not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _written(self, statement: Insert | Delete, once: str) -> int:
+        what = "DELETE FROM" if isinstance(statement, Delete) else "INSERT INTO"
+        with closing(self._session()) as session:
+            await complete(session, "BEGIN", ())
+            done = await session.run_made(lambda: statement, f"{what} {statement.table}")
+            assert isinstance(done, Ok)
+            await session.commit_as(once)
+            await session.see_own()
+            return done.affected
