@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from e2e.local import LocalServer
-from e2e.transactions.waiting import Waiting, refused, run, until
+from e2e.transactions.waiting import Waiting, cut, refused, run, until
 
 
 @pytest.fixture(params=[1, 3])
@@ -170,7 +170,7 @@ def test_who_dies_within_a_wait_leaves_nothing(server: LocalServer, how: str) ->
     run(b, "SELECT GET_LOCK('x', 0)", "BEGIN", "SELECT v FROM u")
     waiting = waits(server, b, "SELECT GET_LOCK('y', 300)")
     if how == "close":
-        b._sock.shutdown(2)
+        cut(b)
     else:
         run(c, f"{how} {b.thread_id()}")
     assert waiting.end() is not None

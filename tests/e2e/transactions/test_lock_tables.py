@@ -14,7 +14,7 @@ import pytest
 
 from e2e.local import LocalServer
 from e2e.mariadb import INSTALLED, MariaDb
-from e2e.transactions.waiting import Waiting, refused, run, until
+from e2e.transactions.waiting import Waiting, cut, refused, run, until
 
 
 @pytest.fixture(params=[1, 3])
@@ -325,7 +325,7 @@ def test_who_dies_while_it_waits_leaves_nothing(server: LocalServer, how: str, w
     number = b.thread_id()
     waiting = waits(server, b, what)
     if how == "close":
-        b._sock.shutdown(2)
+        cut(b)
     else:
         run(c, f"{how} {number}")
     assert waiting.end() == (1317 if how == "KILL QUERY" else waiting.error) and waiting.error

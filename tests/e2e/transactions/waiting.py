@@ -56,3 +56,8 @@ def until(holds: Callable[[], bool]) -> None:
         if holds():
             return
     raise AssertionError("it never held")
+
+
+def cut(connection: Any) -> None:
+    """End a connection as the loss of its client does."""
+    connection._sock.shutdown(2)
