@@ -32,8 +32,11 @@ Alone = Callable[[Sequence[str], float], AbstractAsyncContextManager[None]]
 class TableLocks:
     """The locks of all sessions.  holder: a session's number; None for reads and writes without a session.
 
-    busy: True while a table is locked, or is about to be.  reads_wait: likewise, for WRITE.  on_reads_wait: called when
-    that changes.  readers_know: waits until every front end knows it.  granted: the number of LOCK TABLES … WRITE.
+    busy: True while a table is locked, or is about to be.  reads_wait: likewise, for WRITE.
+
+    on_reads_wait: called when that changes.  readers_know: waits until every front end knows it.
+
+    granted: the number of LOCK TABLES … WRITE.
     """
 
     def __init__(self) -> None:
