@@ -340,10 +340,11 @@ def test_the_level_is_shown_and_holds_for_one_transaction(server: LocalServer) -
 def test_another_definition_is_a_conflict(server: LocalServer) -> None:
     one, other = two(server)
     run(one, "SELECT SUM(v) FROM t")
-    run(other, "ALTER TABLE t ADD COLUMN more INT")
+    server.define("ALTER TABLE t ADD COLUMN more INT")
     assert refused(one, "COMMIT") == 1213
     run(one, "BEGIN", "INSERT INTO done VALUES (1)", "SELECT SUM(v) FROM t")
-    run(other, "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    server.define("DROP TABLE t")
+    run(other, "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     assert refused(one, "COMMIT") == 1213
 
 

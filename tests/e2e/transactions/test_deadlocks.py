@@ -59,6 +59,7 @@ def waits_for_row(server: LocalServer, session: Any, text: str) -> Waiting:
     return waiting
 
 
+IN_TRANSACTION = 1  # a bit of a client's server_status
 WAIT_X = "SELECT GET_LOCK('x', 300)"
 
 
@@ -109,9 +110,10 @@ def test_a_locked_table_and_a_user_lock(server: LocalServer, two: tuple[Any, Any
     waiting = waits(server, b, "UPDATE t SET v = 11 WHERE id = 1")
     closing = Waiting(a, WAIT_X)
     assert waiting.end() == 1213
-    assert run(b, "SELECT v FROM u WHERE id = 1") == [(10,)]  # rolled back
     run(b, "DO RELEASE_LOCK('x')")
     assert closing.end() is None and closing.rows == [(1,)]
+    assert not b.server_status & IN_TRANSACTION
+    assert run(b, "SELECT v FROM u WHERE id = 1") == [(10,)]  # rolled back
 
 
 @pytest.mark.parametrize("use", ["SELECT v FROM t", "UPDATE t SET v = 12 WHERE id = 1",

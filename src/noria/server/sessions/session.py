@@ -349,7 +349,8 @@ class Session:
         return outcome
 
     def _noted(self, error: SqlError) -> SqlError:
-        """Return the error, and record it for SHOW WARNINGS."""
+        """Return the error, and record it for SHOW WARNINGS.  It may have ended the transaction."""
+        self._set_status()
         self.warnings = (("Error", error.code, error.message),)
         return error
 
