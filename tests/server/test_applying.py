@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,9 @@ def test_wrong_requests(local: LocalServices, body: dict[str, Any]) -> None:
 
 def test_a_locked_table_is_not_altered(local: LocalServices) -> None:
     local.run(T)
-    holder = object()
-
-    async def nothing(tables: Any, wait_s: float) -> None:
-        """Nothing is written."""
-
-    local.embedded.run(local.executor.locks.lock(holder, [("t", True)], 0.0, nothing))
+    holder = 7
+    lock = local.executor.locks.lock(holder, [("t", True)], 1.0, lambda tables: iter(()), lambda *_: nullcontext())
+    local.embedded.run(lock)
     with pytest.raises(SqlError, match="locked table 't'"):
         lines(local, T.replace("a INT", "a INT DEFAULT 3"))
     local.executor.locks.unlock(holder)
