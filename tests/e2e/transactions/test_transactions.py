@@ -78,6 +78,10 @@ def test_autocommit_off(server: LocalServer) -> None:
     assert run(a, "SELECT COUNT(*) FROM t") == [(3,)]
     run(a, "DELETE FROM t WHERE id = 1", "SET autocommit = 1")
     assert run(b, "SELECT COUNT(*) FROM t") == [(2,)]
+    run(a, "SET autocommit = 0", "BEGIN", "DELETE FROM t WHERE id = 2", "SET autocommit = 1", "ROLLBACK")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(1,)]
+    run(a, "BEGIN", "DELETE FROM t", "SET autocommit = 1", "ROLLBACK")
+    assert run(b, "SELECT COUNT(*) FROM t") == [(1,)], "it was on before"
 
 
 def test_a_definition_commits(server: LocalServer) -> None:

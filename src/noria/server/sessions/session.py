@@ -399,8 +399,9 @@ class Session:
             return Ok(warnings=await self._transact(command))
         if isinstance(command, sql.LockTables):
             return await self._lock(command)
+        before = self.variables["autocommit"]
         warnings = self._session_command(command)
-        if self._transaction.has_begun and not self._transaction.active:  # SET autocommit = 1
+        if self.variables["autocommit"] and not before:  # also within BEGIN
             await self._commit()
         return Ok(warnings=warnings)
 
