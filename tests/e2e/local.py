@@ -154,7 +154,7 @@ class LocalServer:
     def answering(self, once: bool) -> Iterator[None]:
         """SELECTs are answered by one-shots meanwhile, whether or not a view has their rows, or each by a view."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.executor.replies, "get", lambda key, unseen: None)
+            patch.setattr(self.executor.replies, "get", lambda *_: None)
             patch.setattr(self.embedded.program, "once", lambda wanted: once)
             if once:
                 patch.setattr(self.executor, "reader_of", lambda compiled, view: None)

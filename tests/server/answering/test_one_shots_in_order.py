@@ -116,3 +116,15 @@ def test_random_conditions(both: tuple[Database, sqlite3.Connection]) -> None:
                          f"REPLACE INTO p VALUES ({chance.randrange(90)}, {n % 40}, {n % 61}, NULL, 0.5, 1)"):
                 db.sql(text)
                 other.execute(text)
+
+
+def test_texts_that_are_equal_find_their_rows_once(both: tuple[Database, sqlite3.Connection]) -> None:
+    db, _ = both
+    db.sql("CREATE TABLE w (id INT PRIMARY KEY, s VARCHAR(6), KEY (s))")
+    db.sql("INSERT INTO w VALUES (1, 'á'), (2, 'b'), (3, 'A')")
+    for text in ("SELECT d FROM (SELECT id AS d FROM w WHERE s IN ('A', 'á', 'a')) AS q ORDER BY d",
+                 "SELECT d FROM (SELECT w.id AS d FROM w JOIN p ON p.id >= w.id WHERE w.s IN ('A', 'á') AND p.id < 4 "
+                 "GROUP BY w.id) AS q ORDER BY d",
+                 "SELECT d FROM (SELECT COUNT(*) AS d FROM w WHERE s IN ('A', 'á') GROUP BY id) AS q"):
+        found = [row[0] for row in db.sql(text).rows]
+        assert found == ([1, 1] if "COUNT" in text else [1, 3]), text

@@ -307,6 +307,7 @@ class OneShot:
         cols, keys = self._points(above, op) or self._short_range(above, op) or ((), None)
         if keys is None:
             return None
+        keys = distinct(self.folded(above, cols, keys))  # several texts may be equal
         return op.map(self, self.fetch(above, cols, keys, MissMode.FILL)[0])[0]
 
     def _points(self, node: Node, op: Filter) -> tuple[Columns, Codes] | None:
