@@ -34,10 +34,16 @@ class CheckedWrites:
     @asynccontextmanager
     async def hold(self, tables: Sequence[str]) -> AsyncIterator[None]:
         """Keep others from writing these tables, once no transaction that has changed or locked them is open.  Raises
-        SqlError 1205 after LOCK_WAIT_S."""
+        SqlError 1205 after LOCK_WAIT_S.  It is tried again if it is the victim of a deadlock of others' rows."""
+        named = ", ".join(f"{self._databases.full(name)} READ" for name in tables)
         with closing(self._session()) as session:
-            named = ", ".join(f"{self._databases.full(name)} READ" for name in tables)
-            await complete(session, f"LOCK TABLES {named}", ())
+            for left in reversed(range(ALONE_TRIES)):
+                try:
+                    await complete(session, f"LOCK TABLES {named}", ())
+                    break
+                except SqlError as e:
+                    if e.code != LOCK_DEADLOCK.number or not left:
+                        raise
             yield
 
     async def write(self, statement: Insert | Delete, once: str) -> int:

@@ -78,7 +78,7 @@ class Project(Stateless):
         out = super().tick(engine, node, deltas)
         if out is None or len(out) < 2:
             return out
-        few = len(out) <= NETTED_ROWS and bool((out.weights < 0).any())
+        few = len(out) <= NETTED_ROWS and bool(out.weights.min() < 0 < out.weights.max())
         return netted(out) if self._nets or few else out
 
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
