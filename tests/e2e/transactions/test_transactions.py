@@ -421,3 +421,26 @@ def test_a_snapshot_reads_what_has_not_changed_from_shared_memory(tmp_path: Path
             assert run(a, f"SELECT g, a FROM w WHERE id = {n}") == [rows[n] for _ in range(n in rows)]
     server.validate()
     server.close()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE t SET a = a + 1 WHERE id = 1",
+                                       "UPDATE t SET a = a + 1 WHERE a >= 10 AND a < 20",
+                                       "INSERT INTO t VALUES (1, 0, 'x') ON DUPLICATE KEY UPDATE a = a + 1"])
+def test_several_that_wait_for_one_row_write_it_one_after_the_other(server: LocalServer, statement: str) -> None:
+    """None of them is the victim of a deadlock, since none holds what another one needs."""
+    first, others = server.connect(), [server.connect() for _ in range(4)]
+    run(first, "BEGIN", "UPDATE t SET a = a + 1 WHERE id = 1")
+    for other in others:
+        run(other, "BEGIN")
+    waiting = [Waiting(other, statement) for other in others]
+    until(lambda: server.locks_waited_for() == len(others))
+    run(first, "COMMIT")
+    left = list(zip(others, waiting, strict=True))
+    while left:
+        until(lambda: server.locks_waited_for() < len(left) and any(not asked.waits() for _, asked in left))
+        other, asked = next(one for one in left if not one[1].waits())
+        assert asked.end() is None
+        run(other, "COMMIT")
+        left.remove((other, asked))
+    assert run(first, "SELECT a FROM t WHERE id = 1") == [(15,)]
+    server.validate()

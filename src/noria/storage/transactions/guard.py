@@ -33,7 +33,8 @@ class Guard:
         self.blocked: Blocked | None = None
 
     def meets(self, family: str, keys: Sequence[bytes]) -> None:
-        """Refuse a key that another transaction has locked.  Its row may change before this statement's commit."""
+        """Refuse a key that another transaction has locked exclusively.  Its row may change before this statement's
+        commit."""
         if family not in self._families:
             return
         if self._met is not None:
@@ -68,8 +69,8 @@ class Guard:
 
     def _refuse(self, resources: Iterable[Resource], exclusive: bool = True) -> None:
         wrong = self._locks.conflict(self._owner, resources, exclusive)
-        if wrong is not None:
-            self.blocked = Blocked(wrong, exclusive)
+        if wrong is not None:  # it waits for an exclusive lock: several shared ones could not become exclusive
+            self.blocked = Blocked(wrong)
             raise locked()
 
 
