@@ -270,14 +270,14 @@ def measure(server: Server, workload: tuple[str, ...], connections: int, seconds
 
 
 @contextlib.contextmanager
-def servers(noria_at: str, kinds: str) -> Iterator[list[MariaDb | NoriaServer]]:
+def servers(noria_at: str, kinds: str, options: tuple[str, ...] = ()) -> Iterator[list[MariaDb | NoriaServer]]:
     with tempfile.TemporaryDirectory(prefix="noria-bench-") as directory:
         started: list[MariaDb | NoriaServer] = []
         try:
             for kind in kinds.split(","):
                 place = Path(directory, kind)
                 place.mkdir()
-                server = MariaDb(place) if kind == "mariadb" else NoriaServer(place, noria_at)
+                server = MariaDb(place) if kind == "mariadb" else NoriaServer(place, noria_at, options)
                 started.append(server)
                 server.start()
             yield started

@@ -12,11 +12,10 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
-import tempfile
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Sequence
 
-from mysql import PASSWORD, USER, MariaDb, NoriaServer, Server
+from mysql import PASSWORD, USER, Server, servers
 
 FIGURES = {"transactions/s": r"transactions:\s+\d+\s+\(([\d.]+) per sec",
            "95 % within ms": r"95th percentile:\s+([\d.]+)",
@@ -46,33 +45,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("more", nargs="*", help="options for sysbench, after --")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        for name in ("noria", "maria"):
-            (Path(place) / name).mkdir()
-        noria = NoriaServer(Path(place) / "noria", options=("--workers", str(options.workers)))
-        servers: tuple[Server, ...] = (noria, MariaDb(Path(place) / "maria"))
-        try:
-            for server in servers:
-                server.start()
-                sysbench(server, options, "prepare")
-            compare(servers, options)
-        finally:
-            for server in servers:
-                server.stop()
+    with servers("", "noria,mariadb", ("--workers", str(options.workers))) as pair:
+        for server in pair:
+            sysbench(server, options, "prepare")
+        compare(pair, options)
 
 
-def compare(servers: tuple[Server, ...], options: argparse.Namespace) -> None:
+def compare(pair: Sequence[Server], options: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     print(f"{options.test}, {options.threads} threads, {options.tables} x {options.rows} rows", flush=True)
     for n in range(options.seconds // options.slice):
-        for server in servers if n % 2 else servers[::-1]:
+        for server in pair if n % 2 else pair[::-1]:
             out = sysbench(server, options, "run", options.slice)
             read = {name: float(m[1]) for name, pattern in FIGURES.items() if (m := re.search(pattern, out))}
             found[server.name].append(read)
             print(f"  slice {n + 1}, {server.name:<8} " + ", ".join(f"{k} {v:g}" for k, v in read.items()), flush=True)
     rates = {name: sum(f["transactions/s"] for f in each) / len(each) for name, each in found.items()}
     repeated = {name: sum(f["repeated (1213, 1205)"] for f in each) for name, each in found.items()}
-    mine, theirs = (rates[server.name] for server in servers)
+    mine, theirs = (rates[server.name] for server in pair)
     print(f"transactions/s: Noria {mine:.1f}, MariaDB {theirs:.1f}, ratio {mine / theirs:.2f}; repeated {repeated}")
 
 

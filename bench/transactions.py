@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pymysql
 
-from mysql import PASSWORD, USER, MariaDb, NoriaServer, Server
+from mysql import PASSWORD, USER, Server, servers
 
 ACCOUNTS = 10_000
 TABLES = ("CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL)",
@@ -90,37 +88,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        for name in ("noria", "maria"):
-            (Path(place) / name).mkdir()
-        noria = NoriaServer(Path(place) / "noria", options=("--workers", str(options.workers)))
-        servers: tuple[Server, ...] = (noria, MariaDb(Path(place) / "maria"))
-        try:
-            for server in servers:
-                server.start()
-                with connected(server) as connection, connection.cursor() as cursor:
-                    for text in TABLES:
-                        run(cursor, text)
-                    for at in range(0, ACCOUNTS, 1000):
-                        some = ", ".join(f"({n}, 0)" for n in range(at, at + 1000))
-                        run(cursor, f"INSERT INTO accounts VALUES {some}")
-            compare(servers, options)
-        finally:
-            for server in servers:
-                server.stop()
+    with servers("", "noria,mariadb", ("--workers", str(options.workers))) as pair:
+        for server in pair:
+            with connected(server) as connection, connection.cursor() as cursor:
+                for text in TABLES:
+                    run(cursor, text)
+                for at in range(0, ACCOUNTS, 1000):
+                    some = ", ".join(f"({n}, 0)" for n in range(at, at + 1000))
+                    run(cursor, f"INSERT INTO accounts VALUES {some}")
+        compare(pair, options)
 
 
-def compare(servers: tuple[Server, ...], options: argparse.Namespace) -> None:
+def compare(pair: Sequence[Server], options: argparse.Namespace) -> None:
     print(f"{'':<34}{'Noria':>10}{'MariaDB':>10}   ratio", flush=True)
 
     def shown(what: str, found: dict[str, list[float]], digits: int) -> None:
-        mine, theirs = (statistics.median(found[s.name]) for s in servers)
+        mine, theirs = (statistics.median(found[s.name]) for s in pair)
         print(f"{what:<34}{mine:>10.{digits}f}{theirs:>10.{digits}f}{mine / theirs:>8.2f}", flush=True)
 
     for rows in (1, 5, 20):
         commits, wholes, rates = (defaultdict[str, list[float]](list) for _ in range(3))
         for n in range(options.rounds):
-            for server in servers if n % 2 else servers[::-1]:
+            for server in pair if n % 2 else pair[::-1]:
                 with connected(server) as connection:
                     took = [transaction(connection, random.Random(n), rows) for _ in range(200)]
                 commits[server.name] += [1000 * c for c, _ in took]
@@ -132,7 +121,7 @@ def compare(servers: tuple[Server, ...], options: argparse.Namespace) -> None:
     for what, table in (("INSERT/s, 8 clients", "plain"), ("the same, FOREIGN KEY", "entries")):
         rates = defaultdict[str, list[float]](list)
         for n in range(options.rounds):
-            for server in servers if n % 2 else servers[::-1]:
+            for server in pair if n % 2 else pair[::-1]:
                 rates[server.name].append(rate(server, 8, options.seconds, insert(table)))
         shown(what, rates, 0)
 

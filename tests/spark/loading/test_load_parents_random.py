@@ -42,7 +42,6 @@ def maybe(rng: random.Random, value: Any) -> Any:
     return None if rng.random() < 0.3 else value
 
 
-
 def load(served: Served, place: Path, table: str, names: str, some: list[Row]) -> dict[str, Any]:
     path = place / "rows.jsonl"
     path.write_text("".join(json.dumps(dict(zip(names.split(","), row, strict=True))) + "\n" for row in some))

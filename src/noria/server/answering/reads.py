@@ -362,8 +362,8 @@ class ViewLookups:
         self._hits_of[view.name] += len(keys)
         return found
 
-    def dense(self, view: ViewDef, low: int, high: int, through: ReadThrough | None = None, tick: int | None = None
-              ) -> pa.Table | None:
+    def dense(self, view: ViewDef, low: int, high: int, through: ReadThrough | None = None, tick: int | None = None,
+              counts: bool = True) -> pa.Table | None:
         """Return the rows of a range of few codes from the shared memory of the only worker.  None if one is missing.
         tick: the rows at the end of this earlier tick; then also None if one may have changed since."""
         attached = self.attached(view, 0) if self._alone and high - low < DENSE_KEYS else None
@@ -377,8 +377,8 @@ class ViewLookups:
             return None
         if found is None or attached.definition != view.definition or found.num_rows > OFF_LOOP_ROWS:
             return None
-        self.hits += 1
-        self._hits_of[view.name] += 1
+        self.hits += counts
+        self._hits_of[view.name] += counts
         return found
 
     def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:

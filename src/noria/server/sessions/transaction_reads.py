@@ -30,6 +30,7 @@ from noria.runtime.link.changes import WorkerGone
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
+from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of, looked_up, range_of
 from noria.server.answering.result_finish import ResultFinish, no_rows
@@ -51,6 +52,7 @@ class TransactionService:
         self._executor, self._reads = executor, executor.reads
         self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
         self._filling: dict[str, asyncio.Task[None]] = {}  # by view
+        self._sparse: BoundedCache[bool] = BoundedCache()  # ranges of views that stay incomplete in shared memory
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
@@ -153,11 +155,22 @@ class TransactionService:
         select = compiled.select(values)
         with suppress(SqlError, WorkerGone):
             keys, nulls, between = looked_up(select.lookups, reader.key_fields)
-            if between is not None and between[1] - between[0] < DENSE_KEYS and self._reads.dense(
-                    reader, *between) is None:
-                await self._reads.between(reader, *between, None)
+            if between is not None:
+                await self._filled_range(reader, *between)
             elif keys and self._reads.several(reader, keys, nulls) is None:
                 await self._reads.fetch_several(reader, keys[:FILLED_KEYS], nulls)
+
+    async def _filled_range(self, reader: ViewDef, low: int, high: int) -> None:
+        """Fill a range of few codes, once if that leaves it incomplete: no row has some of its codes then."""
+        name = f"{reader.name} {low} {high}"
+        if high - low >= DENSE_KEYS or self._sparse.get(name) or self._is_dense(reader, low, high):
+            return
+        await self._reads.between(reader, low, high, None)
+        if not self._is_dense(reader, low, high):
+            self._sparse.put(name, True)
+
+    def _is_dense(self, reader: ViewDef, low: int, high: int) -> bool:
+        return self._reads.dense(reader, low, high, counts=False) is not None
 
     def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int
                      ) -> ResultSet | None:
