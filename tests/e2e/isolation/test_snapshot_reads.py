@@ -175,3 +175,40 @@ def test_a_snapshot_of_a_table_that_is_written_all_the_time_fills_the_view(tmp_p
         until(is_local)
     finally:
         server.close()
+
+
+def _is_locked(connection: pymysql.Connection, select: str) -> bool:
+    try:
+        run(connection, select + " FOR UPDATE NOWAIT")
+    except pymysql.OperationalError as e:
+        assert e.args[0] == 3572
+        return True
+    return False
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_write_that_is_tried_again_after_a_deadlock_is_not_in_earlier_snapshots(tmp_path: Path, workers: int) -> None:
+    """A statement without a transaction over several workers is a deadlock's victim, and then tried by itself."""
+    server = LocalServer(tmp_path / "data", workers=workers)
+    try:
+        holder, alone, reader = (server.connect() for _ in range(3))
+        run(holder, "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)",
+            "INSERT INTO t VALUES " + ", ".join(f"({n}, 0)" for n in range(ROWS)))
+        select, keys = "SELECT v FROM t WHERE id = {}", range(ROWS)
+        for key in keys:
+            assert run(reader, select.format(key)) == [(0,)]  # in a view from now on
+        run(holder, "BEGIN", select.format(0) + " FOR UPDATE")
+        blocked = Waiting(alone, "UPDATE t SET v = 1")
+        if workers > 1:
+            until(lambda: any(_is_locked(reader, select.format(key)) for key in keys[1:]))
+        for key in keys:
+            run(holder, select.format(key) + " FOR UPDATE")
+        run(reader, "BEGIN")
+        assert run(reader, select.format(1)) == [(0,)]
+        run(holder, "ROLLBACK")
+        assert blocked.end() is None
+        assert [run(reader, select.format(key)) for key in keys] == [[(0,)]] * ROWS
+        run(reader, "COMMIT")
+        assert [run(reader, select.format(key)) for key in keys] == [[(1,)]] * ROWS
+    finally:
+        server.close()

@@ -75,8 +75,9 @@ class ShardedLink:
         self._away = away = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
         self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
+        self.written = written = WrittenTables()
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
-        self._router = router = WriteRouter(links, program, pending, writing, writes, numbering)
+        self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
         self._starts = WorkerStarts(links, program, groups, numbering, own, background, self._welcome)
         self._reads = ScatteredReads(links, program)
@@ -85,7 +86,7 @@ class ShardedLink:
         exclusive = ExclusiveWrites(links, program, own, self._pauses, pending, PastPauses(self._begin, router.moved),
                                     self.submit)
         self.unwritten, self.copied = exclusive.unwritten, exclusive.copied
-        self.routed, self.written, self._locked = router.staged, WrittenTables(), LockedStatements(self, epoch)
+        self.routed, self._locked = router.staged, LockedStatements(self, epoch)
         router.on_blocked = self._locked.begin
         for w, link in enumerate(links):
             link.on_hello = partial(self._starts.appeared, w)
@@ -143,7 +144,6 @@ class ShardedLink:
             await self._numbering.look((known,))
 
     def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        self.written.note(Write(tuple(parts.values())))
         return self._router.commit_staged(parts, once)
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
@@ -177,10 +177,10 @@ class ShardedLink:
         return future
 
     def _begin(self, body: Change, future: asyncio.Future[Any]) -> None:
-        self.written.note(body)
         if isinstance(body, Write):
             self._router.begin(body, future)
         else:
+            self.written.note(body)
             assert isinstance(body, Migrate | Ingest), "groups are made here"
             task: asyncio.Task[Any] = (self._changes.begin(body) if isinstance(body, Migrate)
                                        else self._loads.begin(body))

@@ -7,7 +7,7 @@ answered when the new value is known here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,17 +20,19 @@ from noria.runtime.cluster.pending import PendingChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import OnBlocked
 from noria.runtime.link.pauses import TableWrites
+from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite, renumbers, routed
 from noria.runtime.transactions.writes import RoutedWrites
 
 
 class WriteRouter:
-    """Begins writes."""
+    """Begins writes, and notes in `written` each one that begins, also one that begins again."""
 
     def __init__(self, links: Sequence[SomeLink], program: ProgramState, pending: PendingChanges, writing: TableWrites,
-                 writes: RoutedWrites, numbering: AutoIncrement):
+                 writes: RoutedWrites, numbering: AutoIncrement, written: WrittenTables):
         self._links, self._program, self._pending = links, program, pending
         self._writing, self._writes, self._numbering, self._turn = writing, writes, numbering, 0
+        self._written = written
         self.on_blocked: OnBlocked = lambda body, future: None  # takes over a write that met a lock
         self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
 
@@ -55,7 +57,7 @@ class WriteRouter:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
-        self._writing.add(statement.table, inner)
+        self._begun((statement.table,), inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
                                 partial(self.on_blocked, body) if waits else None)
 
@@ -66,8 +68,7 @@ class WriteRouter:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin_together(parts, body.once)
-        for table in dict.fromkeys(s.table for s in body.statements):
-            self._writing.add(table, inner)
+        self._begun({s.table for s in body.statements}, inner)
         for s, part in zip(body.statements, parts, strict=True):
             wrote = self._expecting(part, s.table, wrote)
         self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None)
@@ -83,8 +84,7 @@ class WriteRouter:
         """Commit a transaction's parts. Returns the future of a `Wrote`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), once)
-        for table in {t for part in parts.values() for t in part.tables}:
-            self._writing.add(table, inner)
+        self._begun({t for part in parts.values() for t in part.tables}, inner)
         self._pending.passes_on(inner, future, wrote)
         return future
 
@@ -101,9 +101,15 @@ class WriteRouter:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
         first = next(iter(parts.values()))
-        self._writing.add(first.table, inner)
+        self._begun((first.table,), inner)
         self._pending.passes_on(inner, self._renumbered(first, future), wrote)
         return future
+
+    def _begun(self, tables: Collection[str], write: asyncio.Future[Any]) -> None:
+        """Note a write that begins in this turn of the loop, so no worker has it yet."""
+        self._written.note_tables(tables)
+        for table in tables:
+            self._writing.add(table, write)
 
     def _placed(self, statement: Statement) -> RoutedWrite:
         self._turn += 1

@@ -2,8 +2,8 @@
 
 A reader of an older snapshot may use a view only if no table below the view was written since.
 
-Keeps true: a write counts from its submission on. Of MOST_TABLES tables and more, all count as written at the moment at
-which their number was reached.
+Keeps true: a write counts each time it begins, before a worker has it. Of MOST_TABLES tables and more, all count as
+written at the moment at which their number was reached.
 """
 
 from __future__ import annotations
@@ -47,9 +47,13 @@ class WrittenTables:
         self._others = 0  # the moment at which all other tables count as written
 
     def note(self, body: Packet) -> None:
-        """Record a change that is submitted."""
+        """Record a change that begins."""
+        self.note_tables(tables_of_change(body))
+
+    def note_tables(self, tables: Iterable[str]) -> None:
+        """Record a change of these tables that begins."""
         self.moment += 1
-        for table in tables_of_change(body):
+        for table in tables:
             self._last[table] = self.moment
         if len(self._last) > MOST_TABLES:
             self._others = self.moment
