@@ -98,18 +98,25 @@ def _read(graph: Graph, writer: dict[tuple[Key, Value], int], order: Sequence[Va
 
 
 def _timed(graph: Graph) -> None:
-    """One node for each end of a moment, in a chain: as many edges as moments, not their square."""
-    ends = sorted((m.ended, n) for n, m in enumerate(graph.moments) if m.ended != float("inf"))
-    first = len(graph.moments)
+    _chained(graph, [n for n, m in enumerate(graph.moments) if m.alone is None], range(len(graph.moments)))
+    for key in {m.alone for m in graph.moments if m.alone is not None}:
+        _chained(graph, [n for n, m in enumerate(graph.moments) if m.alone == key],
+                 [n for n, m in enumerate(graph.moments) if any(k == key for k, _ in m.reads)])
+
+
+def _chained(graph: Graph, before: Sequence[int], after: Sequence[int]) -> None:
+    """Edges of time between moments.  One node for each end, in a chain: as many edges as moments, not their square."""
+    ends = sorted((graph.moments[n].ended, n) for n in before if graph.moments[n].ended != float("inf"))
+    first = len(graph.edges)
     graph.edges.extend([] for _ in ends)
     for i, (_, n) in enumerate(ends):
         graph.edges[n].append(Edge(TIME, None, first + i))
         if i:
             graph.edges[first + i - 1].append(Edge(TIME, None, first + i))
     times = [t for t, _ in ends]
-    for n, m in enumerate(graph.moments):
-        if (before := bisect_left(times, m.began)) > 0:
-            graph.edges[first + before - 1].append(Edge(TIME, None, n))
+    for n in after:
+        if (ended := bisect_left(times, graph.moments[n].began)) > 0:
+            graph.edges[first + ended - 1].append(Edge(TIME, None, n))
 
 
 def _components(edges: Sequence[Sequence[Edge]]) -> list[int]:

@@ -36,7 +36,8 @@ from histories.history import (
 
 @dataclass
 class Moment:
-    """What a transaction reads and writes at once, some time between `began` and `ended`."""
+    """What a transaction reads and writes at once, some time between `began` and `ended`.  `alone`: it reads one key,
+    and precedes, by the clock, only later reads of the same key."""
 
     transaction: Transaction
     what: str
@@ -44,6 +45,7 @@ class Moment:
     ended: float
     reads: list[tuple[Key, Values]] = field(default_factory=list)
     writes: list[tuple[Key, Value]] = field(default_factory=list)
+    alone: Key | None = None
 
     def __str__(self) -> str:
         return f"{self.what} of {self.transaction}"
@@ -80,7 +82,11 @@ def statements(history: History, transaction: Transaction) -> Iterator[Moment]:
 
 def keys(history: History, transaction: Transaction) -> Iterator[Moment]:
     """As `statements`, where also each list that a statement reads is a moment of its own: READ COMMITTED over several
-    workers.  The rows of a set are at several workers, so a read of it is no moment at all."""
+    workers.  The rows of a set are at several workers, so a read of it is no moment at all.
+
+    A commit may be visible at one worker and not at another until it is acknowledged.  So what is read of one key says
+    nothing about later reads of others.
+    """
     loose, commit = _apart(history, transaction)
     yield from _each(transaction, [r for r in loose if r.key.kind is Kind.LIST], by_key=True)
     yield from commit
@@ -90,8 +96,8 @@ def _each(transaction: Transaction, reads: Iterable[Read], by_key: bool) -> Iter
     by: dict[object, Moment] = {}
     for n, r in enumerate(reads):
         group = (r.statement, r.key) if by_key else r.statement
-        moment = by.setdefault((group, n if r.statement < 0 else -1), Moment(transaction, f"read of {r.key}", r.began,
-                                                                             r.ended))
+        moment = by.setdefault((group, n if r.statement < 0 else -1), Moment(
+            transaction, f"read of {r.key}", r.began, r.ended, alone=r.key if by_key else None))
         moment.reads.append((r.key, external(transaction, r)))
     yield from by.values()
 
