@@ -1,7 +1,11 @@
-"""A MariaDB for tests, in its own directory, on its own socket; stopped by its process id."""
+"""A MariaDB for tests, in its own directory, on its own socket; stopped by its process id.
+
+Keeps true: it shares no directory for temporary files, because a MariaDB that starts deletes those of all others there.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,16 +27,19 @@ class MariaDb:
     def __init__(self, directory: Path):
         assert DAEMON is not None and INSTALL is not None
         data, self._socket = directory / "mariadb", str(directory / "s")
-        self._log = directory / "mariadb.log"
+        self._log, temporary = directory / "mariadb.log", directory / "tmp"
+        temporary.mkdir()
+        around = {**os.environ, "TMPDIR": str(temporary)}
         with self._log.open("wb") as log:
-            subprocess.run([INSTALL, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal",
-                            "--skip-test-db", "--user=root"], check=True, stdout=log, stderr=log, timeout=120)
+            subprocess.run(
+                [INSTALL, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal",
+                 "--skip-test-db", "--user=root"], check=True, stdout=log, stderr=log, timeout=120, env=around)
             self._process = subprocess.Popen(
                 [DAEMON, "--no-defaults", f"--datadir={data}", "--user=root", f"--socket={self._socket}",
                  "--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--character-set-server=utf8mb4",
                  "--collation-server=utf8mb4_unicode_nopad_ci", "--lower-case-table-names=1",
                  "--sql-mode=ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
-                 "ERROR_FOR_DIVISION_BY_ZERO", "--default-time-zone=+00:00"], stdout=log, stderr=log)
+                 "ERROR_FOR_DIVISION_BY_ZERO", "--default-time-zone=+00:00"], stdout=log, stderr=log, env=around)
         until("MariaDB answers", self._answers, 60)
 
     def _answers(self) -> bool:

@@ -65,7 +65,7 @@ class Entry(Protocol):
         """The view of the entry.  If it is dropped, all replies that stand on it are forgotten together."""
 
 
-LATEST = 2**62  # later than every tick
+LATEST, EARLIEST = 2**62, -1  # later and earlier than every tick
 
 
 class ReadVersion(NamedTuple):
@@ -193,9 +193,9 @@ class Session(Protocol):
         """True if this session and others may share kept replies."""
 
     @property
-    def as_of(self) -> int | None:
+    def as_of(self) -> int:
         """Kept replies may be sent if they are current and no later tick than this has published them.  LATEST: all
-        current ones; None: none."""
+        current ones; EARLIEST: none."""
 
     @property
     def read_views(self) -> Collection[str] | None:
@@ -245,7 +245,8 @@ class Session(Protocol):
 class Replies(Protocol):
     """The replies that fronts keep, by request (`answering.replies`)."""
 
-    def get(self, key: Hashable, unseen: Own, as_of: int, views: Collection[str] | None) -> bytes | None:
+    def get(self, key: Hashable, unseen: Own, as_of: int = LATEST, views: Collection[str] | None = None
+            ) -> bytes | None:
         """Return the kept reply, or None.  Must be quick and must not raise."""
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int) -> None: ...

@@ -20,6 +20,7 @@ from noria.server.logins import LoginGuard
 from noria.server.mysql import Account, MysqlLimits, MysqlServer, account, listen
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    EARLIEST,
     LATEST,
     NEVER,
     Answer,
@@ -64,9 +65,9 @@ class FakeReplies:
         self.kept: dict[bytes, bytes] = {}
         self.put_under: list[Hashable] = []
 
-    def get(self, key: Any, unseen: Any, as_of: int, views: Any) -> bytes | None:
+    def get(self, key: Any, unseen: Any, as_of: int = LATEST, views: Any = None) -> bytes | None:
         asked = key[0] if isinstance(key[0], bytes) else key[1]
-        return self.kept.get(asked)
+        return None if as_of == EARLIEST else self.kept.get(asked)
 
     def put(self, key: Hashable, packets: bytes, entry: Entry, version: int, tick: int) -> None:
         self.put_under.append(key)
@@ -85,8 +86,8 @@ class FakeSession:
     read_views = None
 
     @property
-    def as_of(self) -> int | None:
-        return LATEST if self.keepable else None
+    def as_of(self) -> int:
+        return LATEST if self.keepable else EARLIEST
 
     def sending(self) -> AbstractContextManager[Stopped]:
         return NEVER

@@ -23,6 +23,7 @@ from noria.server.fronts.replica import Replica
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    EARLIEST,
     LATEST,
     NEVER,
     Answer,
@@ -140,9 +141,9 @@ class RemoteSession:
         self.keepable = self._may_keep and not wait
 
     @property
-    def as_of(self) -> int | None:
+    def as_of(self) -> int:
         """See `outcomes.Session`."""
-        return LATEST if self.keepable else None
+        return LATEST if self.keepable else EARLIEST
 
     @property
     def read_views(self) -> None:

@@ -270,8 +270,8 @@ class Conversation:
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """Return the kept reply to the same request, if it is still valid."""
-        as_of = session.as_of
-        reply = None if as_of is None else self._replies.get(key, session.unseen, as_of, session.read_views)
+        reply = (self._replies.get(key, session.unseen) if session.keepable else
+                 self._replies.get(key, session.unseen, session.as_of, session.read_views))
         if reply is not None:
             session.warnings = ()
             if self._seq != 1:

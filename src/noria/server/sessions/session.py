@@ -45,6 +45,7 @@ from noria.server.answering.zeros import refuse_zero
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
+    EARLIEST,
     IN_TRANSACTION,
     LATEST,
     Answer,
@@ -93,6 +94,7 @@ class Session:
         self._enter(client.database)
         self.running = RunningStatement(executor.give_up, executor.locks.wake)
         self._tell = self.running.tell
+        self._locks = executor.locks
         self._locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
         self._said = ""  # the text of the last statement, for the program's history
         self._begin_anew()
@@ -114,7 +116,7 @@ class Session:
         self._transaction = SessionTransaction(self._transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
-        self._executor.locks.unlock(self.connection_id)
+        self._locks.unlock(self.connection_id)
         self._set_status()
 
     def _set_status(self) -> None:
@@ -130,13 +132,13 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
         allow them."""
-        return not self.offset and self._transaction.keepable and not self._locked.matter
+        return self._transaction.keepable and not self.offset and not (self._locks.busy and self._locked.matter)
 
     @property
-    def as_of(self) -> int | None:
+    def as_of(self) -> int:
         """See `outcomes.Session`: of a snapshot, only what no later tick has published."""
         if self.offset or self._locked.matter:
-            return None
+            return EARLIEST
         return LATEST if self._transaction.unchecked else self._transaction.kept_tick
 
     @property
@@ -160,7 +162,7 @@ class Session:
         self.running.leave()
         self._transaction.abandon()
         self._user_locks.release_all(self.connection_id)
-        self._executor.locks.unlock(self.connection_id)
+        self._locks.unlock(self.connection_id)
         self._processes.remove(self)
 
     def kill(self, number: int) -> None:
@@ -252,13 +254,13 @@ class Session:
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
-                    self._executor.locks.unlock(self.connection_id)
+                    self._locks.unlock(self.connection_id)
                     self._set_status()
                     self.warnings = ()
                     return Ok()
                 if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
                         compiled, command) and not self._transaction.is_checked(
-                            command) and not self._executor.locks.busy:
+                            command) and not self._locks.busy:
                     later = self._write(command)
                     self.running.write(later.future, text)
                     self.running.writes_to = command
@@ -437,8 +439,8 @@ class Session:
         await self._commit()
         tables = self._tables_changed(command)
         for name in tables:
-            self._executor.locks.check_own(self.connection_id, name)
-        if self._executor.locks.busy and tables:
+            self._locks.check_own(self.connection_id, name)
+        if self._locks.busy and tables:
             await self._locked.admit(tables, True, self._transaction, self.variables, Weight.DEFINITION)
         change = await self._defined(command)
         await self._executor.told()
@@ -556,7 +558,7 @@ class Session:
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
-        self._executor.locks.check_own(self.connection_id, table)
+        self._locks.check_own(self.connection_id, table)
         self._transaction.check_write()
 
     async def _write_within(self, command: Insert | Update | Delete) -> Ok:
@@ -623,7 +625,7 @@ class Session:
 
     async def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
         if command.what == "begin" or command.chain:
-            self._executor.locks.unlock(self.connection_id)
+            self._locks.unlock(self.connection_id)
         try:
             warnings = await self._transaction.run(command)
         finally:
@@ -651,9 +653,9 @@ class Session:
 
     async def _lock(self, command: sql.LockTables) -> Ok:
         """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
-        if command.tables or self._executor.locks.holds(self.connection_id):
+        if command.tables or self._locks.holds(self.connection_id):
             await self._commit()
-        self._executor.locks.unlock(self.connection_id)
+        self._locks.unlock(self.connection_id)
         for name, _ in command.tables:
             self._known(name)
         if command.tables:

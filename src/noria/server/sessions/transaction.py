@@ -24,7 +24,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Own, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
-from noria.server.outcomes import ResultSet, Warning_
+from noria.server.outcomes import EARLIEST, ResultSet, Warning_
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
@@ -271,12 +271,14 @@ class SessionTransaction:
         return view is None or self._service.reads_apart(self._parts, view)
 
     @property
-    def kept_tick(self) -> int | None:
-        """The tick of the snapshot, if the transaction has changed nothing and kept replies may answer it."""
+    def kept_tick(self) -> int:
+        """The tick of the snapshot, if the transaction has changed nothing and kept replies may answer it, or
+        EARLIEST."""
         parts = self._parts
         if parts is None or parts.tables or parts.reads is not None or not self.reads_snapshot:
-            return None
-        return self._service.coordinator.tick_of(parts, ())
+            return EARLIEST
+        tick = self._service.coordinator.tick_of(parts, ())
+        return EARLIEST if tick is None else tick
 
     def tick_of(self, compiled: CachedStatement) -> int | None:
         """The tick of the snapshot, if a SELECT may read the rows of views that have not changed since."""
