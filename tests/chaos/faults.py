@@ -16,7 +16,6 @@ import random
 import resource
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -55,9 +54,9 @@ class Stage:
     def server(self) -> Served:
         return self.world.server
 
-    def sleep(self, least: float, most: float) -> None:
-        """How long a fault lasts: nothing is waited for but time, of which the seed says how much."""
-        time.sleep(self.chance.uniform(least, most))
+    def lasts(self, least: float, most: float) -> None:
+        """Let a fault last for so many seconds, as the seed says, or until the run ends."""
+        self.world.stop.wait(self.chance.uniform(least, most))
 
     def pids(self, which: str) -> list[int]:
         """Process numbers; none for a worker that is not up."""
@@ -130,7 +129,7 @@ def kill_again(stage: Stage) -> None:
         until("a new worker is up after a kill", partial(_replaced, stage, name, old), UP_S)
         if stage.chance.random() < 0.3:
             _until_acknowledged(stage.world)
-        stage.sleep(0, 1.0)
+        stage.lasts(0, 1.0)
 
 
 def _replaced(stage: Stage, name: str, old: list[int]) -> bool:
@@ -148,7 +147,7 @@ def freeze(*which: str, least: float = 0.1, most: float = 5.0) -> Callable[[Stag
 
     def act(stage: Stage) -> None:
         stopped = stage.signal(signal.SIGSTOP, *which)
-        stage.sleep(least, most)
+        stage.lasts(least, most)
         for pid in reversed(stopped):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -160,9 +159,9 @@ def freeze_and_kill(stage: Stage) -> None:
     """One of two stands still while the other one is lost and comes back."""
     frozen, killed = stage.named("2 workers")
     stopped = stage.signal(signal.SIGSTOP, frozen)
-    stage.sleep(0, 1.0)
+    stage.lasts(0, 1.0)
     stage.signal(signal.SIGKILL, killed)
-    stage.sleep(0.1, 4.0)
+    stage.lasts(0.1, 4.0)
     for pid in stopped:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -186,7 +185,7 @@ def apart(stage: Stage) -> None:
         for here, there in ((one, other), (other, one))[: stage.chance.randrange(1, 3)]:
             for pid in stage.pids(here):
                 lines.cut(pid, f"peer-{there.rpartition(' ')[2]}.sock")
-        stage.sleep(0, 0.5)
+        stage.lasts(0, 0.5)
 
 
 def cut_off(stage: Stage) -> None:
@@ -207,7 +206,7 @@ def full_disk(stage: Stage) -> None:
         with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(2**16))
-        stage.sleep(0.5, 4)
+        stage.lasts(0.5, 4)
     finally:
         path.unlink()
 
@@ -222,7 +221,7 @@ def few_files(which: str) -> Callable[[Stage], None]:
                 before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
                 now = len(os.listdir(f"/proc/{pid}/fd")) + stage.chance.randrange(6)
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(now, before[1]), before[1]))
-                stage.sleep(0.5, 4)
+                stage.lasts(0.5, 4)
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
     return act
@@ -235,7 +234,7 @@ def clock_jumps(stage: Stage) -> None:
     for seconds in (*far, 0):
         stage.clock.jump(seconds)
         until(f"the server's clock is moved by {seconds} s", lambda: _follows(stage), UP_S)
-        stage.sleep(0.2, 1.5)
+        stage.lasts(0.2, 1.5)
 
 
 def _follows(stage: Stage) -> bool:
@@ -250,7 +249,7 @@ def memory(stage: Stage) -> None:
     for _ in range(stage.chance.randrange(1, 6)):
         with contextlib.suppress(OSError):
             stage.server.get("/limit", {"memory_limit": f"{stage.chance.choice((1, 4, 16, 64))}M"})
-            stage.sleep(0, 0.5)
+            stage.lasts(0, 0.5)
             stage.server.get("/evict", {} if stage.chance.random() < 0.5 else {"bytes": 2**stage.chance.randrange(24)})
     stage.server.get("/limit", {"memory_limit": "1G"})
 
@@ -259,7 +258,7 @@ def memory(stage: Stage) -> None:
 def cut(stage: Stage) -> None:
     for _ in range(stage.chance.randrange(1, 5)):
         stage.world.proxy.cut(stage.chance)
-        stage.sleep(0, 0.4)
+        stage.lasts(0, 0.4)
 
 
 def kill_queries(stage: Stage) -> None:
@@ -273,7 +272,7 @@ def kill_queries(stage: Stage) -> None:
                     with contextlib.suppress(Exception):  # 1094: it is gone by now
                         cursor.execute(f"KILL {stage.chance.choice(('QUERY', 'QUERY', 'QUERY', ''))} "
                                        f"{stage.chance.choice(others)}")
-            stage.sleep(0, 0.03)
+            stage.lasts(0, 0.03)
 
 
 def together(*acts: Callable[[Stage], None]) -> Callable[[Stage], None]:

@@ -151,7 +151,7 @@ class Run:
 
     def one(self, fault: Fault) -> None:
         stage, world = self.stage, self.world
-        stage.sleep(0, 1.0)
+        stage.lasts(0, 1.0)
         before, began = stage.kills.total(), time.monotonic()
         stage.hit.clear()
         for p in self._probes:

@@ -54,7 +54,7 @@ def loading(*meanwhile: Callable[[Stage], None]) -> Callable[[Stage], None]:
         client = threading.Thread(target=lambda: told.append(
             world.server.run("load", "loaded", str(path), timeout_s=PATIENCE_S)), daemon=True)
         client.start()
-        stage.sleep(0, 8.0 if meanwhile else 0.1)
+        stage.lasts(0, 8.0 if meanwhile else 0.1)
         for one in meanwhile:
             one(stage)
         client.join(PATIENCE_S)

@@ -25,7 +25,7 @@ def slow_readers(stage: Stage) -> None:
         for n in range(stage.chance.randrange(4, MOST)):
             clients.append(stage.server.connect())
             clients[-1]._execute_command(COMMAND.COM_QUERY, SELECT.format(n=n))
-        stage.sleep(1.0, 5.0)
+        stage.lasts(1.0, 5.0)
     finally:
         for c in clients:
             c._force_close()  # `close` would say goodbye first, and there is no reader
