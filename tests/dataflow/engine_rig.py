@@ -13,7 +13,7 @@ import numpy as np
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
-from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
+from noria.core.limits import ERROR_CODE, FILL_AHEAD_MISSES, MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
 from noria.core.types import BESIDE, SqlType, TableDef
@@ -27,6 +27,7 @@ from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.oneshot.oneshot import OneShot
 from noria.dataflow.worker.changes import ProgramChanges
+from noria.dataflow.worker.fill_ahead import FillAhead
 from noria.lowering.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
@@ -48,6 +49,10 @@ class GivesUp(RequestLimits):
             raise interrupted()
 
 
+def raises(bug: Exception) -> None:
+    raise bug
+
+
 class Rig:
     """Base rows are kept a second time, as Python values, for the oracle."""
 
@@ -62,6 +67,7 @@ class Rig:
             self.engine.builds.at_once_rows = -1
         self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
+        self.ahead = FillAhead(self.engine, 2**40, raises)
         self._changes = ProgramChanges(self.engine, self.store, self.lowering, WorkerEnvironment(), None)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
@@ -96,6 +102,14 @@ class Rig:
             for build in (*builds.states.values(), *builds.indexes.values()):
                 build.rows = self._sliced.choice([1, 1, 2, 5])
             builds.step()
+
+    def fill_ahead(self, chance: random.Random, view: str) -> None:
+        """Some slices of a few rows each, of this view or of one that was begun before."""
+        self.ahead.missed(view, FILL_AHEAD_MISSES)
+        for _ in range(chance.randint(1, 4)):
+            self.ahead.rows = chance.choice([1, 2, 5])
+            if self.ahead.has_work():
+                self.ahead.step()
 
     def given_up(self, rng: random.Random, request: Callable[[], object]) -> bool:
         """Run a request that is cancelled at a random place, or comes to its end before; was it cancelled?"""

@@ -42,6 +42,9 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
         rig.build_some()
         if chance.random() < 0.3:
             scans += SlicedQuery.of(rig, chance, chance.choice([*views, late] if late else views))
+        if chance.random() < 0.2:
+            rig.fill_ahead(chance, chance.choice(views).name)
+            validate(rig.engine)
         scans = [s for s in scans if chance.random() < 0.4 or not s.step(rig, chance)]
         if emptying is None and chance.random() < 0.06:
             emptying = random_truncate(rig, chance)

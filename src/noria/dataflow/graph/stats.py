@@ -10,7 +10,8 @@ class NodeStats:
     """Counters since the node was created.
 
     `asked`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
-    of states that one of its misses filled. `timed_*`: of the ticks that were timed.
+    of states that one of its misses filled. `timed_*`: of the ticks that were timed. `filled_ahead`: percent of the
+    rows whose keys were filled before a read; these are not counted as misses.
     """
 
     rows_in: int = 0
@@ -22,6 +23,7 @@ class NodeStats:
     pull_depth: int = 0
     timed_ticks: int = 0
     timed_ns: int = 0
+    filled_ahead: float = 0.0
 
     def tick_ms(self) -> float:
         """Estimate of the time of all ticks, from those that were timed."""

@@ -101,6 +101,8 @@ def _why_partial(n: Node) -> str:
         if cols in n.pulled:
             found = dict.fromkeys(f"n{m.id}'s {_names(m, theirs)}" for m, theirs in _origins(n, cols))
             told.append(f"{_names(n, cols)} found by {' and '.join(found)}")
+    if n.stats.filled_ahead:
+        told.append(f"{n.stats.filled_ahead:.0f} % filled beforehand")
     return "; ".join(told)
 
 

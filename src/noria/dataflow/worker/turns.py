@@ -3,6 +3,7 @@
     LOOKUPS   slices of reads of keys with very many rows    QUERIES  one-shots that read few rows
     RESULTS   the next pieces of large results               SCANS    one-shots in slices, and larger ones
     BUILDS    slices of first states and indexes             REFILLS  keys that views had before a restart
+    FILLS     keys of views that nobody has asked for yet
 
 Writes and reads of keys are not turns: they run when they arrive.
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 from noria.core.limits import (
     BUILDS_WEIGHT,
+    FILLS_WEIGHT,
     LOOKUPS_WEIGHT,
     QUERIES_WEIGHT,
     REFILLS_WEIGHT,
@@ -35,10 +37,12 @@ class WorkClass(enum.Enum):
     SCANS = "scans"
     BUILDS = "builds"
     REFILLS = "refills"
+    FILLS = "fills"
 
 
 WEIGHTS = {WorkClass.LOOKUPS: LOOKUPS_WEIGHT, WorkClass.QUERIES: QUERIES_WEIGHT, WorkClass.RESULTS: RESULTS_WEIGHT,
-           WorkClass.SCANS: SCANS_WEIGHT, WorkClass.BUILDS: BUILDS_WEIGHT, WorkClass.REFILLS: REFILLS_WEIGHT}
+           WorkClass.SCANS: SCANS_WEIGHT, WorkClass.BUILDS: BUILDS_WEIGHT, WorkClass.REFILLS: REFILLS_WEIGHT,
+           WorkClass.FILLS: FILLS_WEIGHT}
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ from noria.dataflow.worker import loads, refill, saving
 from noria.dataflow.worker.changes import GraphPlanner, ProgramChanges
 from noria.dataflow.worker.commits import Commits, TickFailed
 from noria.dataflow.worker.deferred import DeferredRequests
+from noria.dataflow.worker.fill_ahead import FillAhead
 from noria.dataflow.worker.one_shots import OneShots
 from noria.dataflow.worker.questions import WorkerQuestions
 from noria.dataflow.worker.reading import ViewReads
@@ -96,6 +97,8 @@ class Worker:
         self._reading = ViewReads(self.engine, self.changes, symbols, self.around, self.shots.results)
         self._questions = WorkerQuestions(self.engine, store, symbols, self.changes, self.transactions, self.shots,
                                           self._reading, self._deferred, self._peers, self._wait, self.stats)
+        self.fill_ahead = FillAhead(self.engine, memory_limit if self._peers is None else 0,
+                                    partial(self._internal, "a view that is filled beforehand"))
         self._turns = WorkTurns(self._classes(), self.around.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
@@ -105,7 +108,7 @@ class Worker:
             packets.Read: self._read_when_there, packets.Query: self.shots.add, packets.Inspect: self._questions.ask,
             packets.NextRows: self.shots.results.ask,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
-            packets.ReadMany: lambda b, e: self._reading.many(b, lambda r: self._again(replace(e, body=r))),
+            packets.ReadMany: self._read_many,
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
             packets.PredictEffect: self.transactions.planning(partial(commits.work_out, workers)),
@@ -200,7 +203,8 @@ class Worker:
                 WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.piece),
                 WorkClass.SCANS: WorkSource(shots.has_larger, shots.larger),
                 WorkClass.BUILDS: WorkSource(self._deferred.can_build, self._deferred.build),
-                WorkClass.REFILLS: WorkSource(partial(refill.has_work, self.engine), partial(refill.step, self.engine))}
+                WorkClass.REFILLS: WorkSource(partial(refill.has_work, self.engine), partial(refill.step, self.engine)),
+                WorkClass.FILLS: WorkSource(self.fill_ahead.has_work, self.fill_ahead.step)}
 
     def _look_up(self) -> int:
         units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
@@ -228,12 +232,18 @@ class Worker:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
             with self.engine.lookups.bounded(e):
+                self.fill_ahead.missed(body.view, len(body.keys))
                 return self._reading.read(body)
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
         except RemoteRowsNeeded as r:
             self._wait(r, e)
         return None
+
+    def _read_many(self, body: packets.ReadMany, e: Envelope) -> packets.Packet:
+        for alike in body.alike:
+            self.fill_ahead.missed(alike.view, len(alike.keys))
+        return self._reading.many(body, lambda r: self._again(replace(e, body=r)))
 
     def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
               pieces: RemoteTableReads | None = None) -> None:
@@ -337,7 +347,8 @@ class Worker:
 
     def _goes_on(self) -> bool:
         """Whether any work in slices is left."""
-        return bool(self.shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine))
+        return bool(self.shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine)
+                    or self.fill_ahead.has_work())
 
     def states(self) -> Iterator[saving.Named]:
         """Full states and present keys worth saving, with their names."""
@@ -440,6 +451,7 @@ class Worker:
 
     def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
         self.memory_limit = body.nbytes
+        self.fill_ahead.limit = body.nbytes if self._peers is None else 0
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
             self.store.hold_memory(body.nbytes)

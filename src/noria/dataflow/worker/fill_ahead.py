@@ -1,0 +1,199 @@
+"""Fills partial views that clients read, before they ask for the other keys, in large upqueries.
+
+    many misses of a partial view ──► its key columns are traced to base tables
+        ──► a slice of such a table ──► the keys of its rows that the view lacks ──► one upquery
+
+Keeps true: memory used stays below a share of the limit, so that nothing is evicted for these keys. A key that no row
+of the table has is not filled. A slice is as long as a turn permits. Keys are filled as a read fills them, so whatever
+holds of reads holds here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noria.core.batch import Codes
+from noria.core.errors import InvariantViolation, SqlError
+from noria.core.limits import FILL_AHEAD_MISSES, FILL_AHEAD_SHARE, FILL_AHEAD_SLICE_MS, NULL_CODE
+from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.engine import memory_limit
+from noria.dataflow.engine.engine import Engine
+from noria.dataflow.engine.lookups import LongLookup
+from noria.dataflow.graph.graph import ancestors
+from noria.dataflow.graph.keys import distinct
+from noria.dataflow.graph.nodes import Columns, Node, RemoteRowsNeeded, Untraceable
+from noria.dataflow.graph.protocols import StoreBroken
+from noria.dataflow.graph.published import view_of
+from noria.dataflow.graph.ranges import sources
+from noria.dataflow.ops.stateful.base import Base
+
+FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
+
+
+@dataclass
+class _Fill:
+    """The filling of one view. `bases`: what is left to scan, each a base table's node with the columns of the key.
+    `after`: the place in the first of these. `rows`: scanned so far; `present`: the view's keys after the last slice.
+    `over`: all is scanned, or memory is short."""
+
+    view: str
+    bases: deque[tuple[Node, Columns]]
+    total: int
+    after: bytes | None = None
+    rows: int = 0
+    present: int = 0
+    over: bool = False
+
+    def percent(self) -> float:
+        """How much of the tables was scanned."""
+        return 100.0 if not self.bases else min(100.0 * self.rows / max(self.total, 1), 99.0)
+
+
+class FillAhead:
+    """See the module. `limit`: the worker's memory limit in bytes; 0: none, and nothing is filled beforehand.
+    `rows`: of the next slice."""
+
+    def __init__(self, engine: Engine, limit: int, unforeseen: Callable[[Exception], object]):
+        self._engine, self.limit, self._unforeseen = engine, limit, unforeseen
+        self._fills: dict[Node, _Fill] = {}  # by reader
+        self._misses = Counter[str]()  # by view, since its filling was last considered
+        self._many = Counter[str]()  # those of views with FILL_AHEAD_MISSES or more
+        self._current: Node | None = None
+        self.rows = FIRST_ROWS
+
+    def missed(self, view: str, keys: int) -> None:
+        """Count keys that clients have asked the worker for, because they were missing."""
+        if not self.limit:
+            return
+        self._misses[view] += keys
+        if (misses := self._misses[view]) >= FILL_AHEAD_MISSES:
+            self._many[view] = misses
+
+    def has_work(self) -> bool:
+        """Whether a slice can be filled now."""
+        return self._current is not None or self._begins()
+
+    def _begins(self) -> bool:
+        """Choose the next view to fill, the one with the most misses. False if none has enough."""
+        while self._many and self.limit:
+            [(name, _)] = self._many.most_common(1)
+            del self._many[name], self._misses[name]
+            node = self._engine.readers.get(name)
+            if node is None or not self._wants(name, node) or self._room() <= 0:
+                continue
+            self._fills = {n: fill for n, fill in self._fills.items() if self._engine.readers.get(fill.view) is n}
+            fill = self._fills[node] = self._begun(name, node)
+            if not fill.over:
+                self._current = node
+                return True
+        return False
+
+    def step(self) -> int:
+        """Fill one slice. Returns its units of work: the rows scanned."""
+        node, self._current = self._current, None
+        fill = None if node is None else self._fills.get(node)
+        if node is None or fill is None or not self._can_read(fill.view, node):
+            return 1
+        fill.over = self._room() <= 0
+        scanned = 0 if fill.over else self._slice(node, fill)
+        self._current = None if fill.over else node
+        fill.present = view_of(node).present_count()
+        node.stats.filled_ahead = fill.percent()
+        return max(scanned, 1)
+
+    # ---------------------------------------------------------------- which views
+    def _wants(self, name: str, node: Node) -> bool:
+        """Whether the reader is partial and was not filled, or has since lost most of its keys."""
+        if not self._can_read(name, node):
+            return False
+        fill = self._fills.get(node)
+        return fill is None or view_of(node).present_count() < fill.present // 2
+
+    def _can_read(self, name: str, node: Node) -> bool:
+        engine = self._engine
+        return (engine.readers.get(name) is node and not node.full and node.live and node.state is not None
+                and bool(engine.reads.get(node)) and engine.ready(name))
+
+    def _begun(self, name: str, node: Node) -> _Fill:
+        try:
+            bases = list(dict.fromkeys(_origins(node, self._engine.reads[node])))
+        except Untraceable:
+            bases = []
+        total = sum(self._engine.store.row_count(_table(base)) for base, _ in bases)
+        return _Fill(name, deque(bases), total, over=not bases)
+
+    def _room(self) -> int:
+        """How many bytes may still be used."""
+        engine = self._engine
+        return int(FILL_AHEAD_SHARE * self.limit) - engine.store.memory() - memory_limit.memory(engine)
+
+    # ---------------------------------------------------------------- one slice
+    def _slice(self, node: Node, fill: _Fill) -> int:
+        """Scan the next rows and fill their keys. Returns the number of rows."""
+        engine, (base, cols) = self._engine, fill.bases[0]
+        table = next((name for name, bases in engine.bases.items() if base in bases), None)
+        if table is None:
+            fill.over = True
+            return 0
+        pace, rows = Pace(engine.clock, engine.processor), 0
+        counted = [(n.stats, n.stats.asked, n.stats.misses) for n in ancestors(node)]
+        try:
+            found, after = engine.store.scan(table, fill.after, self.rows, frozenset(cols))
+            rows = len(found)
+            self._read(node, fill.view, np.ascontiguousarray(found.columns[list(cols)]))
+        except (InvariantViolation, StoreBroken):
+            raise
+        except LongLookup:
+            if self.rows > 1:
+                self.rows //= 2
+                return rows  # they are scanned again; one key with very many rows is left to its readers
+        except (SqlError, RemoteRowsNeeded):  # reads of the view will report it
+            fill.over = True
+        except Exception as bug:  # its readers will meet it; nothing that was filled in part is kept
+            self._unforeseen(bug)
+            engine.forget_partial(ancestors(node))
+            fill.over = True
+        finally:
+            for stats, asked, misses in counted:
+                stats.asked, stats.misses = asked, misses
+        if not fill.over:
+            self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
+            fill.rows, fill.after = fill.rows + rows, after
+            if after is None:
+                fill.bases.popleft()
+                fill.over = not fill.bases
+        return rows
+
+    def _read(self, node: Node, view: str, keys: Codes) -> None:
+        """Fill those of these keys that are missing."""
+        keys = np.ascontiguousarray(keys[:, (keys != NULL_CODE).all(axis=0)])
+        if keys.shape[1]:
+            keys = distinct(keys)
+            keys = np.ascontiguousarray(keys[:, node.missing(self._engine.reads[node], keys)])
+        if keys.shape[1]:
+            with self._engine.lookups.bounded():
+                self._engine.read(view, keys)
+
+
+def _origins(node: Node, cols: Columns) -> list[tuple[Node, Columns]]:
+    """The base tables, with their columns, from which these columns of a node derive. Raises Untraceable, also if they
+    derive from several tables together."""
+    if not node.parents:
+        return [(node, cols)]
+    found = []
+    for need in sources(node, cols):
+        if len(need.cols) < len(cols):
+            raise Untraceable(node, "its key derives from several tables together")
+        found += _origins(node.parents[need.port], need.cols)
+    return found
+
+
+def _table(base: Node) -> str:
+    op: Any = base.op
+    assert isinstance(op, Base)
+    return op.table.name
