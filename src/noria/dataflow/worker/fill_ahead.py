@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from noria.dataflow.graph.ranges import sources
 from noria.dataflow.ops.stateful.base import Base
 
 FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
+MOST_VIEWS = 10_000  # whose misses are counted
 
 
 @dataclass
@@ -60,7 +62,7 @@ class FillAhead:
 
     def __init__(self, engine: Engine, limit: int, unforeseen: Callable[[Exception], object]):
         self._engine, self.limit, self._unforeseen = engine, limit, unforeseen
-        self._fills: dict[Node, _Fill] = {}  # by reader
+        self._fills = WeakKeyDictionary[Node, _Fill]()  # by reader
         self._misses = Counter[str]()  # by view, since its filling was last considered
         self._many = Counter[str]()  # those of views with FILL_AHEAD_MISSES or more
         self._current: Node | None = None
@@ -70,6 +72,8 @@ class FillAhead:
         """Count keys that clients have asked the worker for, because they were missing."""
         if not self.limit:
             return
+        if view not in self._misses and len(self._misses) > MOST_VIEWS:
+            self._misses.clear()  # most are of views that were dropped
         self._misses[view] += keys
         if (misses := self._misses[view]) >= FILL_AHEAD_MISSES:
             self._many[view] = misses
@@ -86,8 +90,9 @@ class FillAhead:
             node = self._engine.readers.get(name)
             if node is None or not self._wants(name, node) or self._room() <= 0:
                 continue
-            self._fills = {n: fill for n, fill in self._fills.items() if self._engine.readers.get(fill.view) is n}
-            fill = self._fills[node] = self._begun(name, node)
+            fill = self._fills.get(node)
+            if fill is None or fill.over:
+                fill = self._fills[node] = self._begun(name, node)
             if not fill.over:
                 self._current = node
                 return True
@@ -108,11 +113,11 @@ class FillAhead:
 
     # ---------------------------------------------------------------- which views
     def _wants(self, name: str, node: Node) -> bool:
-        """Whether the reader is partial and was not filled, or has since lost most of its keys."""
+        """Whether the reader is partial and was not filled to the end, or has since lost most of its keys."""
         if not self._can_read(name, node):
             return False
         fill = self._fills.get(node)
-        return fill is None or view_of(node).present_count() < fill.present // 2
+        return fill is None or not fill.over or view_of(node).present_count() < fill.present // 2
 
     def _can_read(self, name: str, node: Node) -> bool:
         engine = self._engine
