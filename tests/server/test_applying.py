@@ -91,7 +91,7 @@ def unending(local: LocalServices, monkeypatch: pytest.MonkeyPatch) -> LocalServ
         await asyncio.get_running_loop().create_future()
 
     fill(local)
-    monkeypatch.setattr(local.program.first_states, "whole", whole)
+    monkeypatch.setattr(local.program.first_states, "fill", whole)
     return local
 
 

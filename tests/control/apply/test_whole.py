@@ -272,7 +272,7 @@ def test_a_rehearsal_leaves_what_has_the_name_alone(whole: Whole) -> None:
 def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any], **more: Any) -> Preview:
     """Apply, and do something when the new views are being filled."""
     async def run() -> Preview:
-        def tell(step: str) -> None:
+        def report_progress(step: str) -> None:
             if step.startswith("filling"):
                 asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(happens()))
 
@@ -281,7 +281,7 @@ def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any]
             if asyncio.iscoroutine(done):
                 await done
 
-        task = asyncio.ensure_future(whole.program.apply(text, tell=tell, **more))
+        task = asyncio.ensure_future(whole.program.apply(text, report_progress=report_progress, **more))
         return await task
 
     found: Preview = whole.transport.run(run())
@@ -320,7 +320,7 @@ def test_a_view_that_cannot_be_filled(filled: Whole, monkeypatch: pytest.MonkeyP
         raise SqlError(1041, "HY000", "Out of memory")
 
     with monkeypatch.context() as m:
-        m.setattr(filled.program.first_states, "whole", full)
+        m.setattr(filled.program.first_states, "fill", full)
         with pytest.raises(SqlError, match="Out of memory"):
             filled.apply(CHANGED)
     as_it_was(filled)
@@ -560,7 +560,7 @@ def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: Whole)
     assert any(one.strip().startswith("first, and by itself") for one in lines), lines
     before = several.db.view("per").lookup()
     told: list[str] = []
-    several.apply(text, expected=several.preview(text).digest, tell=told.append)
+    several.apply(text, expected=several.preview(text).digest, report_progress=told.append)
     assert "changing table t" in told
     assert sorted(several.db.view("per").lookup()) == sorted(before)
     assert len(several.db.view("of_s").lookup("s1")) == 17

@@ -27,9 +27,9 @@ class Preview:
     @property
     def digest(self) -> str:
         """A hash of the change: two previews with the same digest make the same change."""
-        told = repr((self.target.difference, [v.text for v in self.target.views], self.target.created,
+        content = repr((self.target.difference, [v.text for v in self.target.views], self.target.created,
                      *self.target.databases))
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def filled_bytes(self) -> int:

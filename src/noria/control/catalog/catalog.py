@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import columns_asked
+from noria.control.catalog.published import columns_needed
 from noria.control.catalog.recipe import stored, stored_text
 from noria.control.catalog.view_index import ViewIndex, has_columns, reading
 from noria.core.errors import PlaceholderViewError, SqlError
@@ -205,7 +205,7 @@ class ProgramCatalog(NamedRelations):
             if fold(found.name) in self.unread:
                 continue
             first = first or found
-            if self.is_whole(found):
+            if self.is_filled(found):
                 first = found
                 break
         if first is not None:
@@ -226,10 +226,10 @@ class ProgramCatalog(NamedRelations):
         views = [self.view_defs[n] for n in readers if n in self.view_defs and not (named and n == fold(wanted.name))]
         if not named:
             adhoc = [self.adhoc_defs[n] for n in readers if n in self.adhoc_defs]
-            views = [v for v in (*views, *adhoc) if self.is_whole(v)]
-        return min(views, key=lambda v: (v.adhoc, columns_asked(v), v.name), default=None)
+            views = [v for v in (*views, *adhoc) if self.is_filled(v)]
+        return min(views, key=lambda v: (v.adhoc, columns_needed(v), v.name), default=None)
 
-    def is_whole(self, view: ViewDef) -> bool:
+    def is_filled(self, view: ViewDef) -> bool:
         """True if the view has its first state."""
         return not self._filling.wait_for(view)
 
@@ -362,8 +362,8 @@ class ProgramCatalog(NamedRelations):
         name, source = fold(view.name), view if of is None else of
         self.view_defs[name] = replace(self.view_defs[name], definition=source.definition)  # at its place in the order
         self.unread.discard(name)
-        if of is not None and (told := self.explanations.get(fold(of.name))):
-            self.explanations[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
+        if of is not None and (explanation := self.explanations.get(fold(of.name))):
+            self.explanations[name] = explanation.replace(f"reader {of.name}", f"reader {view.name}")
 
     def lose_reader(self, name: str) -> None:
         """Record that a named view lost its reader, as if it had not been read."""

@@ -38,7 +38,7 @@ class Definitions:
     async def define(self, command: commands.Command) -> ChangeResult:
         """Run a command.  After a SqlError the program is unchanged.  So it is after a cancellation, unless it was too
         late: then the result is returned."""
-        return await self._sender.given_up_whole(asyncio.ensure_future(self._define(command)))
+        return await self._sender.complete_or_undo(asyncio.ensure_future(self._define(command)))
 
     async def _define(self, command: commands.Command) -> ChangeResult:
         change = await self._handlers[type(command)](command)

@@ -3,7 +3,7 @@
 Keeps true:
 
 * Nothing is dropped that a named view builds on.
-* A view that is read is replaced by one that is whole: the new view is made beside it and answers from then on.
+* A view that is read is replaced by one that is filled: the new view is made beside it and answers from then on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ViewChanges:
                 return await self._replace(command)
         async with self._sender.lock:
             await self._make(command)
-        await self._readers.whole(name, self._take_back)
+        await self._readers.wait_filled(name, self._take_back)
         return ChangeResult()
 
     async def _make(self, command: commands.CreateView) -> None:
@@ -94,7 +94,7 @@ class ViewChanges:
 
     # ------------------------------------------------------------ CREATE OR REPLACE VIEW
     async def _replace(self, command: commands.CreateView) -> ChangeResult:
-        """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
+        """Make the new view beside the old one, which answers until the new one is filled.  If the worker ends
         meanwhile, try again."""
         return await retried(lambda: self._replaced(command),
                              f"View '{command.view.name}' stays as it is: the worker ended each time while the new one "
@@ -110,7 +110,7 @@ class ViewChanges:
             reply = await sender.with_room((published(new),), catalog.recipe(), False)
             self._beside.views[new.name] = view
         try:
-            await self._beside.whole(reply)
+            await self._beside.fill(reply)
             async with sender.lock:
                 used, as_of = self._checked(command), catalog.schema
                 old = [name] if name in catalog.view_defs else []

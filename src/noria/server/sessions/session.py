@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.control.catalog.origin import asked
+from noria.control.catalog.origin import made_by
 from noria.control.ddl.change import ChangeResult
 from noria.core.errors import SqlError, is_redefined, not_supported, unknown_table
 from noria.core.errors.codes import (
@@ -460,7 +460,7 @@ class Session:
             self._tell("")
             if isinstance(command, sql.AlterTable):
                 await stack.aclose()
-            with asked(f"{self.user}@{self.address}", self._said):
+            with made_by(f"{self.user}@{self.address}", self._said):
                 return await self._executor.program.define(command)
 
     def _tables_changed(self, command: sql.Command) -> Sequence[str]:
@@ -554,7 +554,7 @@ class Session:
     # ------------------------------------------------------------ writes
     async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
         self._check_write(command.table)
-        with asked(f"{self.user}@{self.address}", self._said):
+        with made_by(f"{self.user}@{self.address}", self._said):
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
