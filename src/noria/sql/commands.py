@@ -154,19 +154,19 @@ class LockedTable:
 class LockingSelect:
     """SELECT … FOR UPDATE or FOR SHARE.
 
-    `select` has the keys of the locked rows behind its first `visible` columns.  `whole`: the SELECT itself, if it
+    `select` has the keys of the locked rows behind its first `visible` columns.  `grouped`: the SELECT itself, if it
     groups rows; then `select` has the keys only.  `how`: wait, nowait or skip.
     """
 
     select: Select
-    whole: Select | None
+    grouped: Select | None
     locked: tuple[LockedTable, ...]
     visible: int
     how: str = "wait"
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return self.select.fields[: self.visible] if self.whole is None else self.whole.fields
+        return self.select.fields[: self.visible] if self.grouped is None else self.grouped.fields
 
 
 @dataclass(frozen=True)

@@ -521,8 +521,8 @@ class Session:
         await self._locked.admit_locking(command, self._transaction, self.variables)
         await self.see_own()
         if self.offset:
-            whole = command.whole and zones.in_utc(command.whole, self.offset)
-            command = replace(command, select=zones.in_utc(command.select, self.offset), whole=whole)
+            grouped = command.grouped and zones.in_utc(command.grouped, self.offset)
+            command = replace(command, select=zones.in_utc(command.select, self.offset), grouped=grouped)
         self._tell("waiting for the worker")
         try:
             found = await self._transaction.select_locking(command)
