@@ -13,7 +13,7 @@ from noria.core.identifiers import quote_identifier
 from noria.dataflow.inspect.render import size
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.sql.commands import AlterTable
-from noria.sql.whole.written import table_text
+from noria.sql.program.definition_text import table_text
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,9 @@ from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.sql.commands import AlterTable, CreateDatabase
 from noria.sql.parse import parse
-from noria.sql.whole.difference import ProgramDifference, difference
-from noria.sql.whole.exported import ExportedView, program_text
-from noria.sql.whole.outline import read
+from noria.sql.program.difference import ProgramDifference, difference
+from noria.sql.program.export import ExportedView, program_text
+from noria.sql.program.outline import read
 
 ReportProgress = Callable[[str], None]
 

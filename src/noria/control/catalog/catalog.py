@@ -19,9 +19,9 @@ from noria.core.types import TableDef
 from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
+from noria.sql.program.export import ExportedView, current_text
 from noria.sql.statements.text_views import TextView
 from noria.sql.text.databases import HOME, Databases
-from noria.sql.whole.exported import ExportedView, text_of_now
 
 log = logging.getLogger(__name__)
 _essence = lru_cache(maxsize=KEPT_PLANS)(essence)  # a prepared SELECT is matched again at each execution
@@ -193,7 +193,7 @@ class ProgramCatalog(NamedRelations):
         """The CREATE VIEW of a named view, with current names if possible."""
         name = fold(view.name)
         kept = ExportedView(name, self.texts[name], self.as_of[name])
-        return text_of_now(kept, self.table_defs, self.view_defs) or kept.text
+        return current_text(kept, self.table_defs, self.view_defs) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
         """A view whose reader holds what a SELECT or another view asks for, exactly or with more (`reading`).

@@ -22,11 +22,11 @@ from noria.server.outcomes import ResultSet
 from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import OutputColumn, SelectItems, Show
+from noria.sql.program.definition_text import now_text, table_text
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
 from noria.sql.statements.text_views import TextView
 from noria.sql.text.databases import Databases
-from noria.sql.whole.written import now_text, table_text
 
 ENGINE = "NORIA"
 

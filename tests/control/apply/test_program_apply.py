@@ -22,8 +22,8 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.dataflow.messages.packets import Rehearse
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
-from noria.sql.whole.difference import difference
-from noria.sql.whole.outline import read
+from noria.sql.program.difference import difference
+from noria.sql.program.outline import read
 
 MANY = 3 * BUILD_AT_ONCE_ROWS
 T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20));\n"
