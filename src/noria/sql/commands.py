@@ -76,8 +76,8 @@ class CreateView:
 
 
 @dataclass(frozen=True)
-class CreateTextView:
-    """CREATE VIEW of a view that is stored as text only (`statements/text_views.py`)."""
+class CreatePlaceholderView:
+    """CREATE VIEW of a view that is stored as text only (`statements/placeholder_views.py`)."""
 
     name: str
     text: str
@@ -353,9 +353,9 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show | SetVariable
-           | Use
+Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
+           | DropView | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show
+           | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete)
 

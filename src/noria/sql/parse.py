@@ -20,7 +20,7 @@ from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
     ClockDependent,
     Command,
-    CreateTextView,
+    CreatePlaceholderView,
     CreateView,
     Do,
     Explain,
@@ -35,7 +35,7 @@ from noria.sql.expressions import clock
 from noria.sql.query.locking import locking
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
-from noria.sql.statements import alterations, definitions, information, session, text_views, writes
+from noria.sql.statements import alterations, definitions, information, placeholder_views, session, writes
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
@@ -60,7 +60,7 @@ def parse(text: str, catalog: Catalog, complete: bool = False, names: Names = ST
         return [_nothing(text)]
     planned = [_planned(tokens, text, catalog, names) for tokens in statements]
     for p in planned:
-        if complete and p.parameters and not isinstance(p.command, CreateView | CreateTextView | Explain):
+        if complete and p.parameters and not isinstance(p.command, CreateView | CreatePlaceholderView | Explain):
             raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
     return [p.command for p in planned]
 
@@ -259,7 +259,7 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
     try:
         select = select_of(statement, tree, catalog)
     except PlaceholderViewError as e:
-        found = text_views.read(e.text, statement)
+        found = placeholder_views.read(e.text, statement)
         if found is None:
             raise
         return _fixed(found)

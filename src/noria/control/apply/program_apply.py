@@ -98,7 +98,7 @@ class ProgramApply:
         catalog, counters = self._catalog, await self._counters()
         views = [ExportedView(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
         text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters, catalog.databases)
-        return text + "".join(_left_out(v.text) for v in catalog.text_views())
+        return text + "".join(_left_out(v.text) for v in catalog.placeholder_views())
 
     async def _counters(self) -> Mapping[str, int]:
         """The next AUTO_INCREMENT value of each table that has one."""
@@ -340,7 +340,7 @@ class ProgramApply:
             self._catalog.note_altered(a.table)
         for name in t.difference.tables_dropped:
             del self._catalog.table_defs[fold(name)]
-        self._catalog.forget_texts([fold(v.view.name) for v in t.views])
+        self._catalog.forget_placeholders([fold(v.view.name) for v in t.views])
         for v in t.views:
             self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
         self._catalog.version += 1

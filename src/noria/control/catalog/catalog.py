@@ -11,7 +11,7 @@ from typing import Protocol
 
 from noria.control.catalog.names import fold
 from noria.control.catalog.published import columns_needed
-from noria.control.catalog.recipe import stored, stored_text
+from noria.control.catalog.recipe import stored, stored_placeholder
 from noria.control.catalog.view_index import ViewIndex, has_columns, reading
 from noria.core.errors import PlaceholderViewError, SqlError
 from noria.core.limits import KEPT_PLANS
@@ -20,7 +20,7 @@ from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.program.export import ExportedView, current_text
-from noria.sql.statements.text_views import TextView
+from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.text.databases import HOME, Databases
 
 log = logging.getLogger(__name__)
@@ -33,25 +33,26 @@ class NamedRelations:
     Placeholder views, which are stored only as text, are kept apart; `view` raises PlaceholderViewError for them.
     """
 
-    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
-        self.table_defs, self.view_defs, self.text_defs = tables, views, as_text
+    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef],
+                 placeholders: dict[str, PlaceholderView]):
+        self.table_defs, self.view_defs, self.placeholder_defs = tables, views, placeholders
         self.databases = Databases()
 
     def taken(self, name: str) -> bool:
         """True if a table or view has this folded name."""
-        return name in self.table_defs or name in self.view_defs or name in self.text_defs
+        return name in self.table_defs or name in self.view_defs or name in self.placeholder_defs
 
     def table(self, name: str) -> TableDef | None:
         return self.table_defs.get(fold(name))
 
     def view(self, name: str) -> ViewDef | None:
         found = self.view_defs.get(fold(name))
-        if found is None and (waits := self.text_defs.get(fold(name))) is not None:
+        if found is None and (waits := self.placeholder_defs.get(fold(name))) is not None:
             raise PlaceholderViewError(waits.name, waits.text)
         return found
 
-    def text_view(self, name: str) -> TextView | None:
-        return self.text_defs.get(fold(name))
+    def placeholder_view(self, name: str) -> PlaceholderView | None:
+        return self.placeholder_defs.get(fold(name))
 
     def tables(self) -> Iterable[TableDef]:
         return self.table_defs.values()
@@ -59,8 +60,8 @@ class NamedRelations:
     def views(self) -> Iterable[ViewDef]:
         return self.view_defs.values()
 
-    def text_views(self) -> Iterable[TextView]:
-        return self.text_defs.values()
+    def placeholder_views(self) -> Iterable[PlaceholderView]:
+        return self.placeholder_defs.values()
 
 
 class UnfilledViews(Protocol):
@@ -117,7 +118,7 @@ class ProgramCatalog(NamedRelations):
 
     def now(self) -> NamedRelations:
         """A copy of the current tables and views."""
-        found = NamedRelations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
+        found = NamedRelations(dict(self.table_defs), dict(self.view_defs), dict(self.placeholder_defs))
         found.databases = self.databases
         return found
 
@@ -174,7 +175,7 @@ class ProgramCatalog(NamedRelations):
         """
         kept = [stored(self.texts[n], self.as_of[n], n in self.unread and n not in read)
                 for n in self.view_defs if n not in without]
-        kept += [stored_text(v.name, v.text) for n, v in self.text_defs.items() if n not in without]
+        kept += [stored_placeholder(v.name, v.text) for n, v in self.placeholder_defs.items() if n not in without]
         kept = [*(self.databases if databases is None else databases).stored(), *kept]
         return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
@@ -352,9 +353,9 @@ class ProgramCatalog(NamedRelations):
         self.on_forget(view)
         self.held.remove(name)
 
-    def forget_texts(self, names: Iterable[str]) -> None:
+    def forget_placeholders(self, names: Iterable[str]) -> None:
         """Forget placeholder views by their folded names."""
-        gone = [self.text_defs.pop(n) for n in names if n in self.text_defs]
+        gone = [self.placeholder_defs.pop(n) for n in names if n in self.placeholder_defs]
         self.version += bool(gone)
 
     def gain_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:

@@ -92,7 +92,7 @@ class TableChanges:
             was = tables.get(fold(old))
             if was is None:
                 raise unknown_table(old)
-            if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.text_defs:
+            if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.placeholder_defs:
                 raise table_exists(new)
             catalog.databases.of(new)
             del tables[fold(old)]

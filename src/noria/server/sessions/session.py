@@ -79,7 +79,7 @@ from noria.sql.text.shape import split
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
 _DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable, sql.CreateView,
-                sql.CreateTextView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
+                sql.CreatePlaceholderView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
 
 
 class Session:
@@ -664,7 +664,7 @@ class Session:
 
     def _known(self, name: str) -> None:
         program = self._executor.program
-        if program.table(name) is None and program.text_view(name) is None and program.view(name) is None:
+        if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
             raise unknown_table(name)
 
     def _assigned(self, a: sql.Assignment) -> Sequence[Warning_]:

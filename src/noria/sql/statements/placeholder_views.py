@@ -29,7 +29,7 @@ from noria.sql.text.syntax import Statement, parse_tokens, tokenize
 
 
 @dataclass(frozen=True)
-class TextView:
+class PlaceholderView:
     """A placeholder view.  `text`: its CREATE VIEW."""
 
     name: str
@@ -80,7 +80,7 @@ def items_of(query: exp.Expr, names: list[str]) -> tuple[OutputColumn, ...]:
 def read(text: str, statement: Statement) -> SelectItems | None:
     """Answer a SELECT from the view without FROM whose CREATE VIEW is `text`.  None if the SELECT selects anything but
     its columns."""
-    tree, items = statement.tree, TextView("", text).items
+    tree, items = statement.tree, PlaceholderView("", text).items
     if not items or not isinstance(tree, exp.Select) or not _clauses(tree) <= {"expressions", "from_"}:
         return None
     source = tree.args["from_"].this
