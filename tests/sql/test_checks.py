@@ -9,7 +9,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.sql.commands import AlterTable, CreateTable
-from noria.sql.expressions.of_columns import of_text
+from noria.sql.expressions.table_expressions import of_text
 from noria.sql.parse import parse
 from noria.sql.program.alteration import alteration
 from noria.sql.program.definition_text import table_text

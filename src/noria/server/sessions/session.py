@@ -72,7 +72,7 @@ from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
-from noria.sql.query.relations.readable import warnings_of
+from noria.sql.query.relations.view_warnings import warnings_of
 from noria.sql.text.databases import NOWHERE, Names, namespace_of
 from noria.sql.text.shape import split
 

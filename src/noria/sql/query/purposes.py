@@ -21,7 +21,7 @@ from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.relations.context import Catalog, Context
-from noria.sql.query.relations.ends import count_of, limits_of, parameter_of
+from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
 from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.select import plan_query

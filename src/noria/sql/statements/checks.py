@@ -33,7 +33,7 @@ from noria.core.errors.codes import (
 from noria.core.expressions.expr import Call, Col, Expr
 from noria.core.identifiers import without_database
 from noria.core.types import Check, TableDef
-from noria.sql.expressions.of_columns import Place, names_in, parsed, refuse_unfit, resolved, text_of
+from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
 from noria.sql.statements.foreign_keys import has_foreign_key
 from noria.sql.text.refusals import refuse
 

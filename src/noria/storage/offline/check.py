@@ -37,7 +37,7 @@ from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.damage import Damage, is_damage
 from noria.storage.rocks.engine import DEFAULT, META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer, one_line, opening_error
-from noria.storage.rocks.mark import SyncMark
+from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables.shards import owners
 from noria.storage.tables.table import Counters, Index
 

@@ -28,8 +28,8 @@ from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.block import Block
-from noria.sql.query.relations.ends import limits_of
 from noria.sql.query.relations.joins import EQUALITIES, JoinPair, unit_of
+from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
 from noria.sql.query.relations.scope import ScopeRelation
 from noria.sql.text.refusals import not_maintained, refuse

@@ -22,8 +22,8 @@ from noria.sql.expressions.leaves import uses_aggregate
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
-from noria.sql.query.results.grouped_again import regroup
 from noria.sql.query.results.grouping import group
+from noria.sql.query.results.merged_groups import regroup
 from noria.sql.query.results.windows import windows_in, with_windows
 from noria.sql.text.refusals import not_maintained
 
@@ -68,7 +68,7 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
 
 
 def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> PlannedQuery:
-    """The query with a grouping whose parts are looked up and then merged (`grouped_again`)."""
+    """The query with a grouping whose parts are looked up and then merged (`merged_groups`)."""
     found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), computed)
     plan: Mir = found.parts.plan
     placed = [b.at(found.parts.places[b.column]) for b in block.bound]

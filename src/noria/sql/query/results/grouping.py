@@ -22,7 +22,7 @@ from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
-from noria.sql.query.results.grouped_apart import join_groupings, partial_groupings
+from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
 
 
 @dataclass(frozen=True)
