@@ -48,12 +48,12 @@ def test_an_index_that_cannot_be_built_takes_its_key_back(tmp_path: Path, monkey
     for text in TABLES:
         opened.db.sql(text)
     sender = opened.program.sender
-    request = sender.request
+    send = sender.request
 
-    async def failing(question: object) -> object:
-        if getattr(question, "what", "") == "indexed":
+    async def failing(request: object) -> object:
+        if getattr(request, "what", "") == "indexed":
             raise SqlError(1021, "HY000", "Disk full")
-        return await request(question)
+        return await send(request)
 
     monkeypatch.setattr(sender, "request", failing)
     with pytest.raises(SqlError, match="Disk full"):
