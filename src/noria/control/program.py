@@ -1,4 +1,4 @@
-"""The program of tables and views: builds its parts, and passes on what the server asks of them (section 5).
+"""The program of tables and views: builds its parts, and passes the requests of the server to them (section 5).
 
 A change is one `Migrate` packet.  The worker plans and applies it, and stores the recipe (the CREATE VIEW statements of
 the program) in the same commit as the tables.  Keeps true: the catalog has what the worker has acknowledged.

@@ -197,7 +197,7 @@ class ProgramCatalog(NamedRelations):
         return current_text(kept, self.table_defs, self.view_defs) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view whose reader holds what a SELECT or another view asks for, exactly or with more (`reading`).
+        """A view whose reader holds the rows that a SELECT or another view reads, exactly or with more (`reading`).
 
         Views with a first state are preferred.
         """
@@ -246,7 +246,7 @@ class ProgramCatalog(NamedRelations):
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """Views that hold exactly what is asked for."""
+        """Views that hold exactly the wanted rows."""
         for name in self.held.same(wanted):
             yield self.view_defs.get(name) or self.adhoc_defs[name]
 

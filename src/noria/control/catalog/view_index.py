@@ -55,7 +55,7 @@ class ViewIndex:
         return len(self._views)
 
     def same(self, wanted: ViewDef) -> Iterator[str]:
-        """Views that hold what is asked for, with at least its columns.
+        """Views that hold the wanted rows, with at least its columns.
 
         If only the first rows are shown, views of the first rows by the same key are first, the smallest limit before
         others; then views of all rows.

@@ -5,8 +5,8 @@ waits longest is next.
 
 Keeps true: a server learns that it lost the lease before ZooKeeper grants it to another, even if ZooKeeper is
 unreachable.  It does not give the lease up earlier than that requires.  ZooKeeper keeps a node for the session's time
-after it last heard of its process.  That is no earlier than when the last answered question was sent.  So a thread asks
-again and again whether the node exists, and shortly before that time is over the lease counts as lost.  A lost lease is
+after it last heard of its process.  That is no earlier than when the last answered request was sent.  So a thread polls
+repeatedly whether the node exists, and shortly before that time is over the lease counts as lost.  A lost lease is
 never regained; the process that had it ends as if it had crashed.
 """
 
@@ -109,7 +109,7 @@ class Lease:
 
     # ------------------------------------------------------------ losing
     def _poll(self) -> None:
-        """Ask periodically, in a thread of its own.  Without a connection a question waits, and the next follows it."""
+        """Poll ZooKeeper in a thread of its own.  Without a connection a request waits, and the next follows it."""
         assert self._lock is not None
         sent = -self._poll_s
         while not self._ended.wait(max(sent + self._poll_s - time.monotonic(), 0)):

@@ -197,9 +197,9 @@ class AdHocViews:
             raise adhoc_too_long(self.hold_ms) from None
 
     def patience_s(self, view: ViewDef) -> float | None:
-        """How long to wait for an ad-hoc view that is being filled before Spark is asked, too.
+        """How long to wait for an ad-hoc view that is being filled before Spark answers, too.
 
-        Spark takes some seconds, and processors that the view needs.  None: never ask Spark, because waiting for few
+        Spark takes some seconds, and processors that the view needs.  None: never use Spark, because waiting for few
         rows is always shorter.
         """
         return self.patience_of(self._above.get(view.name, 0))

@@ -29,7 +29,7 @@ class FirstStates:
     """Tracks first states.  bootstrap: lets Spark compute the state of one node.
 
     on_failed: called with a view's folded name and the reason; on_unwanted: called with an ad-hoc view that nobody has
-    waited for or asked for during ADHOC_UNWANTED_S.
+    waited for or requested during ADHOC_UNWANTED_S.
     """
 
     def __init__(self, link: Link) -> None:
