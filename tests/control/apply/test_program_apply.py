@@ -272,7 +272,7 @@ def test_a_rehearsal_leaves_what_has_the_name_alone(applied: AppliedProgram) -> 
 def during(applied: AppliedProgram, text: str, what: Callable[[asyncio.Task[Preview]], Any], **more: Any) -> Preview:
     """Apply, and do something when the new views are being filled."""
     async def run() -> Preview:
-        def report_progress(step: str) -> None:
+        def report_step(step: str) -> None:
             if step.startswith("filling"):
                 asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(happens()))
 
@@ -281,7 +281,7 @@ def during(applied: AppliedProgram, text: str, what: Callable[[asyncio.Task[Prev
             if asyncio.iscoroutine(done):
                 await done
 
-        task = asyncio.ensure_future(applied.program.apply(text, report_progress=report_progress, **more))
+        task = asyncio.ensure_future(applied.program.apply(text, report_step=report_step, **more))
         return await task
 
     found: Preview = applied.transport.run(run())
@@ -561,7 +561,7 @@ def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: Applie
     assert any(one.strip().startswith("first, and by itself") for one in lines), lines
     before = several.db.view("per").lookup()
     told: list[str] = []
-    several.apply(text, expected=several.preview(text).digest, report_progress=told.append)
+    several.apply(text, expected=several.preview(text).digest, report_step=told.append)
     assert "changing table t" in told
     assert sorted(several.db.view("per").lookup()) == sorted(before)
     assert len(several.db.view("of_s").lookup("s1")) == 17

@@ -54,7 +54,7 @@ from noria.sql.program.difference import ProgramDifference, difference
 from noria.sql.program.export import ExportedView, program_text
 from noria.sql.program.outline import read
 
-ReportProgress = Callable[[str], None]
+ReportStep = Callable[[str], None]
 
 
 def _silent(said: str) -> None:
@@ -73,7 +73,7 @@ class PlannedTarget:
 class _ApplyRun:
     """One change under way.  first: tables that are already changed; changed: True once all of it is made."""
 
-    report_progress: ReportProgress
+    report_step: ReportStep
     may_change: Callable[[str], None]
     first: list[str] = field(default_factory=list)
     changed: bool = False
@@ -165,14 +165,14 @@ class ProgramApply:
         return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
 
     # ------------------------------------------------------------ the change
-    async def apply(self, text: str, drop: bool = False, expected: str = "", report_progress: ReportProgress = _silent,
+    async def apply(self, text: str, drop: bool = False, expected: str = "", report_step: ReportStep = _silent,
                     may_change: Callable[[str], None] = _silent) -> Preview:
         """Change the program to what the text says; other tables and views stay unless `drop` is set.
 
-        expected: the digest of the preview; report_progress: is called with each step; may_change: raises SqlError for
-        a locked table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
+        expected: the digest of the preview; report_step: is called with each step; may_change: raises SqlError for a
+        locked table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
         """
-        run = _ApplyRun(report_progress, may_change)
+        run = _ApplyRun(report_step, may_change)
         try:
             return await self._sender.complete_or_undo(asyncio.ensure_future(self._apply(text, drop, expected, run)))
         except asyncio.CancelledError:
@@ -191,7 +191,7 @@ class ProgramApply:
     async def _apply(self, text: str, drop: bool, expected: str, run: _ApplyRun) -> Preview:
         shown: Preview | None = None
         for _ in range(limits.POISON_DEATHS):
-            run.report_progress("planning")
+            run.report_step("planning")
             planned = await self._plan(text, drop)
             preview = await self._shown(planned)
             if not run.first and expected and expected != preview.digest:
@@ -209,7 +209,7 @@ class ProgramApply:
                 if not is_redefined(e):
                     raise
                 continue
-            await self._filled(planned.target, run.report_progress)
+            await self._filled(planned.target, run.report_step)
             return shown
         raise SqlError(*UNKNOWN_ERROR, "The program stays as it is: each time the worker ended, or others changed the "
                                        "program, while the new views were made; try again")
@@ -230,7 +230,7 @@ class ProgramApply:
             text = f"ALTER TABLE {quote_identifier(name)} {', '.join(dict(d.altered)[name])}"
             (command,) = parse(text, self._catalog)
             assert isinstance(command, AlterTable)
-            run.report_progress(f"changing table {name}")
+            run.report_step(f"changing table {name}")
             with with_text(f"noria apply: {text}"):
                 await self._alter.alter(command)
             run.first.append(name)
@@ -246,7 +246,7 @@ class ProgramApply:
         views = [replace(v, view=self._catalog.numbered(v.view)) for v in planned.target.views]
         new = {_beside(v): v for v in views if v.early and not v.unread}
         try:
-            explained = await self._made_beside(new, planned.version, run.report_progress) if new else {}
+            explained = await self._made_beside(new, planned.version, run.report_step) if new else {}
             for alter in planned.target.altered:
                 self._tables.refuse_if_needed(alter, self._going(planned.target))
                 await self._tables.refuse_orphans_before(alter)
@@ -257,7 +257,7 @@ class ProgramApply:
                 adhoc = list(dict.fromkeys([*self._over(t.difference.tables_dropped), *self._looking_up(t)]))
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
-                run.report_progress("changing the program")
+                run.report_step("changing the program")
                 parting = self._readers.parting(self._going(t), [v.view for v in t.views if not v.unread])
                 with with_text(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
                     steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
@@ -281,7 +281,7 @@ class ProgramApply:
         if self._catalog.version != version:
             raise _changed_meanwhile()
 
-    async def _made_beside(self, views: Mapping[str, NewView], version: int, report_progress: ReportProgress
+    async def _made_beside(self, views: Mapping[str, NewView], version: int, report_step: ReportStep
                            ) -> Mapping[str, str]:
         """Make and fill these views under temporary names that no text can use; return their explanations."""
         async with self._sender.lock:
@@ -291,7 +291,7 @@ class ProgramApply:
             reply = await self._sender.with_room(steps, self._catalog.recipe(), False)
         waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
         if waiting:
-            report_progress(f"filling {', '.join(views[n].view.name for n in waiting)}")
+            report_step(f"filling {', '.join(views[n].view.name for n in waiting)}")
         await self._beside.fill(reply)
         return dict(reply.explain)
 
@@ -345,12 +345,12 @@ class ProgramApply:
             self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
         self._catalog.version += 1
 
-    async def _filled(self, t: TargetProgram, report_progress: ReportProgress) -> None:
+    async def _filled(self, t: TargetProgram, report_step: ReportStep) -> None:
         """Wait for what can only be filled after the change; it is filled even if nobody waits."""
         late = [v.view.name for v in t.views if not v.early and not v.unread]
         indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
         if late or indexed:
-            report_progress(f"the program is changed; filling {', '.join((*late, *indexed))}")
+            report_step(f"the program is changed; filling {', '.join((*late, *indexed))}")
         try:
             for name in late:
                 if (view := self._catalog.view(name)) is not None:
