@@ -7,5 +7,6 @@
     difference        computes the changes between two programs
     current_names     prints a view's text with current names
     references        compares FOREIGN KEYs with the tables that they refer to
-    export            prints a running program as a text
+
+`export` prints a running program as a text.
 """
