@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.control.catalog.published import columns_asked
+from noria.control.catalog.published import columns_needed
 from noria.control.catalog.view_index import ViewIndex, reading
 from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
@@ -104,7 +104,7 @@ def lent(program: Text) -> dict[str, tuple[ViewDef, ReadThrough]]:
     for view in views.values():
         lenders = sorted(n for n in held.others(view) if n not in found)
         if lenders:
-            lender = min((views[n] for n in lenders), key=lambda v: (columns_asked(v), v.name))
+            lender = min((views[n] for n in lenders), key=lambda v: (columns_needed(v), v.name))
             through = reading(lender, view)
             assert through is not None
             found[view.name] = lender, through

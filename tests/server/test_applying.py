@@ -86,12 +86,12 @@ def test_a_locked_table_is_not_altered(local: LocalServices) -> None:
 
 @pytest.fixture
 def unending(local: LocalServices, monkeypatch: pytest.MonkeyPatch) -> LocalServices:
-    """A first state that is never whole."""
-    async def whole(*_: Any) -> None:
+    """A first state that is never filled."""
+    async def filling(*_: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
     fill(local)
-    monkeypatch.setattr(local.program.first_states, "whole", whole)
+    monkeypatch.setattr(local.program.first_states, "fill", filling)
     return local
 
 

@@ -9,11 +9,11 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.sql.commands import AlterTable, CreateTable
-from noria.sql.expressions.of_columns import of_text
+from noria.sql.expressions.table_expressions import of_text
 from noria.sql.parse import parse
+from noria.sql.program.alteration import alteration
+from noria.sql.program.definition_text import table_text
 from noria.sql.statements.checks import renamed
-from noria.sql.whole.alteration import alteration
-from noria.sql.whole.written import table_text
 from sql.catalogs import DictCatalog
 
 BASE = "CREATE TABLE t (a INT CHECK (a > 1), b INT, c VARCHAR(9), CONSTRAINT x CHECK (a > b), UNIQUE KEY u (c))"

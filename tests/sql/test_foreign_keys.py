@@ -8,9 +8,9 @@ from noria.core.errors import SqlError
 from noria.core.types import Action, TableDef
 from noria.sql.commands import AlterTable, CreateTable
 from noria.sql.parse import parse
+from noria.sql.program.alteration import alteration
+from noria.sql.program.definition_text import table_text
 from noria.sql.text.databases import Database, Databases, Names
-from noria.sql.whole.alteration import alteration
-from noria.sql.whole.written import table_text
 from sql.catalogs import DictCatalog
 
 HOME = Names("", Databases())

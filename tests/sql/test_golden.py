@@ -53,7 +53,7 @@ def described(command: Command) -> list[str]:
     if isinstance(command, LockingSelect):
         rows = [f"locks {t.table.name}, {'exclusively' if t.exclusive else 'shared'}, {command.how}"
                 for t in command.locked]
-        return [*rows, *_select(command.select), *(() if command.whole is None else _select(command.whole))]
+        return [*rows, *_select(command.select), *(() if command.grouped is None else _select(command.grouped))]
     if isinstance(command, Select):
         return _select(command)
     if isinstance(command, Information):

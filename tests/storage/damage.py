@@ -14,7 +14,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.storage.rocks.engine import META, RocksMemory
-from noria.storage.rocks.mark import FILE
+from noria.storage.rocks.sync_mark import FILE
 from noria.storage.store import RocksStore
 
 COLUMNS = (Column("id", BIGINT, False), Column("part", BIGINT), Column("body", TEXT_BIN))

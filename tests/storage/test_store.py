@@ -43,7 +43,7 @@ from noria.core.types import (
 from noria.core.values import decode, encode
 from noria.dataflow.messages.packets import ChangeOrigin
 from noria.storage.format.catalog import CommittedWrite
-from noria.storage.rocks import mark
+from noria.storage.rocks import sync_mark
 from noria.storage.rocks.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
@@ -526,10 +526,10 @@ def test_a_damaged_directory_is_not_taken_for_a_new_one(rig: Rig, damage: str) -
 def test_a_torn_end_of_the_log_is_no_damage(rig: Rig) -> None:
     rig.create(USERS)
     rig.write(users((1, "a", 1, 1)))
-    acknowledged = (rig.path / mark.FILE).read_bytes()
+    acknowledged = (rig.path / sync_mark.FILE).read_bytes()
     rig.write(users((2, "b", 1, 1)))
     rig.path = crashed(rig)
-    (rig.path / mark.FILE).write_bytes(acknowledged)  # killed before the second write returned
+    (rig.path / sync_mark.FILE).write_bytes(acknowledged)  # killed before the second write returned
     log = max(rig.path.glob("*.log"), key=lambda p: p.stat().st_size)
     log.write_bytes(log.read_bytes()[:-3])
     rig.open()

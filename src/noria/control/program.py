@@ -1,4 +1,4 @@
-"""The program of tables and views: builds its parts, and passes on what the server asks of them (section 5).
+"""The program of tables and views: builds its parts, and passes the requests of the server to them (section 5).
 
 A change is one `Migrate` packet.  The worker plans and applies it, and stores the recipe (the CREATE VIEW statements of
 the program) in the same commit as the tables.  Keeps true: the catalog has what the worker has acknowledged.
@@ -6,7 +6,7 @@ the program) in the same commit as the tables.  Keeps true: the catalog has what
     Catalog        tables and views as data; waits for nothing
     ChangeSender   one change at a time, over the link
     views          ViewReaders, AdHocViews: which views have a reader; FirstStates: who waits for it
-    ddl            Definitions: from a command to TableChanges, CopyingAlter, Truncate, ViewChanges, TextViews
+    ddl            Definitions: from a command to TableChanges, CopyingAlter, Truncate, ViewChanges, PlaceholderViews
                    Rewriting: large UPDATEs and DELETEs; Recovery: a worker starts
     apply          ProgramApply: the program as one text
 """
@@ -20,12 +20,12 @@ from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
 from noria.control.ddl.definitions import Definitions
 from noria.control.ddl.foreign_keys import ForeignKeys
+from noria.control.ddl.placeholder_views import PlaceholderViews
 from noria.control.ddl.recovery import Recovery
 from noria.control.ddl.rewriting import TableRewrites
 from noria.control.ddl.shadow_views import ShadowViews
 from noria.control.ddl.swapping import TableSwap
 from noria.control.ddl.table_changes import TableChanges
-from noria.control.ddl.texts import TextViews
 from noria.control.ddl.truncating import Truncation
 from noria.control.ddl.view_changes import ViewChanges
 from noria.control.views.adhoc import AdHocViews
@@ -53,7 +53,7 @@ class Program:
         self.table_changes = tables = TableChanges(catalog, sender, beside, keys)
         self.view_changes = views = ViewChanges(catalog, sender, readers, beside)
         alter = CopyingAlter(catalog, sender, tables, swap, keys)
-        definitions = Definitions(catalog, sender, tables, views, TextViews(catalog, sender, views), alter,
+        definitions = Definitions(catalog, sender, tables, views, PlaceholderViews(catalog, sender, views), alter,
                                   Truncation(catalog, sender, swap, keys),
                                   databases := DatabaseChanges(catalog, sender, readers, beside, views, keys))
         self.rewriting = rewriting = TableRewrites(catalog, sender, states, swap)
@@ -62,7 +62,7 @@ class Program:
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
 
-        self.table, self.tables, self.text_view = catalog.table, catalog.tables, catalog.text_view
+        self.table, self.tables, self.placeholder_view = catalog.table, catalog.tables, catalog.placeholder_view
         self.view, self.views = catalog.view, catalog.views
         self.adhoc, self.adhoc_named = catalog.adhoc, catalog.adhoc_named
         self.match, self.touch, self.readerless = catalog.match, catalog.touch, catalog.readerless

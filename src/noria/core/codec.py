@@ -93,7 +93,7 @@ class Codec:
         self._by_tag: dict[str, MessageLayout] = {}
         self.members: dict[Any, Enum] = {}  # by bytes
         self.writers: dict[type, Write] = {}
-        self.whole = lru_cache(KEPT_TABLES)(self._whole)
+        self.decode_cached = lru_cache(KEPT_TABLES)(self._decode)
 
     def _learn(self) -> None:
         """Find all classes of messages in the modules that are imported by now."""
@@ -105,7 +105,7 @@ class Codec:
         writers: dict[type, Write] = {**_WRITERS, **dict.fromkeys(enums, _member)}
         for kind, layout in found.items():
             layout.readers = [_reader(t) for t in layout.types]
-            writers[kind] = (_whole_writer(kind, layout.tag) if layout.whole and kind is not self.alone
+            writers[kind] = (_once_writer(kind, layout.tag) if layout.encoded_once and kind is not self.alone
                              else _record_writer(layout))
         self.members = {f"{e.__name__}.{m.name}".encode(): m for e in enums for m in e}
         self._layouts, self._by_tag, self.writers, self._modules = found, by_tag, writers, modules
@@ -197,7 +197,7 @@ class Codec:
             raise Malformed("no record")
         return root
 
-    def _whole(self, packed: bytes) -> Any:
+    def _decode(self, packed: bytes) -> Any:
         return self.decode(packed)
 
 
@@ -274,13 +274,13 @@ def packed(value: Any) -> bytes:
 
 def unpacked(kind: type, data: bytes) -> Any:
     """Decode an object of an `encoded_once` class.  While it is cached, equal bytes return the same object."""
-    found = _codec_of(kind).whole(data)
+    found = _codec_of(kind).decode_cached(data)
     if type(found) is not kind:
         raise Malformed(f"no {kind.__name__}")
     return found
 
 
-def _whole_writer(kind: type, tag: str) -> Write:
+def _once_writer(kind: type, tag: str) -> Write:
     def write(value: Any, out: _Encoding) -> Any:
         at = out.seen.get(id(value))
         if at is None:
@@ -379,7 +379,7 @@ _OF_SUBCLASSES: dict[type, Write] = {
 
 # ---------------------------------------------------------------- decoding
 def _object(layout: MessageLayout, fields: list[Any], into: _Decoding) -> Any:
-    if layout.whole and into.codec.alone is not layout.kind:
+    if layout.encoded_once and into.codec.alone is not layout.kind:
         (data,) = fields
         return unpacked(layout.kind, data)
     kinds = tuple(map(type, fields))

@@ -92,13 +92,13 @@ class MessageLayout:
 
     `fields_of`: returns the fields of an object as a tuple.  `checked`: positions of fields that may not be plain.
     `readers`: the codec's reader for each field.  `known`: combinations of field types that passed, each with the
-    positions of fields that need a further check.  `whole`: each object is encoded by itself, once.
+    positions of fields that need a further check.  `encoded_once`: each object is encoded by itself, once.
     `by_value`: a message contains equal objects once.
     """
 
     def __init__(self, kind: type, tag: str, fields: dict[str, Any]):
         self.kind, self.tag, self.width, self.names = kind, tag, len(fields), tuple(fields)
-        self.whole: bool = getattr(kind, "encoded_once", False)
+        self.encoded_once: bool = getattr(kind, "encoded_once", False)
         self.by_value: bool = getattr(kind, "encoded_by_value", False)
         self.checked = tuple(i for i, t in enumerate(fields.values()) if not _plain(t))
         self.types = list(fields.values())
@@ -174,8 +174,8 @@ def _defaults(kind: Any, fields: dict[str, Any]) -> list[Callable[[], Any] | Non
     if issubclass(kind, Exception):
         return [None] * len(fields)
     if issubclass(kind, tuple):
-        given = kind._field_defaults
-        return [_value(given[n]) if n in given else None for n in fields]
+        defaults = kind._field_defaults
+        return [_value(defaults[n]) if n in defaults else None for n in fields]
     found: list[Callable[[], Any] | None] = []
     for f in dataclasses.fields(kind):
         if f.init:

@@ -34,9 +34,9 @@ def _sorted(rows: list[Any], key: Callable[[Row], Any], descending: bool) -> lis
     """Sort rows; many are sorted in parts and merged, because no other thread can run while Python sorts a list."""
     if len(rows) <= OFF_LOOP_ROWS:
         return sorted(rows, key=key, reverse=descending)
-    pieces = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
+    runs = (sorted(rows[i:i + OFF_LOOP_ROWS], key=key, reverse=descending)
               for i in range(0, len(rows), OFF_LOOP_ROWS))
-    return list(heapq.merge(*pieces, key=key, reverse=descending))
+    return list(heapq.merge(*runs, key=key, reverse=descending))
 
 
 def _key(column: int, field: Field) -> Callable[[Row], Any]:

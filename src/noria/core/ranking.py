@@ -71,7 +71,7 @@ def in_order(rows: Batch, types: Sequence[SqlType], groups: Codes, order: Order,
     if not new_peer.all():
         tied = np.flatnonzero(~(new_peer & np.append(new_peer[1:], True)))  # the others have no peers
         some = at[tied]
-        rest = [r for c, t in enumerate(types) for r in _whole(rows.columns[c][some], t, symbols)]
+        rest = [r for c, t in enumerate(types) for r in _column_keys(rows.columns[c][some], t, symbols)]
         at[tied] = some[_lexsort([np.cumsum(new_peer, dtype=np.int64)[tied], *rest], len(some))]
     return SortedBatch(at, new_group, new_peer)
 
@@ -80,7 +80,7 @@ def _directed(keys: Codes, descending: bool) -> Codes:
     return ~keys if descending else keys
 
 
-def _whole(codes: Codes, type: SqlType, symbols: Symbols) -> list[Codes]:
+def _column_keys(codes: Codes, type: SqlType, symbols: Symbols) -> list[Codes]:
     keys = ranks(codes, type, symbols)
     return [keys, ranks(codes, type, symbols, spelled=True)] if type.folds else [keys]
 

@@ -197,7 +197,7 @@ class Column:
     # UNIQUE key (`sql/statements/keys.py`); "constant", "time" and "default" for DEFAULT (expression)
     # (`sql/statements/defaults.py`); "" for none.
     computed: str = ""
-    expression: str = ""  # over the table's columns, as SQL (`sql/expressions/of_columns.py`)
+    expression: str = ""  # over the table's columns, as SQL (`table_expressions.py` in sql)
 
     @property
     def generated(self) -> bool:
@@ -231,7 +231,7 @@ class IndexDef:
 
 @dataclass(frozen=True)
 class Check:
-    """A CHECK constraint.  text: its condition over the table's columns, as SQL (`sql/expressions/of_columns.py`)."""
+    """A CHECK constraint.  text: its condition over the table's columns, as SQL (`table_expressions.py` in sql)."""
 
     name: str
     text: str

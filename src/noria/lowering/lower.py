@@ -29,7 +29,7 @@ from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
 from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
-from noria.plan.optimizer import of_parts, told
+from noria.plan.optimizer import error_reporting_view, of_parts
 from noria.plan.reuse import SharedNodes, UnsharedLayout, related, sources
 from noria.plan.uses import columns_used, outdated
 from noria.plan.view import ViewDef
@@ -59,28 +59,28 @@ class Lowering:
         """The graph node of a plan node; made if it does not exist."""
         if m in self.made:
             return self.made[m]
-        op, asked = OPERATORS[type(m)](m), [None] * len(m.inputs)
+        op, no_lookups = OPERATORS[type(m)](m), [None] * len(m.inputs)
         inputs: Iterable[Node] = map(self.node, m.inputs)
         if self.engine.shards is not None and (parts := op.in_parts()) is not None:
             inputs = list(inputs)
             if op.partition([i.parts for i in inputs]).inputs != (None,):
                 part, op = parts
-                self._parts[m] = self._added(part, inputs, part.lookups() or asked)
+                self._parts[m] = self._added(part, inputs, part.lookups() or no_lookups)
                 inputs = [self._parts[m]]
-        node = self._added(op, inputs, op.lookups() or asked)
+        node = self._added(op, inputs, op.lookups() or no_lookups)
         if isinstance(m, mir.Base):
             self.engine.bases.setdefault(m.table.name, []).append(node)
         self.made[m] = node
         return node
 
-    def _added(self, op: Operator, inputs: Iterable[Node], asked: Sequence[Columns | None]) -> Node:
-        """Add a node over these inputs, with the exchanges and Keeps that it needs between.  `asked`: the columns by
+    def _added(self, op: Operator, inputs: Iterable[Node], lookups: Sequence[Columns | None]) -> Node:
+        """Add a node over these inputs, with the exchanges and Keeps that it needs between.  `lookups`: the columns by
         which it looks up each input."""
         if self.engine.shards is not None:
             inputs = list(inputs)
             partition = op.partition([i.parts for i in inputs])
             inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
-        return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, asked, strict=True)])
+        return self._joined(op, [self._able(i, cols) for i, cols in zip(inputs, lookups, strict=True)])
 
     def _joined(self, op: Operator, parents: Sequence[Node]) -> Node:
         """Add a node with exactly these parents."""
@@ -109,12 +109,12 @@ class Lowering:
 
     def add_view(self, view: ViewDef) -> None:
         """Add a view, whose rows carry the errors of its conditions.  `settle` makes its nodes later."""
-        self.views[view.name] = self._told(view)
+        self.views[view.name] = self._reporting_errors(view)
         self._note_change(view.name)
 
-    def _told(self, view: ViewDef) -> ViewDef:
+    def _reporting_errors(self, view: ViewDef) -> ViewDef:
         """The view in the form in which it enters the graph."""
-        return told(view if self.engine.shards is None else of_parts(view))
+        return error_reporting_view(view if self.engine.shards is None else of_parts(view))
 
     def replan(self) -> None:
         """Make the nodes of all views and remove unneeded ones.  The views that are related to a change and not in use
@@ -141,7 +141,7 @@ class Lowering:
             self._full = set(layout.plan(engine.graph.nodes, engine.reads.items(), full, engine.ranged).full)
         for node in self.engine.graph.nodes:
             node.reuse, node.stands_for = "", ()
-        for m, text, parts in () if self._sharing is None else self._sharing.told():
+        for m, text, parts in () if self._sharing is None else self._sharing.descriptions():
             if m in self.made:
                 node = self.made[m]
                 node = self._kept.get(node, node) if isinstance(m, mir.Project) else node
@@ -149,7 +149,7 @@ class Lowering:
 
     def try_view(self, view: ViewDef) -> None:
         """Make the nodes of a view that `take_out` removes again.  It shares existing nodes; no other view changes."""
-        view = self.views[view.name] = self._told(view)
+        view = self.views[view.name] = self._reporting_errors(view)
         self._lower(view, view.plan if self._sharing is None else self._sharing.over_standing(view.plan))
 
     def take_out(self, name: str) -> None:
@@ -241,7 +241,7 @@ class Lowering:
         return found[1]
 
     def _made_once(self, view: ViewDef) -> OnceNodes:
-        view = told(view)
+        view = error_reporting_view(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
         mine: dict[mir.Mir, Node] = {}

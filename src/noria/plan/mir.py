@@ -57,9 +57,9 @@ class Mir:
     def with_inputs(self, *inputs: Mir) -> Mir:
         """The same node over other inputs."""
         names = _parts(self._kind)
-        given = iter(inputs)
+        replacements = iter(inputs)
         parts = (getattr(self, name) for name in names)
-        return type(self)(*[next(given) if isinstance(p, Mir) else p for p in parts])
+        return type(self)(*[next(replacements) if isinstance(p, Mir) else p for p in parts])
 
     @property
     def width(self) -> int:

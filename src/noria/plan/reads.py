@@ -52,7 +52,7 @@ LARGEST_TERM = 500  # nodes of a term; larger ones are left out
 
 
 def rows_read(plan: Mir, terms: Terms = ()) -> Iterator[Read]:
-    """Yield each use of a base table.  terms: what is asked of the plan's rows."""
+    """Yield each use of a base table.  terms: the conditions on the plan's rows."""
     if isinstance(plan, Base):
         yield plan.table.name, [t for t in terms if _is_small(t) and not any(isinstance(e, Param) for e in walk(t))]
         return

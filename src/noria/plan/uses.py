@@ -87,7 +87,7 @@ def _distinct(node: mir.Distinct, wanted: set[int]) -> Wanted:
     return [set(range(node.width))]
 
 
-def _whole(node: Any, wanted: set[int]) -> Wanted:
+def _all_columns(node: Any, wanted: set[int]) -> Wanted:
     """An order compares all columns, so it needs them all."""
     return [set(range(node.input.width))]
 
@@ -102,5 +102,6 @@ def _union(parts: Iterable[Iterable[int]]) -> set[int]:
 
 _BELOW: dict[type[mir.Mir], Callable[[Any, set[int]], Wanted]] = {
     mir.Filter: _filter, mir.Project: _project, mir.Join: _join, mir.Aggregate: _aggregate, mir.Distinct: _distinct,
-    mir.GroupConcat: _group_concat, mir.Repeat: _repeat, mir.TopK: _whole, mir.UnionAll: _same, mir.Window: _whole,
+    mir.GroupConcat: _group_concat, mir.Repeat: _repeat, mir.TopK: _all_columns, mir.UnionAll: _same,
+    mir.Window: _all_columns,
 }

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from noria.control.catalog.origin import asked
+from noria.control.catalog.origin import made_by
 from noria.core.limits import APPLY_LINE_S
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client
@@ -38,7 +38,7 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
         steps.append(step)
         told.set()
 
-    with asked(f"{user}@{address}", "noria apply"):
+    with made_by(f"{user}@{address}", "noria apply"):
         change = executor.program.apply(text, drop, str(request.get("expect", "")), tell,
                                         partial(executor.locks.check, session.connection_id))
         task = asyncio.ensure_future(session.running.bounded(change, "noria apply"))

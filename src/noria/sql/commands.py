@@ -76,8 +76,8 @@ class CreateView:
 
 
 @dataclass(frozen=True)
-class CreateTextView:
-    """CREATE VIEW of a view that is stored as text only (`statements/text_views.py`)."""
+class CreatePlaceholderView:
+    """CREATE VIEW of a view that is stored as text only (`statements/placeholder_views.py`)."""
 
     name: str
     text: str
@@ -154,19 +154,19 @@ class LockedTable:
 class LockingSelect:
     """SELECT … FOR UPDATE or FOR SHARE.
 
-    `select` has the keys of the locked rows behind its first `visible` columns.  `whole`: the SELECT itself, if it
+    `select` has the keys of the locked rows behind its first `visible` columns.  `grouped`: the SELECT itself, if it
     groups rows; then `select` has the keys only.  `how`: wait, nowait or skip.
     """
 
     select: Select
-    whole: Select | None
+    grouped: Select | None
     locked: tuple[LockedTable, ...]
     visible: int
     how: str = "wait"
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return self.select.fields[: self.visible] if self.whole is None else self.whole.fields
+        return self.select.fields[: self.visible] if self.grouped is None else self.grouped.fields
 
 
 @dataclass(frozen=True)
@@ -353,9 +353,9 @@ class LockTables:
     tables: tuple[tuple[str, bool], ...] = ()
 
 
-Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreateTextView | DropView
-           | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show | SetVariable
-           | Use
+Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
+           | DropView | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show
+           | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete)
 

@@ -20,7 +20,7 @@ from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
     ClockDependent,
     Command,
-    CreateTextView,
+    CreatePlaceholderView,
     CreateView,
     Do,
     Explain,
@@ -35,7 +35,7 @@ from noria.sql.expressions import clock
 from noria.sql.query.locking import locking
 from noria.sql.query.purposes import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
-from noria.sql.statements import alterations, definitions, information, session, text_views, writes
+from noria.sql.statements import alterations, definitions, information, placeholder_views, session, writes
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import select_items
 from noria.sql.text import literal_rows
@@ -60,7 +60,7 @@ def parse(text: str, catalog: Catalog, complete: bool = False, names: Names = ST
         return [_nothing(text)]
     planned = [_planned(tokens, text, catalog, names) for tokens in statements]
     for p in planned:
-        if complete and p.parameters and not isinstance(p.command, CreateView | CreateTextView | Explain):
+        if complete and p.parameters and not isinstance(p.command, CreateView | CreatePlaceholderView | Explain):
             raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
     return [p.command for p in planned]
 
@@ -114,7 +114,7 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
         return _done(tokens, text, catalog)
     statement = parse_tokens(tokens, text)
     check_parts(statement.nodes)
-    if isinstance(statement.tree, _SELECTS) and information.asks(statement.nodes):
+    if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):
         return _information(statement, names)
     if _makes_view(statement.tree) and names is not STORED and not is_plain(statement.nodes, names):
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
@@ -132,7 +132,7 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     tree = statement.tree
     if not isinstance(tree, exp.Select) or any(value for name, value in tree.args.items() if name != "expressions"):
         raise parse_error("DO takes expressions only, without FROM or other clauses")
-    command, binder = (_timed if clock.asks(statement.nodes) else _select)(statement, tree, catalog)
+    command, binder = (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree, catalog)
     return Prepared(_do(command), statement.parameters, lambda values: _do(binder(values)))
 
 
@@ -145,7 +145,7 @@ def _unlocked(command: Command) -> Command:
     """The SELECT without its locks, which do not change how it is answered."""
     if not isinstance(command, LockingSelect):
         return command
-    return command.whole or command.select
+    return command.grouped or command.select
 
 
 def _makes_view(tree: exp.Expr) -> bool:
@@ -175,7 +175,7 @@ def _explained(tokens: list[Token]) -> list[Token]:
 def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
     tree = statement.tree
     if isinstance(tree, _SELECTS):
-        return (_timed if clock.asks(statement.nodes) else _select)(statement, tree.unnest(), catalog)
+        return (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)
     if isinstance(tree, exp.Update):
@@ -253,13 +253,13 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
     if isinstance(tree, exp.Select) and tree.args.get("locks"):
         return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and _from_nothing(tree):
-        given = [None] * statement.parameters
-        return (select_items(Context(catalog, block_of, "batch", given), tree),
+        unbound = [None] * statement.parameters
+        return (select_items(Context(catalog, block_of, "batch", unbound), tree),
                 lambda values: select_items(Context(catalog, block_of, "batch", values), tree))
     try:
         select = select_of(statement, tree, catalog)
     except PlaceholderViewError as e:
-        found = text_views.read(e.text, statement)
+        found = placeholder_views.read(e.text, statement)
         if found is None:
             raise
         return _fixed(found)

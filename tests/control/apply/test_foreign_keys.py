@@ -30,26 +30,26 @@ class Program(Opened):
 
 
 @pytest.fixture(params=[1, 3])
-def whole(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
+def applied(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
     made = Program(tmp_path / "data", request.param)
     yield made
     made.db.close()
 
 
-def test_children_may_be_written_before_their_parents(whole: Program) -> None:
-    whole.apply(C + P)
-    assert SHOWN in whole.exported()
-    before = whole.exported()
-    whole.apply(P + C)
-    assert whole.exported() == before
+def test_children_may_be_written_before_their_parents(applied: Program) -> None:
+    applied.apply(C + P)
+    assert SHOWN in applied.exported()
+    before = applied.exported()
+    applied.apply(P + C)
+    assert applied.exported() == before
 
 
-def test_a_key_of_tables_that_are_there(whole: Program) -> None:
-    whole.apply(P + WITHOUT)
-    whole.apply(C)  # the parent is not in this text
-    assert SHOWN in whole.exported()
-    whole.apply(WITHOUT)
-    assert "FOREIGN" not in whole.exported()
+def test_a_key_of_tables_that_are_there(applied: Program) -> None:
+    applied.apply(P + WITHOUT)
+    applied.apply(C)  # the parent is not in this text
+    assert SHOWN in applied.exported()
+    applied.apply(WITHOUT)
+    assert "FOREIGN" not in applied.exported()
 
 
 @pytest.mark.parametrize("text, drop, code", [
@@ -57,50 +57,50 @@ def test_a_key_of_tables_that_are_there(whole: Program) -> None:
     (C.replace("p INT", "p BIGINT"), False, 3780), (C, True, 3730),
     ("CREATE TABLE p (id BIGINT PRIMARY KEY, n INT)", False, 3780), ("CREATE TABLE p (id INT, n INT)", False, 6125),
     ("CREATE TABLE d (a INT, CONSTRAINT f FOREIGN KEY (a) REFERENCES p (id))", False, 1826)])
-def test_what_does_not_fit_is_refused(whole: Program, text: str, drop: bool, code: int) -> None:
-    whole.apply(P + C)
-    before = whole.exported()
-    assert whole.refused(text, drop)[0] == code
-    assert whole.exported() == before
+def test_what_does_not_fit_is_refused(applied: Program, text: str, drop: bool, code: int) -> None:
+    applied.apply(P + C)
+    before = applied.exported()
+    assert applied.refused(text, drop)[0] == code
+    assert applied.exported() == before
 
 
-def test_both_are_dropped(whole: Program) -> None:
-    whole.apply(P + C)
-    whole.apply("CREATE TABLE other (id INT)", True)
-    assert "TABLE `p`" not in whole.exported()
+def test_both_are_dropped(applied: Program) -> None:
+    applied.apply(P + C)
+    applied.apply("CREATE TABLE other (id INT)", True)
+    assert "TABLE `p`" not in applied.exported()
 
 
-def test_rows_without_a_parent(whole: Program) -> None:
-    whole.apply(P + WITHOUT)
-    whole.db.sql("INSERT INTO p VALUES (1, 1)")
-    whole.db.sql("INSERT INTO c VALUES (1, 1), (2, 2), (3, NULL)")
-    before = whole.exported()
-    assert whole.refused(C)[0] == 1452
-    assert whole.exported() == before
+def test_rows_without_a_parent(applied: Program) -> None:
+    applied.apply(P + WITHOUT)
+    applied.db.sql("INSERT INTO p VALUES (1, 1)")
+    applied.db.sql("INSERT INTO c VALUES (1, 1), (2, 2), (3, NULL)")
+    before = applied.exported()
+    assert applied.refused(C)[0] == 1452
+    assert applied.exported() == before
     to_new = C.replace("REFERENCES p", "REFERENCES q") + "CREATE TABLE q (id INT PRIMARY KEY)"
-    code, message = whole.refused(to_new)  # the parent is made with the key
+    code, message = applied.refused(to_new)  # the parent is made with the key
     assert code == 1452 and "The program is changed" in message
-    assert "FOREIGN" not in whole.exported() and "TABLE `q`" in whole.exported()
-    whole.db.sql("DELETE FROM c WHERE id = 2")
-    whole.apply(C)
-    assert SHOWN in whole.exported()
+    assert "FOREIGN" not in applied.exported() and "TABLE `q`" in applied.exported()
+    applied.db.sql("DELETE FROM c WHERE id = 2")
+    applied.apply(C)
+    assert SHOWN in applied.exported()
 
 
-def test_a_program_with_other_databases(whole: Program) -> None:
+def test_a_program_with_other_databases(applied: Program) -> None:
     text = ("CREATE DATABASE IF NOT EXISTS shop; CREATE TABLE shop.p (id INT PRIMARY KEY); "
             "CREATE TABLE shop.c (p INT, q INT, FOREIGN KEY (p) REFERENCES shop.p (id), FOREIGN KEY (q) REFERENCES p "
             "(id));" + P)
-    whole.apply(text)
-    exported = whole.exported()
+    applied.apply(text)
+    exported = applied.exported()
     assert "CONSTRAINT `c_ibfk_1` FOREIGN KEY (`p`) REFERENCES `shop`.`p` (`id`)" in exported
     assert "CONSTRAINT `c_ibfk_2` FOREIGN KEY (`q`) REFERENCES `p` (`id`)" in exported
-    whole.apply(exported)
-    assert whole.exported() == exported
+    applied.apply(exported)
+    assert applied.exported() == exported
 
 
-def test_a_program_whose_parent_is_missing_is_exported_and_changed(whole: Program) -> None:
-    whole.db.sql("SET foreign_key_checks = 0; CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id))")
-    assert "REFERENCES `p`" in whole.exported()
-    whole.apply("CREATE TABLE other (id INT PRIMARY KEY)")
-    assert whole.refused("CREATE TABLE p (id BIGINT PRIMARY KEY)")[0] == 3780
-    whole.apply("CREATE TABLE p (id INT PRIMARY KEY)")
+def test_a_program_whose_parent_is_missing_is_exported_and_changed(applied: Program) -> None:
+    applied.db.sql("SET foreign_key_checks = 0; CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id))")
+    assert "REFERENCES `p`" in applied.exported()
+    applied.apply("CREATE TABLE other (id INT PRIMARY KEY)")
+    assert applied.refused("CREATE TABLE p (id BIGINT PRIMARY KEY)")[0] == 3780
+    applied.apply("CREATE TABLE p (id INT PRIMARY KEY)")

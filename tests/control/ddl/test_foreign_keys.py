@@ -48,14 +48,14 @@ def test_an_index_that_cannot_be_built_takes_its_key_back(tmp_path: Path, monkey
     for text in TABLES:
         opened.db.sql(text)
     sender = opened.program.sender
-    ask = sender.ask
+    send = sender.request
 
-    async def failing(question: object) -> object:
-        if getattr(question, "what", "") == "indexed":
+    async def failing(request: object) -> object:
+        if getattr(request, "what", "") == "indexed":
             raise SqlError(1021, "HY000", "Disk full")
-        return await ask(question)
+        return await send(request)
 
-    monkeypatch.setattr(sender, "ask", failing)
+    monkeypatch.setattr(sender, "request", failing)
     with pytest.raises(SqlError, match="Disk full"):
         opened.db.sql(CHANGE)
     found = opened.program.table("c")

@@ -52,9 +52,9 @@ Meanwhile = Callable[[], Any]
 def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> None:
     """TRUNCATE, and what happens while its twins are being filled: a function, or a statement; one at each time."""
     program, left = emptied.program, list(whats)
-    waits = program.beside.whole
+    waits = program.beside.fill
 
-    async def whole(reply: packets.Migrated) -> None:
+    async def fill(reply: packets.Migrated) -> None:
         what = left.pop(0) if left else None
         if isinstance(what, str):
             await emptied.transport.sessions.run(what, [])
@@ -65,11 +65,11 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def run() -> None:
         await program.define(Truncate(table))
 
-    program.beside.whole = whole
+    program.beside.fill = fill
     try:
         emptied.transport.run(run())
     finally:
-        del program.beside.whole
+        del program.beside.fill
         assert not left
 
 
@@ -178,17 +178,17 @@ def test_the_program_changes_meanwhile(filled: Emptied, text: str) -> None:
 
 def test_a_view_is_being_replaced(filled: Emptied) -> None:
     """TRUNCATE waits for it; one that is given up meanwhile leaves no trace."""
-    program, waits = filled.program, filled.program.beside.whole
+    program, waits = filled.program, filled.program.beside.fill
 
     async def run() -> None:
         filling, go_on = asyncio.Event(), asyncio.Event()
 
-        async def whole(reply: packets.Migrated) -> None:
+        async def fill(reply: packets.Migrated) -> None:
             filling.set()
             await go_on.wait()
             await waits(reply)
 
-        program.beside.whole = whole
+        program.beside.fill = fill
         text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
         replaced = asyncio.ensure_future(filled.transport.sessions.run(text, []))
         await filling.wait()
@@ -205,7 +205,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
     try:
         filled.transport.run(run())
     finally:
-        del program.beside.whole
+        del program.beside.fill
     has(filled, 0)
     filled.db.sql("INSERT INTO t (a) VALUES (3)")
     assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]
@@ -247,7 +247,7 @@ def test_a_twin_that_cannot_be_filled(filled: Emptied, monkeypatch: pytest.Monke
         raise SqlError(1041, "HY000", "Out of memory")
 
     with monkeypatch.context() as m:
-        m.setattr(filled.program.first_states, "whole", full)
+        m.setattr(filled.program.first_states, "fill", full)
         with pytest.raises(SqlError, match="Out of memory"):
             filled.db.sql("TRUNCATE t")
     has(filled, 100)

@@ -23,7 +23,7 @@ class Broken(Supervisor):
         if self.starts == 1:
             raise SparkUnavailable("there is no Java")
         self._up.set()
-        self._tell_waiting()
+        self._notify_waiting()
         await asyncio.Event().wait()
 
 

@@ -218,14 +218,14 @@ def test_redefining_one_of_two_leaves_the_other(db: Database) -> None:
     transport: Any = db.transport
     attached = [db.view(name).attach() for name in ("one", "two")]
     assert [sorted(v.lookup(1)) for v in attached] == [[(1, 10), (2, 20)]] * 2
-    fetched = transport.program.first_states.whole
+    fetched = transport.program.first_states.fill
     replaced: list[str] = []
 
-    async def whole(view: Any, by_spark: Any) -> None:
+    async def fill(view: Any, by_spark: Any) -> None:
         replaced.append(view.name.partition("\0")[0])
         await fetched(view, by_spark)
 
-    transport.program.first_states.whole = whole
+    transport.program.first_states.fill = fill
     nothing_at_once(db)
     db.sql(f"CREATE OR REPLACE VIEW two AS {PER_A}")  # whose rows the reader of one has, and which answers meanwhile
     assert replaced == ["two"] and readers(db) == {"one", "two"} and sorted(attached[0].lookup(1)) == [(1, 10), (2, 20)]

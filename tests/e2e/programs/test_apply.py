@@ -22,8 +22,8 @@ import pytest
 import noria
 from e2e.serving import Served, execute, rows, serving, until
 from noria.spark.hosting.session import import_path
-from noria.sql.whole.difference import difference
-from noria.sql.whole.outline import read
+from noria.sql.program.difference import difference
+from noria.sql.program.outline import read
 from seeds import crash_rounds, kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -18,8 +18,8 @@ from noria.spark.loading.rows import checking
 from noria.spark.loading.rows.files import MISSING, Chunk, MixedColumn
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
-from noria.sql.whole.alteration import alteration
-from noria.sql.whole.written import table_text
+from noria.sql.program.alteration import alteration
+from noria.sql.program.definition_text import table_text
 from sql.catalogs import DictCatalog
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, j JSON DEFAULT (JSON_ARRAY(1, 'x')), n INT NOT NULL DEFAULT (2 + 3), "

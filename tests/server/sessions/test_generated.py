@@ -21,7 +21,7 @@ from noria.spark.loading.rows import checking
 from noria.spark.loading.rows.files import BadFile, Chunk
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
-from noria.sql.whole.written import table_text
+from noria.sql.program.definition_text import table_text
 from sql.catalogs import DictCatalog
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT AS (a + 1) STORED UNIQUE, "

@@ -20,9 +20,9 @@ from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Inspect
 from noria.sql.commands import AlterTable, CreateTable
 from noria.sql.parse import parse
-from noria.sql.whole.alteration import alteration
-from noria.sql.whole.outline import read
-from noria.sql.whole.written import table_text
+from noria.sql.program.alteration import alteration
+from noria.sql.program.definition_text import table_text
+from noria.sql.program.outline import read
 from noria.storage.format.catalog import table_from_json, table_to_json
 from sql.catalogs import DictCatalog
 

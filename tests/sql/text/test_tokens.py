@@ -20,7 +20,7 @@ OTHERS = ["1", "0", "12.50", "1.", ".5", "1e5", "0x1F", "0b1", "1a", "'x'", "'it
 SEEDS = range(8)
 
 
-def told(tokens: list[syntax.Token]) -> list[tuple[object, ...]]:
+def described(tokens: list[syntax.Token]) -> list[tuple[object, ...]]:
     return [(t.token_type, t.text, t.line, t.col, t.start, t.end, t.comments) for t in tokens]
 
 
@@ -29,7 +29,7 @@ def plain_is_sqlglots(text: str) -> bool:
     plain = syntax._PLAIN.tokens(text)
     if plain is None:
         return False
-    assert told(plain) == told(syntax._DIALECT.tokenize(text)), text
+    assert described(plain) == described(syntax._DIALECT.tokenize(text)), text
     return True
 
 

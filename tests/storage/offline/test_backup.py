@@ -15,7 +15,7 @@ from noria.dataflow.messages.packets import ChangeOrigin
 from noria.runtime.transport.shard_owner import ShardOwner
 from noria.storage.offline import backup
 from noria.storage.offline.backup import BackupError
-from noria.storage.rocks.mark import FILE
+from noria.storage.rocks.sync_mark import FILE
 from noria.storage.store import RocksStore
 from storage.damage import GROUPS, ROWS, SMALL, cut, filled, flip, ids, write
 

@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.storage.rocks.errors import StoreDamaged, StoreError
-from noria.storage.rocks.mark import FILE
+from noria.storage.rocks.sync_mark import FILE
 from noria.storage.rocks.wal import damaged_at
 from noria.storage.store import RocksStore
 from storage.damage import (

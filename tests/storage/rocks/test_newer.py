@@ -19,7 +19,7 @@ from noria.storage.offline import backup
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer
-from noria.storage.rocks.mark import SyncMark
+from noria.storage.rocks.sync_mark import SyncMark
 from storage.damage import filled
 
 if not app.registered_commands:

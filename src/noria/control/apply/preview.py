@@ -13,7 +13,7 @@ from noria.core.identifiers import quote_identifier
 from noria.dataflow.inspect.render import size
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 from noria.sql.commands import AlterTable
-from noria.sql.whole.written import table_text
+from noria.sql.program.definition_text import table_text
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Preview:
     @property
     def digest(self) -> str:
         """A hash of the change: two previews with the same digest make the same change."""
-        told = repr((self.target.difference, [v.text for v in self.target.views], self.target.created,
+        content = repr((self.target.difference, [v.text for v in self.target.views], self.target.created,
                      *self.target.databases))
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def filled_bytes(self) -> int:

@@ -1,12 +1,12 @@
-"""The program as a whole: exported as a text, and changed to what a text says, as one change (section 5).
+"""The entire program: exported as a text, and changed to what a text says, as one change (section 5).
 
     text ──outline──┐
     program ──text──┴─► difference ─► target ─► views that can be made beside ─► ONE Migrate ─► what is new is filled
 
 Keeps true:
 * A text that is wrong or impossible changes nothing, and neither does a view that cannot be made.
-* New and changed views are made beside the running program.  Nothing of it is durable until all of them are whole.  The
-  change itself is one packet and one commit, so a crash at any moment leaves the old program or the new one.
+* New and changed views are made beside the running program.  Nothing of it is durable until all of them are filled.
+  The change itself is one packet and one commit, so a crash at any moment leaves the old program or the new one.
 * A view that needs a new table or column is made in that packet and gets its first state afterwards.  A view that
   would have no reader (`readers`) is checked there, and keeps nothing.
 * The change that was shown is the change that is made: if the program changed meanwhile, it is rejected.
@@ -50,11 +50,11 @@ from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.sql.commands import AlterTable, CreateDatabase
 from noria.sql.parse import parse
-from noria.sql.whole.difference import ProgramDifference, difference
-from noria.sql.whole.exported import ExportedView, program_text
-from noria.sql.whole.outline import read
+from noria.sql.program.difference import ProgramDifference, difference
+from noria.sql.program.export import ExportedView, program_text
+from noria.sql.program.outline import read
 
-Tell = Callable[[str], None]
+ReportStep = Callable[[str], None]
 
 
 def _silent(said: str) -> None:
@@ -73,8 +73,8 @@ class PlannedTarget:
 class _ApplyRun:
     """One change under way.  first: tables that are already changed; changed: True once all of it is made."""
 
-    tell: Tell
-    may_change: Tell
+    report_step: ReportStep
+    may_change: Callable[[str], None]
     first: list[str] = field(default_factory=list)
     changed: bool = False
 
@@ -98,7 +98,7 @@ class ProgramApply:
         catalog, counters = self._catalog, await self._counters()
         views = [ExportedView(n, catalog.texts[n], catalog.as_of[n]) for n in catalog.view_defs]
         text = await asyncio.to_thread(program_text, list(catalog.tables()), views, counters, catalog.databases)
-        return text + "".join(_left_out(v.text) for v in catalog.text_views())
+        return text + "".join(_left_out(v.text) for v in catalog.placeholder_views())
 
     async def _counters(self) -> Mapping[str, int]:
         """The next AUTO_INCREMENT value of each table that has one."""
@@ -157,7 +157,7 @@ class ProgramApply:
         steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
         views = self._catalog.view_defs
         gone = [packets.DropView(views[n].name) for n in self._going(t) if n in views]
-        found = await self._sender.ask(packets.Rehearse(0, (*steps, *gone)))
+        found = await self._sender.request(packets.Rehearse(0, (*steps, *gone)))
         return Preview(t, found, tuple(a.was.name for a in t.altered if self._alter.moves(a)))
 
     def _going(self, t: TargetProgram) -> list[str]:
@@ -165,16 +165,16 @@ class ProgramApply:
         return [fold(n) for n in (*t.difference.replaced, *t.difference.views_dropped)]
 
     # ------------------------------------------------------------ the change
-    async def apply(self, text: str, drop: bool = False, expected: str = "", tell: Tell = _silent,
-                    may_change: Tell = _silent) -> Preview:
+    async def apply(self, text: str, drop: bool = False, expected: str = "", report_step: ReportStep = _silent,
+                    may_change: Callable[[str], None] = _silent) -> Preview:
         """Change the program to what the text says; other tables and views stay unless `drop` is set.
 
-        expected: the digest of the preview; tell: is called with each step; may_change: raises SqlError for a locked
-        table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
+        expected: the digest of the preview; report_step: is called with each step; may_change: raises SqlError for a
+        locked table.  After a SqlError or a cancellation the program is unchanged, unless the error says otherwise.
         """
-        run = _ApplyRun(tell, may_change)
+        run = _ApplyRun(report_step, may_change)
         try:
-            return await self._sender.given_up_whole(asyncio.ensure_future(self._apply(text, drop, expected, run)))
+            return await self._sender.complete_or_undo(asyncio.ensure_future(self._apply(text, drop, expected, run)))
         except asyncio.CancelledError:
             if run.changed:
                 raise SqlError(*QUERY_INTERRUPTED,
@@ -191,7 +191,7 @@ class ProgramApply:
     async def _apply(self, text: str, drop: bool, expected: str, run: _ApplyRun) -> Preview:
         shown: Preview | None = None
         for _ in range(limits.POISON_DEATHS):
-            run.tell("planning")
+            run.report_step("planning")
             planned = await self._plan(text, drop)
             preview = await self._shown(planned)
             if not run.first and expected and expected != preview.digest:
@@ -209,7 +209,7 @@ class ProgramApply:
                 if not is_redefined(e):
                     raise
                 continue
-            await self._filled(planned.target, run.tell)
+            await self._filled(planned.target, run.report_step)
             return shown
         raise SqlError(*UNKNOWN_ERROR, "The program stays as it is: each time the worker ended, or others changed the "
                                        "program, while the new views were made; try again")
@@ -230,7 +230,7 @@ class ProgramApply:
             text = f"ALTER TABLE {quote_identifier(name)} {', '.join(dict(d.altered)[name])}"
             (command,) = parse(text, self._catalog)
             assert isinstance(command, AlterTable)
-            run.tell(f"changing table {name}")
+            run.report_step(f"changing table {name}")
             with with_text(f"noria apply: {text}"):
                 await self._alter.alter(command)
             run.first.append(name)
@@ -246,7 +246,7 @@ class ProgramApply:
         views = [replace(v, view=self._catalog.numbered(v.view)) for v in planned.target.views]
         new = {_beside(v): v for v in views if v.early and not v.unread}
         try:
-            explained = await self._made_beside(new, planned.version, run.tell) if new else {}
+            explained = await self._made_beside(new, planned.version, run.report_step) if new else {}
             for alter in planned.target.altered:
                 self._tables.refuse_if_needed(alter, self._going(planned.target))
                 await self._tables.refuse_orphans_before(alter)
@@ -257,7 +257,7 @@ class ProgramApply:
                 adhoc = list(dict.fromkeys([*self._over(t.difference.tables_dropped), *self._looking_up(t)]))
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
-                run.tell("changing the program")
+                run.report_step("changing the program")
                 parting = self._readers.parting(self._going(t), [v.view for v in t.views if not v.unread])
                 with with_text(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
                     steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
@@ -281,8 +281,9 @@ class ProgramApply:
         if self._catalog.version != version:
             raise _changed_meanwhile()
 
-    async def _made_beside(self, views: Mapping[str, NewView], version: int, tell: Tell) -> Mapping[str, str]:
-        """Make these views whole under temporary names that no text can use; return their explanations."""
+    async def _made_beside(self, views: Mapping[str, NewView], version: int, report_step: ReportStep
+                           ) -> Mapping[str, str]:
+        """Make and fill these views under temporary names that no text can use; return their explanations."""
         async with self._sender.lock:
             self._check(version)
             steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
@@ -290,8 +291,8 @@ class ProgramApply:
             reply = await self._sender.with_room(steps, self._catalog.recipe(), False)
         waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
         if waiting:
-            tell(f"filling {', '.join(views[n].view.name for n in waiting)}")
-        await self._beside.whole(reply)
+            report_step(f"filling {', '.join(views[n].view.name for n in waiting)}")
+        await self._beside.fill(reply)
         return dict(reply.explain)
 
     def _over(self, tables: Sequence[str]) -> list[str]:
@@ -339,23 +340,23 @@ class ProgramApply:
             self._catalog.note_altered(a.table)
         for name in t.difference.tables_dropped:
             del self._catalog.table_defs[fold(name)]
-        self._catalog.forget_texts([fold(v.view.name) for v in t.views])
+        self._catalog.forget_placeholders([fold(v.view.name) for v in t.views])
         for v in t.views:
             self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
         self._catalog.version += 1
 
-    async def _filled(self, t: TargetProgram, tell: Tell) -> None:
+    async def _filled(self, t: TargetProgram, report_step: ReportStep) -> None:
         """Wait for what can only be filled after the change; it is filled even if nobody waits."""
         late = [v.view.name for v in t.views if not v.early and not v.unread]
         indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
         if late or indexed:
-            tell(f"the program is changed; filling {', '.join((*late, *indexed))}")
+            report_step(f"the program is changed; filling {', '.join((*late, *indexed))}")
         try:
             for name in late:
                 if (view := self._catalog.view(name)) is not None:
                     await self._first_states.of(view)
             for name in indexed:
-                await self._sender.ask(packets.Inspect(0, "indexed", name))
+                await self._sender.request(packets.Inspect(0, "indexed", name))
             for alter in t.altered:
                 await self._tables.refuse_orphans(alter, only_keys)
         except SqlError as e:

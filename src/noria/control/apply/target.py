@@ -19,10 +19,10 @@ from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.sql.commands import AlterTable, CreateView
 from noria.sql.parse import parse
+from noria.sql.program.definition_text import table_text
+from noria.sql.program.difference import ProgramDifference
+from noria.sql.program.outline import Outline, OutlineView
 from noria.sql.text.databases import Database
-from noria.sql.whole.difference import ProgramDifference
-from noria.sql.whole.outline import Outline, OutlineView
-from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import columns_asked
-from noria.control.catalog.recipe import stored, stored_text
+from noria.control.catalog.published import columns_needed
+from noria.control.catalog.recipe import stored, stored_placeholder
 from noria.control.catalog.view_index import ViewIndex, has_columns, reading
 from noria.core.errors import PlaceholderViewError, SqlError
 from noria.core.limits import KEPT_PLANS
@@ -19,9 +19,9 @@ from noria.core.types import TableDef
 from noria.plan.mir import Mir, TopK, tables_of
 from noria.plan.optimizer import essence, kept_top
 from noria.plan.view import ViewDef
-from noria.sql.statements.text_views import TextView
+from noria.sql.program.export import ExportedView, current_text
+from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.text.databases import HOME, Databases
-from noria.sql.whole.exported import ExportedView, text_of_now
 
 log = logging.getLogger(__name__)
 _essence = lru_cache(maxsize=KEPT_PLANS)(essence)  # a prepared SELECT is matched again at each execution
@@ -33,25 +33,26 @@ class NamedRelations:
     Placeholder views, which are stored only as text, are kept apart; `view` raises PlaceholderViewError for them.
     """
 
-    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef], as_text: dict[str, TextView]):
-        self.table_defs, self.view_defs, self.text_defs = tables, views, as_text
+    def __init__(self, tables: dict[str, TableDef], views: dict[str, ViewDef],
+                 placeholders: dict[str, PlaceholderView]):
+        self.table_defs, self.view_defs, self.placeholder_defs = tables, views, placeholders
         self.databases = Databases()
 
     def taken(self, name: str) -> bool:
         """True if a table or view has this folded name."""
-        return name in self.table_defs or name in self.view_defs or name in self.text_defs
+        return name in self.table_defs or name in self.view_defs or name in self.placeholder_defs
 
     def table(self, name: str) -> TableDef | None:
         return self.table_defs.get(fold(name))
 
     def view(self, name: str) -> ViewDef | None:
         found = self.view_defs.get(fold(name))
-        if found is None and (waits := self.text_defs.get(fold(name))) is not None:
+        if found is None and (waits := self.placeholder_defs.get(fold(name))) is not None:
             raise PlaceholderViewError(waits.name, waits.text)
         return found
 
-    def text_view(self, name: str) -> TextView | None:
-        return self.text_defs.get(fold(name))
+    def placeholder_view(self, name: str) -> PlaceholderView | None:
+        return self.placeholder_defs.get(fold(name))
 
     def tables(self) -> Iterable[TableDef]:
         return self.table_defs.values()
@@ -59,8 +60,8 @@ class NamedRelations:
     def views(self) -> Iterable[ViewDef]:
         return self.view_defs.values()
 
-    def text_views(self) -> Iterable[TextView]:
-        return self.text_defs.values()
+    def placeholder_views(self) -> Iterable[PlaceholderView]:
+        return self.placeholder_defs.values()
 
 
 class UnfilledViews(Protocol):
@@ -117,7 +118,7 @@ class ProgramCatalog(NamedRelations):
 
     def now(self) -> NamedRelations:
         """A copy of the current tables and views."""
-        found = NamedRelations(dict(self.table_defs), dict(self.view_defs), dict(self.text_defs))
+        found = NamedRelations(dict(self.table_defs), dict(self.view_defs), dict(self.placeholder_defs))
         found.databases = self.databases
         return found
 
@@ -174,7 +175,7 @@ class ProgramCatalog(NamedRelations):
         """
         kept = [stored(self.texts[n], self.as_of[n], n in self.unread and n not in read)
                 for n in self.view_defs if n not in without]
-        kept += [stored_text(v.name, v.text) for n, v in self.text_defs.items() if n not in without]
+        kept += [stored_placeholder(v.name, v.text) for n, v in self.placeholder_defs.items() if n not in without]
         kept = [*(self.databases if databases is None else databases).stored(), *kept]
         return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
 
@@ -193,10 +194,10 @@ class ProgramCatalog(NamedRelations):
         """The CREATE VIEW of a named view, with current names if possible."""
         name = fold(view.name)
         kept = ExportedView(name, self.texts[name], self.as_of[name])
-        return text_of_now(kept, self.table_defs, self.view_defs) or kept.text
+        return current_text(kept, self.table_defs, self.view_defs) or kept.text
 
     def match(self, wanted: ViewDef) -> ViewDef | None:
-        """A view whose reader holds what a SELECT or another view asks for, exactly or with more (`reading`).
+        """A view whose reader holds the rows that a SELECT or another view reads, exactly or with more (`reading`).
 
         Views with a first state are preferred.
         """
@@ -205,7 +206,7 @@ class ProgramCatalog(NamedRelations):
             if fold(found.name) in self.unread:
                 continue
             first = first or found
-            if self.is_whole(found):
+            if self.is_filled(found):
                 first = found
                 break
         if first is not None:
@@ -226,10 +227,10 @@ class ProgramCatalog(NamedRelations):
         views = [self.view_defs[n] for n in readers if n in self.view_defs and not (named and n == fold(wanted.name))]
         if not named:
             adhoc = [self.adhoc_defs[n] for n in readers if n in self.adhoc_defs]
-            views = [v for v in (*views, *adhoc) if self.is_whole(v)]
-        return min(views, key=lambda v: (v.adhoc, columns_asked(v), v.name), default=None)
+            views = [v for v in (*views, *adhoc) if self.is_filled(v)]
+        return min(views, key=lambda v: (v.adhoc, columns_needed(v), v.name), default=None)
 
-    def is_whole(self, view: ViewDef) -> bool:
+    def is_filled(self, view: ViewDef) -> bool:
         """True if the view has its first state."""
         return not self._filling.wait_for(view)
 
@@ -245,7 +246,7 @@ class ProgramCatalog(NamedRelations):
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
     def holding(self, wanted: ViewDef) -> Iterator[ViewDef]:
-        """Views that hold exactly what is asked for."""
+        """Views that hold exactly the wanted rows."""
         for name in self.held.same(wanted):
             yield self.view_defs.get(name) or self.adhoc_defs[name]
 
@@ -352,9 +353,9 @@ class ProgramCatalog(NamedRelations):
         self.on_forget(view)
         self.held.remove(name)
 
-    def forget_texts(self, names: Iterable[str]) -> None:
+    def forget_placeholders(self, names: Iterable[str]) -> None:
         """Forget placeholder views by their folded names."""
-        gone = [self.text_defs.pop(n) for n in names if n in self.text_defs]
+        gone = [self.placeholder_defs.pop(n) for n in names if n in self.placeholder_defs]
         self.version += bool(gone)
 
     def gain_reader(self, view: ViewDef, of: ViewDef | None = None) -> None:
@@ -362,8 +363,8 @@ class ProgramCatalog(NamedRelations):
         name, source = fold(view.name), view if of is None else of
         self.view_defs[name] = replace(self.view_defs[name], definition=source.definition)  # at its place in the order
         self.unread.discard(name)
-        if of is not None and (told := self.explanations.get(fold(of.name))):
-            self.explanations[name] = told.replace(f"reader {of.name}", f"reader {view.name}")
+        if of is not None and (explanation := self.explanations.get(fold(of.name))):
+            self.explanations[name] = explanation.replace(f"reader {of.name}", f"reader {view.name}")
 
     def lose_reader(self, name: str) -> None:
         """Record that a named view lost its reader, as if it had not been read."""

@@ -1,4 +1,4 @@
-"""Records who asked for the current change of the program, and in which words, for the program's history.
+"""Records who makes the current change of the program, and by which statement, for the program's history.
 
 The origin is a context variable of the task that makes the change, because the code in between does not need it.
 """
@@ -15,27 +15,27 @@ from noria.core.expressions.coerce import EPOCH
 from noria.dataflow.messages.packets import ChangeOrigin
 
 NOBODY = "the server"
-_asked: ContextVar[tuple[str, str]] = ContextVar("asked", default=(NOBODY, ""))
+_origin: ContextVar[tuple[str, str]] = ContextVar("origin", default=(NOBODY, ""))
 
 
 @contextmanager
-def asked(who: str, text: str) -> Iterator[None]:
-    """Within this context, changes are recorded as asked for by `who` in these words."""
-    before = _asked.set((who, text[: limits.HISTORY_CHARACTERS]))
+def made_by(who: str, text: str) -> Iterator[None]:
+    """Within this context, changes are recorded as made by `who` with this text."""
+    before = _origin.set((who, text[: limits.HISTORY_CHARACTERS]))
     try:
         yield
     finally:
-        _asked.reset(before)
+        _origin.reset(before)
 
 
 @contextmanager
 def with_text(text: str) -> Iterator[None]:
     """Within this context, changes have another text and the same author."""
-    with asked(_asked.get()[0], text):
+    with made_by(_origin.get()[0], text):
         yield
 
 
-def note() -> ChangeOrigin:
+def current_origin() -> ChangeOrigin:
     """The history entry of a change that is made now."""
     now = datetime.now(UTC).replace(tzinfo=None)
-    return ChangeOrigin((now - EPOCH) // timedelta(microseconds=1), *_asked.get())
+    return ChangeOrigin((now - EPOCH) // timedelta(microseconds=1), *_origin.get())

@@ -2,13 +2,13 @@
 
 It applies section 4.4's "only keys that were read are kept" to whole queries.
 
-    asked for the first time      a one-shot: nothing is kept; over a large table, in slices
-    asked again                   one-shots continue while a view is made
+    read for the first time       a one-shot: nothing is kept; over a large table, in slices
+    read again                    one-shots continue while a view is made
     a one-shot read too much      a view at once; if that would hold too much, Spark answers
     a one-shot failed             one-shots, until one of them has an answer
 
-Keeps true: each of the last ASKED_SELECTS SELECTs is remembered as a number and a count.  A change of the program
-clears them, because it may change every cost.
+Keeps true: each of the last REMEMBERED_SELECTS SELECTs is remembered as a number and a count.  A change of the
+program clears them, because it may change every cost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 
-from noria.control.catalog.published import columns_asked
-from noria.core.limits import ASKED_SELECTS, ONE_SHOTS
+from noria.control.catalog.published import columns_needed
+from noria.core.limits import ONE_SHOTS, REMEMBERED_SELECTS
 from noria.plan.view import ViewDef
 
 
@@ -32,7 +32,7 @@ class Verdict(Enum):
 class _SelectHistory:
     """What is known of a SELECT.
 
-    times: how often it was asked; too_much: a one-shot would read too many rows; no_view: a view for it was rejected;
+    times: how often it was read; too_much: a one-shot would read too many rows; no_view: a view for it was rejected;
     failed: the last one-shot returned an error.
     """
 
@@ -43,22 +43,22 @@ class _SelectHistory:
 
 
 class ViewPolicy:
-    """one_shots: how often a SELECT is asked before a view is made for it; 0: a view is made at once."""
+    """one_shots: how often a SELECT is read before a view is made for it; 0: a view is made at once."""
 
-    def __init__(self, one_shots: int = ONE_SHOTS, most: int = ASKED_SELECTS):
+    def __init__(self, one_shots: int = ONE_SHOTS, most: int = REMEMBERED_SELECTS):
         self._one_shots, self._most = one_shots, most
-        self._asked: OrderedDict[int, _SelectHistory] = OrderedDict()
+        self._histories: OrderedDict[int, _SelectHistory] = OrderedDict()
         self._version = -1
 
-    def asked(self, wanted: ViewDef, version: int) -> Verdict:
+    def decide(self, wanted: ViewDef, version: int) -> Verdict:
         """Count a SELECT that no view answers, under this version of the program, and decide."""
         known = self._of(wanted, version)
         known.times += 1
         return self._verdict(known, known.times)
 
     def expected(self, wanted: ViewDef, version: int) -> Verdict:
-        """What `asked` would decide; counts nothing."""
-        known = self._asked.get(_number(wanted)) if version == self._version else None
+        """What `decide` would return; counts nothing."""
+        known = self._histories.get(_number(wanted)) if version == self._version else None
         return self._verdict(known or _SelectHistory(), 1 if known is None else known.times + 1)
 
     def _verdict(self, known: _SelectHistory, times: int) -> Verdict:
@@ -81,16 +81,16 @@ class ViewPolicy:
 
     def _of(self, wanted: ViewDef, version: int) -> _SelectHistory:
         if version != self._version:
-            self._asked.clear()
+            self._histories.clear()
             self._version = version
         number = _number(wanted)
-        known = self._asked.setdefault(number, _SelectHistory())
-        self._asked.move_to_end(number)
-        if len(self._asked) > self._most:
-            self._asked.popitem(last=False)
+        known = self._histories.setdefault(number, _SelectHistory())
+        self._histories.move_to_end(number)
+        if len(self._histories) > self._most:
+            self._histories.popitem(last=False)
         return known
 
 
 def _number(wanted: ViewDef) -> int:
     """A hash of the SELECT.  If two have the same, a view is made too early."""
-    return hash((wanted.plan, wanted.key, columns_asked(wanted)))
+    return hash((wanted.plan, wanted.key, columns_needed(wanted)))

@@ -9,10 +9,10 @@ from noria.plan.view import ViewDef
 
 
 def published(view: ViewDef) -> packets.AddView:
-    return packets.AddView(replace(view, visible=columns_asked(view), order=(), after=None, asks=None))
+    return packets.AddView(replace(view, visible=columns_needed(view), order=(), after=None, asks=None))
 
 
-def columns_asked(view: ViewDef) -> int:
+def columns_needed(view: ViewDef) -> int:
     """How many leading columns a lookup must return: the visible ones and those it orders by.
 
     All columns, if further operations follow the lookup.

@@ -20,7 +20,7 @@ from noria.core.identifiers import quote_identifier
 from noria.core.types import NOW, Column, Past, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.query.relations.context import Catalog
-from noria.sql.statements.text_views import TextView
+from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.storage.tables.computed import time_default
 
 _TEXT = re.compile(r"TEXT `((?:[^`]|``)*)`: ")
@@ -45,14 +45,14 @@ def read(statement: str) -> StoredStatement:
     return StoredStatement(statement[found.end():], int(found[1] or 0), found[2] is not None)
 
 
-def stored_text(name: str, text: str) -> str:
+def stored_placeholder(name: str, text: str) -> str:
     return f"TEXT {quote_identifier(name)}: {text}"
 
 
-def read_text(statement: str) -> TextView | None:
+def read_placeholder(statement: str) -> PlaceholderView | None:
     """The placeholder view that a statement of the recipe stores, or None."""
     found = _TEXT.match(statement)
-    return found and TextView(found[1].replace("``", "`"), statement[found.end():])
+    return found and PlaceholderView(found[1].replace("``", "`"), statement[found.end():])
 
 
 def with_change_numbers(was: TableDef, table: TableDef, change: int, views: Iterable[int]) -> TableDef:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar
 
-from noria.control.catalog.published import columns_asked
+from noria.control.catalog.published import columns_needed
 from noria.core.limits import KEPT_PLANS
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, TopK
@@ -55,7 +55,7 @@ class ViewIndex:
         return len(self._views)
 
     def same(self, wanted: ViewDef) -> Iterator[str]:
-        """Views that hold what is asked for, with at least its columns.
+        """Views that hold the wanted rows, with at least its columns.
 
         If only the first rows are shown, views of the first rows by the same key are first, the smallest limit before
         others; then views of all rows.
@@ -85,7 +85,7 @@ class ViewIndex:
 
 def reading(reader: ViewDef, wanted: ViewDef) -> ReadThrough | None:
     """How `wanted` is read through a view that holds more; None if the view has just its rows, or does not hold it."""
-    return None if _same(reader, wanted) else _through(reader, columns_asked(reader), wanted, columns_asked(wanted))
+    return None if _same(reader, wanted) else _through(reader, columns_needed(reader), wanted, columns_needed(wanted))
 
 
 def holds(reader: ViewDef, wanted: ViewDef) -> bool:
@@ -100,7 +100,7 @@ def _same(reader: ViewDef, wanted: ViewDef) -> bool:
 
 def has_columns(reader: ViewDef, wanted: ViewDef) -> bool:
     """True if the reader has the wanted columns, and ranges if they are wanted."""
-    return columns_asked(reader) >= columns_asked(wanted) and reader.ranged >= wanted.ranged
+    return columns_needed(reader) >= columns_needed(wanted) and reader.ranged >= wanted.ranged
 
 
 def _ids(view: ViewDef) -> frozenset[int]:

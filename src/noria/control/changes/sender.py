@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from noria.control.catalog.catalog import ProgramCatalog
-from noria.control.catalog.origin import note
+from noria.control.catalog.origin import current_origin
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.errors.codes import DISK_FULL, OUT_OF_RESOURCES
@@ -38,9 +38,9 @@ class ChangeSender:
     async def migrate(self, steps: Iterable[packets.MigrationStep], recipe: tuple[str, ...], durable: bool = True,
                       limit_ms: int = 0) -> packets.Migrated:
         """Send a change of the program and return the reply.  Raises its error."""
-        told = note() if durable else None
+        origin = current_origin() if durable else None
         reply: packets.Migrated = await self.change(packets.Migrate(tuple(steps), recipe, durable, limit_ms=limit_ms,
-                                                                    note=told))
+                                                                    note=origin))
         if reply.error is not None:
             raise reply.error
         return reply
@@ -93,9 +93,9 @@ class ChangeSender:
             self.under_way = ()
 
     # ------------------------------------------------------------ questions
-    async def ask(self, question: packets.Inspect | packets.CheckRowsFit | packets.Rehearse) -> Any:
+    async def request(self, request: packets.Inspect | packets.CheckRowsFit | packets.Rehearse) -> Any:
         """The worker's answer, also after it has restarted.  Raises the answer's error."""
-        reply: packets.Done = await self.link.ask(question, retry=True)
+        reply: packets.Done = await self.link.ask(request, retry=True)
         if reply.error is not None:
             raise reply.error
         return reply.value
@@ -123,7 +123,7 @@ class ChangeSender:
         if attempt:
             await self.link.up()
 
-    async def given_up_whole(self, change: asyncio.Task[T]) -> T:
+    async def complete_or_undo(self, change: asyncio.Task[T]) -> T:
         """The change's result.  If the caller is cancelled, a change that is not complete is undone.
 
         So the worker's program and the catalog never differ.
@@ -131,7 +131,7 @@ class ChangeSender:
         try:
             return await asyncio.shield(change)
         except asyncio.CancelledError:
-            self.give_up(change)
+            self.cancel(change)
             sent = self._is_sent(change)
             while self._sent is not None and self._is_sent(change):
                 await asyncio.wait((self._sent[1],))  # the change, which waited first, has continued by then
@@ -145,7 +145,7 @@ class ChangeSender:
     def _is_sent(self, change: asyncio.Task[Any]) -> bool:
         return self._sent is not None and self._sent[0] is change
 
-    def give_up(self, change: asyncio.Task[Any]) -> None:
+    def cancel(self, change: asyncio.Task[Any]) -> None:
         """Cancel a change: on the worker if it was sent."""
         if self._sent is not None and self._sent[0] is change:
             self.link.cancel(self._sent[1])

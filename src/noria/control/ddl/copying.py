@@ -102,5 +102,5 @@ async def next_id(sender: ChangeSender, table: TableDef, wanted: TableDef) -> in
     """The next AUTO_INCREMENT value; 1 if the column that had it is dropped."""
     if table.auto_increment is None or wanted.columns[table.auto_increment].dropped:
         return 1
-    about = await sender.ask(packets.Inspect(0, "table", table.name))
+    about = await sender.request(packets.Inspect(0, "table", table.name))
     return int(about["auto_increment"]) + 1

@@ -61,7 +61,7 @@ class DatabaseChanges:
     def _names(self) -> list[str]:
         catalog = self._catalog
         return [*(t.name for t in catalog.tables()), *(v.name for v in catalog.views()),
-                *(v.name for v in catalog.text_views())]
+                *(v.name for v in catalog.placeholder_views())]
 
     # ------------------------------------------------------------ DROP DATABASE
     async def drop(self, command: commands.DropDatabase) -> ChangeResult:
@@ -78,26 +78,26 @@ class DatabaseChanges:
         catalog = self._catalog
         tables = [n for n, t in catalog.table_defs.items() if self._is_in(t.name, database)]
         views = [n for n, v in catalog.view_defs.items() if self._is_in(v.name, database)]
-        texts = [n for n, v in catalog.text_defs.items() if self._is_in(v.name, database)]
+        placeholders = [n for n, v in catalog.placeholder_defs.items() if self._is_in(v.name, database)]
         self._keys.refuse_dropped([catalog.table_defs[n].name for n in tables], checks)
         self._refuse_if_used(database, tables, views)
         adhoc = catalog.adhoc_over(tables)
         feeds = [n for n in views if catalog.view_defs[n].feed]
         parting = self._readers.parting(views)
         databases = catalog.databases.without(database)
-        recipe = catalog.recipe((*views, *texts), read=parting.read, databases=databases)
+        recipe = catalog.recipe((*views, *placeholders), read=parting.read, databases=databases)
         steps = (*parting.steps, *(packets.DropTable(catalog.table_defs[n].name) for n in tables))
         reply = await self._sender.with_room(steps, recipe, True, crowding=adhoc)
         self._readers.parted(parting, views)
         for name in tables:
             catalog.table_defs.pop(name, None)
-        catalog.forget_texts(texts)
+        catalog.forget_placeholders(placeholders)
         catalog.databases = databases
         catalog.version += 1
         self._readers.planned(reply)
         for name in feeds:
             self._views.on_feed_dropped(name)
-        return ChangeResult((), len(tables) + len(views) + len(texts))
+        return ChangeResult((), len(tables) + len(views) + len(placeholders))
 
     def _is_in(self, name: str, database: str) -> bool:
         return self._catalog.databases.split(name)[0] == database

@@ -15,8 +15,8 @@ from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult
 from noria.control.ddl.copying import CopyingAlter
 from noria.control.ddl.databases import DatabaseChanges
+from noria.control.ddl.placeholder_views import PlaceholderViews
 from noria.control.ddl.table_changes import TableChanges
-from noria.control.ddl.texts import TextViews
 from noria.control.ddl.truncating import Truncation
 from noria.control.ddl.view_changes import ViewChanges
 from noria.sql import commands
@@ -26,22 +26,22 @@ class Definitions:
     """Runs commands; then placeholder views are made whose inputs exist now."""
 
     def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, tables: TableChanges, views: ViewChanges,
-                 texts: TextViews, alter: CopyingAlter, truncate: Truncation, databases: DatabaseChanges):
-        self._catalog, self._sender, self._texts = catalog, sender, texts
+                 placeholders: PlaceholderViews, alter: CopyingAlter, truncate: Truncation, databases: DatabaseChanges):
+        self._catalog, self._sender, self._placeholders = catalog, sender, placeholders
         self._handlers: dict[type, Callable[[Any], Awaitable[ChangeResult]]] = {
             commands.CreateTable: tables.create, commands.DropTable: tables.drop, commands.RenameTables: tables.rename,
             commands.AlterTable: alter.alter, commands.Truncate: truncate.truncate, commands.CreateView: views.create,
-            commands.DropView: views.drop, commands.CreateTextView: texts.create,
+            commands.DropView: views.drop, commands.CreatePlaceholderView: placeholders.create,
             commands.CreateDatabase: databases.create, commands.AlterDatabase: databases.alter,
             commands.DropDatabase: databases.drop}
 
     async def define(self, command: commands.Command) -> ChangeResult:
         """Run a command.  After a SqlError the program is unchanged.  So it is after a cancellation, unless it was too
         late: then the result is returned."""
-        return await self._sender.given_up_whole(asyncio.ensure_future(self._define(command)))
+        return await self._sender.complete_or_undo(asyncio.ensure_future(self._define(command)))
 
     async def _define(self, command: commands.Command) -> ChangeResult:
         change = await self._handlers[type(command)](command)
-        if isinstance(command, commands.Truncate) or not self._catalog.text_defs:
+        if isinstance(command, commands.Truncate) or not self._catalog.placeholder_defs:
             return change
-        return replace(change, warnings=(*change.warnings, *await self._texts.made()))
+        return replace(change, warnings=(*change.warnings, *await self._placeholders.made()))

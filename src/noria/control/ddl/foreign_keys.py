@@ -3,7 +3,7 @@
     ALTER TABLE … ADD FOREIGN KEY:  the definition is in force ─► `in_force` ─► rows are counted ─► it stays
                                                                               └─► error 1452, and it is taken back
 
-Keeps true: a key whose parent exists fits it (`sql/whole/references.py`), because each change that could break
+Keeps true: a key whose parent exists fits it (`sql/program/references.py`), because each change that could break
 that is refused or changes the children, too, in the same packet.
 """
 
@@ -23,9 +23,8 @@ from noria.core.types import NOW, Column, ForeignKey, TableDef, gone
 from noria.runtime.transactions.foreign_keys import ForeignKeyChecks
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 from noria.sql import commands
-from noria.sql.statements.checks import renamed
-from noria.sql.statements.foreign_keys import renamed_keys
-from noria.sql.whole.references import (
+from noria.sql.program.definition_text import foreign_key_text
+from noria.sql.program.references import (
     children,
     dropped_parent,
     following,
@@ -37,7 +36,8 @@ from noria.sql.whole.references import (
     refuse_unfit,
     refuse_unfit_children,
 )
-from noria.sql.whole.written import foreign_key_text
+from noria.sql.statements.checks import renamed
+from noria.sql.statements.foreign_keys import renamed_keys
 
 Count = Callable[[str], Awaitable[int]]  # the number that a SELECT returns
 

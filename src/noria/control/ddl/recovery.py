@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, views_named
-from noria.control.catalog.recipe import HistoricalCatalog, read, read_text
+from noria.control.catalog.recipe import HistoricalCatalog, read, read_placeholder
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.restore import brought_back
 from noria.control.views.adhoc import AdHocViews
@@ -63,8 +63,8 @@ class Recovery:
         for name in [*catalog.view_defs, *catalog.adhoc_defs]:
             catalog.forget(name)
         catalog.databases = read_stored(hello.recipe)
-        catalog.text_defs = {fold(v.name): v for v in map(read_text, hello.recipe) if v is not None}
-        for text, as_of, unread in [read(s) for s in hello.recipe if not (is_stored(s) or read_text(s))]:
+        catalog.placeholder_defs = {fold(v.name): v for v in map(read_placeholder, hello.recipe) if v is not None}
+        for text, as_of, unread in [read(s) for s in hello.recipe if not (is_stored(s) or read_placeholder(s))]:
             for command in self._parse_recipe(text, as_of):
                 used = views_named(command.view.text, catalog, as_of)
                 catalog.remember(self._as_made(command.view), used, text, as_of, unread)

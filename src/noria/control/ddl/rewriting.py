@@ -43,7 +43,7 @@ from noria.runtime.link.link import WorkerGone
 from noria.runtime.link.shard_link import ExclusiveWriter
 from noria.runtime.routing.write_routing import rows_stay
 
-Tell = Callable[[str], None]
+SetState = Callable[[str], None]
 Rewritable = Update | Delete
 
 
@@ -61,11 +61,11 @@ class MatchCount(Protocol):
 
 
 class Rewriter(Protocol):
-    """Spark's part of a rewrite.  tell: is called with its progress."""
+    """Spark's part of a rewrite.  set_state: is called with what the statement does or waits for."""
 
-    async def matching(self, statement: Rewritable, table: TableDef, tell: Tell) -> MatchCount: ...
+    async def matching(self, statement: Rewritable, table: TableDef, set_state: SetState) -> MatchCount: ...
 
-    async def rewritten(self, statement: Rewritable, table: TableDef, other: TableDef, tell: Tell) -> None:
+    async def rewritten(self, statement: Rewritable, table: TableDef, other: TableDef, set_state: SetState) -> None:
         """Fill the other table with the rows as the statement leaves them."""
 
 
@@ -74,7 +74,7 @@ class _Rewrite:
     """A statement that is being run.  filled: True once the other table has its rows."""
 
     statement: Rewritable
-    tell: Tell
+    set_state: SetState
     filled: bool = False
 
 
@@ -92,9 +92,9 @@ class TableRewrites:
         table = self._catalog.table(statement.table)
         if table is None or _is_led_to(statement.where, table):
             return False
-        return not self._is_told(table)
+        return not self._has_feed(table)
 
-    async def rewrite(self, statement: Rewritable, tell: Tell) -> packets.Wrote | None:
+    async def rewrite(self, statement: Rewritable, set_state: SetState) -> packets.Wrote | None:
         """Run the statement by Spark; None if its worker should run it, and nothing was done.
 
         After a SqlError nothing is changed.  So it is after a cancellation, unless it was too late: then the result is
@@ -103,12 +103,13 @@ class TableRewrites:
         planned = self._swap.known(statement.table)
         if not await self.is_large(statement):
             return None
-        return await self._sender.given_up_whole(asyncio.ensure_future(self._rewritten(statement, planned, tell)))
+        return await self._sender.complete_or_undo(
+            asyncio.ensure_future(self._rewritten(statement, planned, set_state)))
 
     async def is_large(self, statement: Rewritable) -> bool:
         """True if the statement would scan more rows than a worker may read at once."""
         planned = self._swap.known(statement.table)
-        about = await self._sender.ask(packets.Inspect(0, "table", statement.table))
+        about = await self._sender.request(packets.Inspect(0, "table", statement.table))
         return about["rows"] >= limits.REWRITTEN_ROWS and not await self._is_of_few(statement, planned)
 
     async def _is_of_few(self, statement: Rewritable, table: TableDef) -> bool:
@@ -118,19 +119,19 @@ class TableRewrites:
             if column in bounds:
                 low, high = bounds[column]
                 within = f"{column} {low} {high} {table.name}"
-                if await self._sender.ask(packets.Inspect(0, "few between", within)):
+                if await self._sender.request(packets.Inspect(0, "few between", within)):
                     return True
         return False
 
-    async def _rewritten(self, statement: Rewritable, planned: TableDef, tell: Tell) -> packets.Wrote | None:
-        tell("waiting for another statement that rewrites a table")
+    async def _rewritten(self, statement: Rewritable, planned: TableDef, set_state: SetState) -> packets.Wrote | None:
+        set_state("waiting for another statement that rewrites a table")
         async with self._swap.turn:
             for _ in range(limits.POISON_DEATHS):
                 table = self._swap.known(statement.table)
                 if not _means_the_same(statement, planned, table):
                     raise view_changed(table.name)
                 try:
-                    return await self._in_place_of(table, statement, tell)
+                    return await self._in_place_of(table, statement, set_state)
                 except _LeftToWorker:
                     return None
                 except SqlError as e:
@@ -139,16 +140,16 @@ class TableRewrites:
         raise SqlError(*UNKNOWN_ERROR, f"Table '{statement.table}' stays as it is: each time a worker or Spark ended, "
                                        "or the table was defined anew, while its rows were rewritten; try again")
 
-    async def _in_place_of(self, table: TableDef, statement: Rewritable, tell: Tell) -> packets.Wrote:
+    async def _in_place_of(self, table: TableDef, statement: Rewritable, set_state: SetState) -> packets.Wrote:
         assert self.rewriter is not None
-        tell("waiting for writes of the table")
+        set_state("waiting for writes of the table")
         async with AsyncExitStack() as still:
             async with self._sender.lock:  # the lock under which TRUNCATE writes the table
                 self._refuse_changed(table)
                 still.enter_context(self._noted(table))
             write = await still.enter_async_context(self._sender.link.unwritten(table.name))
             with _begins_anew(table):
-                found = await self.rewriter.matching(statement, table, tell)
+                found = await self.rewriter.matching(statement, table, set_state)
             if not found.changed:
                 return packets.Wrote(0, (WriteResult(matched=found.rows),))
             if found.moves is not None:
@@ -159,7 +160,7 @@ class TableRewrites:
                 number = self._catalog.next_table_id()
                 other = replace(table, name=copy_of(table.name, number), table_id=number,
                                 first_id=await next_id(self._sender, table, table))
-            rewrite = _Rewrite(statement, tell)
+            rewrite = _Rewrite(statement, set_state)
             await self._swap.swap(ReplacedTable(table, other, table.name, left=partial(self._left, rewrite),
                                                 spark_input=partial(_input, rewrite)))
             return packets.Wrote(0, (WriteResult(found.changed, matched=found.rows),))
@@ -182,10 +183,10 @@ class TableRewrites:
         """Under the lock: raise an error if the table changed, or a feed reads it."""
         if self._catalog.table(table.name) != table:
             raise view_changed(table.name)
-        if self._is_told(table):
+        if self._has_feed(table):
             raise _LeftToWorker
 
-    def _is_told(self, table: TableDef) -> bool:
+    def _has_feed(self, table: TableDef) -> bool:
         return any(v.feed and table.name in tables_of(v.plan) for v in self._catalog.views())
 
     @contextmanager
@@ -205,12 +206,12 @@ class TableRewrites:
     async def _fill(self, rewrite: _Rewrite, run: ReplacedTable) -> None:
         assert self.rewriter is not None
         with _begins_anew(run.was):
-            await self.rewriter.rewritten(rewrite.statement, run.was, run.empty, rewrite.tell)
+            await self.rewriter.rewritten(rewrite.statement, run.was, run.empty, rewrite.set_state)
         rewrite.filled = True
-        rewrite.tell("filling views")
+        rewrite.set_state("filling views")
         for twin in run.twins.values():
             if not twin.view.internal:  # an internal view has no state of its own
-                await self._first_states.whole(replace(twin.view, name=twin.name), ())
+                await self._first_states.fill(replace(twin.view, name=twin.name), ())
 
 
 def _input(rewrite: _Rewrite, plan: Mir, run: ReplacedTable) -> Mir:

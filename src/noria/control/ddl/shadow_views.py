@@ -37,10 +37,10 @@ class ShadowViews:
         """Rename a table in all plans."""
         self.views = {known: view.with_table(table, name) for known, view in self.views.items()}
 
-    async def whole(self, reply: packets.Migrated) -> None:
+    async def fill(self, reply: packets.Migrated) -> None:
         """Wait for the first states of those that a change has made."""
         waiting = dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)])
-        fills = [asyncio.ensure_future(self._first_states.whole(
+        fills = [asyncio.ensure_future(self._first_states.fill(
             replace(self.views[name], name=name), [(node, plan) for v, node, plan in reply.bootstrap if v == name]))
             for name in waiting]
         try:

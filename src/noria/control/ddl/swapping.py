@@ -6,7 +6,7 @@ Keeps true:
 * Until that packet everybody reads the old rows.  The packet is one commit, so a crash at any moment leaves the old
   table or the other one.  The old rows are deleted as files, uncounted.
 * No catalog and no recipe has the other table and the twins before: a worker that starts knows nothing of them.
-* The packet is sent when each view that then reads the table has a whole twin, whatever happened to views meanwhile.
+* The packet is sent when each view that then reads the table has a filled twin, whatever happened to views meanwhile.
 * Positions and former columns are kept: earlier statements and texts mean what they meant.
 """
 
@@ -124,7 +124,7 @@ class TableSwap:
                      if not v.adhoc and fold(v.name) not in catalog.broken and _reads(v, run.was)]
             missing = [v for v in views if (t := run.twins.get(fold(v.name))) is None or t.of != v.definition]
             if missing or not run.made:
-                return self._beside.whole(await self._make(run, missing))
+                return self._beside.fill(await self._make(run, missing))
             if (more := run.left(run)) is not None:
                 return more
             async with run.around(run):

@@ -92,7 +92,7 @@ class TableChanges:
             was = tables.get(fold(old))
             if was is None:
                 raise unknown_table(old)
-            if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.text_defs:
+            if fold(new) in tables or fold(new) in catalog.view_defs or fold(new) in catalog.placeholder_defs:
                 raise table_exists(new)
             catalog.databases.of(new)
             del tables[fold(old)]
@@ -117,7 +117,7 @@ class TableChanges:
         """Check that rows fit another definition; from then on the worker checks written rows, too, until the table
         is redefined.  Raises SqlError for a row that does not fit."""
         if refits(command):
-            await self._sender.ask(packets.CheckRowsFit(0, command.table))
+            await self._sender.request(packets.CheckRowsFit(0, command.table))
 
     async def unfit(self, was: TableDef) -> None:
         """Stop the checks of the table's rows, and drop what was made for another definition."""
@@ -142,7 +142,7 @@ class TableChanges:
                     await self.unfit(command.was)
                     raise
                 if e.code == DROP_INDEX_FK.number:
-                    await self._sender.ask(packets.Inspect(0, "looked up", command.was.name))
+                    await self._sender.request(packets.Inspect(0, "looked up", command.was.name))
                 continue  # else: a worker restarted, or rows were loaded
             except asyncio.CancelledError:
                 await self.unfit(command.was)
@@ -210,7 +210,7 @@ class TableChanges:
         """Wait for the table's indexes, which are built in the background; on failure drop them.  The rest of the
         change stays: rows may have new columns already, or UNIQUE may have rejected some."""
         try:
-            await self._sender.ask(packets.Inspect(0, "indexed", command.table.name))
+            await self._sender.request(packets.Inspect(0, "indexed", command.table.name))
         except BaseException:
             async with self._sender.lock:
                 if self._catalog.table_defs.get(fold(command.table.name)) == command.table:
@@ -225,7 +225,7 @@ class TableChanges:
     def refuse_if_needed(self, command: commands.AlterTable, gone: Collection[str] = ()) -> None:
         """Raise an error if the command changes what named views need.  gone: views to ignore."""
         self._refuse_if_read(command, gone)
-        self._refuse_if_told_apart(command, gone)
+        self._refuse_if_key_needed(command, gone)
 
     def _refuse_if_read(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         views = (*(v for n, v in self._catalog.view_defs.items() if n not in gone), *self._beside.views.values())
@@ -238,7 +238,7 @@ class TableChanges:
                            f"views need it: {quoted(readers)}; drop these first, or change them "
                            "and the table at once, with noria apply")
 
-    def _refuse_if_told_apart(self, command: commands.AlterTable, gone: Collection[str]) -> None:
+    def _refuse_if_key_needed(self, command: commands.AlterTable, gone: Collection[str]) -> None:
         """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it."""
         if command.was.keyed == command.table.keyed:
             return

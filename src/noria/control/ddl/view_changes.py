@@ -3,7 +3,7 @@
 Keeps true:
 
 * Nothing is dropped that a named view builds on.
-* A view that is read is replaced by one that is whole: the new view is made beside it and answers from then on.
+* A view that is read is replaced by one that is filled: the new view is made beside it and answers from then on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ViewChanges:
                 return await self._replace(command)
         async with self._sender.lock:
             await self._make(command)
-        await self._readers.whole(name, self._take_back)
+        await self._readers.wait_filled(name, self._take_back)
         return ChangeResult()
 
     async def _make(self, command: commands.CreateView) -> None:
@@ -60,7 +60,7 @@ class ViewChanges:
         with self._sender.making([begins.view]):
             reply = await (self._sender.with_room(steps, recipe, True) if make else self._sender.migrate(steps, recipe))
         readers.parted(parting, old)
-        catalog.text_defs.pop(name, None)
+        catalog.placeholder_defs.pop(name, None)
         catalog.remember(begins.view, used, command.text, as_of, begins.readerless)
         if begins.adopted is not None:
             catalog.gain_reader(begins.view, begins.adopted)
@@ -94,7 +94,7 @@ class ViewChanges:
 
     # ------------------------------------------------------------ CREATE OR REPLACE VIEW
     async def _replace(self, command: commands.CreateView) -> ChangeResult:
-        """Make the new view beside the old one, which answers until the new one is whole.  If the worker ends
+        """Make the new view beside the old one, which answers until the new one is filled.  If the worker ends
         meanwhile, try again."""
         return await retried(lambda: self._replaced(command),
                              f"View '{command.view.name}' stays as it is: the worker ended each time while the new one "
@@ -110,7 +110,7 @@ class ViewChanges:
             reply = await sender.with_room((published(new),), catalog.recipe(), False)
             self._beside.views[new.name] = view
         try:
-            await self._beside.whole(reply)
+            await self._beside.fill(reply)
             async with sender.lock:
                 used, as_of = self._checked(command), catalog.schema
                 old = [name] if name in catalog.view_defs else []
@@ -139,14 +139,14 @@ class ViewChanges:
     async def _drop(self, command: commands.DropView) -> ChangeResult:
         catalog = self._catalog
         known = [n for n in command.names if fold(n) in catalog.view_defs]
-        texts = [fold(n) for n in command.names if fold(n) in catalog.text_defs and not command.feeds]
-        missing = [n for n in command.names if n not in known and fold(n) not in texts]
+        placeholders = [fold(n) for n in command.names if fold(n) in catalog.placeholder_defs and not command.feeds]
+        missing = [n for n in command.names if n not in known and fold(n) not in placeholders]
         warnings, gone = unknown(missing, command.if_exists), [fold(n) for n in known]
         self._refuse_of_another_kind(gone, command.feeds)
         self._refuse_if_used(gone, "drop")
         if known:
             parting = self._readers.parting(gone)
-            recipe = catalog.recipe((*gone, *texts), read=parting.read)
+            recipe = catalog.recipe((*gone, *placeholders), read=parting.read)
             reply = await (self._sender.with_room(parting.steps, recipe, True) if parting.orphans else
                            self._sender.migrate(parting.steps, recipe))
             self._readers.parted(parting, gone)
@@ -154,9 +154,9 @@ class ViewChanges:
             self._readers.planned(reply)
             for name in gone if command.feeds else ():
                 self.on_feed_dropped(name)
-        elif texts:
-            await self._sender.migrate((), catalog.recipe(texts))
-        catalog.forget_texts(texts)
+        elif placeholders:
+            await self._sender.migrate((), catalog.recipe(placeholders))
+        catalog.forget_placeholders(placeholders)
         return ChangeResult(warnings)
 
     # ------------------------------------------------------------ refusals

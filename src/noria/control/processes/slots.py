@@ -53,21 +53,21 @@ class Slots:
                 self.free += wanted
             self._next()
             raise
-        return self._giver(wanted)
+        return self._releaser(wanted)
 
     def _taken(self, wanted: int) -> Callable[[], None]:
         self.free -= wanted
-        return self._giver(wanted)
+        return self._releaser(wanted)
 
-    def _giver(self, wanted: int) -> Callable[[], None]:
+    def _releaser(self, wanted: int) -> Callable[[], None]:
         held = [wanted]
 
-        def give() -> None:
+        def release() -> None:
             if held:
                 self.free += held.pop()
                 self._next()
 
-        return give
+        return release
 
     def _next(self) -> None:
         while self._waiting and self._waiting[0][0] <= self.free:

@@ -186,7 +186,7 @@ class Supervisor:
         await asyncio.gather(self._keeper, return_exceptions=True)
         self._keeper = None
         self._fail_jobs(DriverGone("the front end is stopping"))
-        self._tell_waiting(SparkUnavailable("the server is stopping"))
+        self._notify_waiting(SparkUnavailable("the server is stopping"))
         self.state = "stopped"
 
     async def _keep(self, first: asyncio.Future[SessionReady] | None) -> None:
@@ -201,7 +201,7 @@ class Supervisor:
                 failures += 1
                 self._last_end = str(e)
                 self._event("failed", str(e))
-                self._tell_waiting(e)
+                self._notify_waiting(e)
                 if first is not None and not first.done():
                     first.set_exception(e)
                     return
@@ -297,7 +297,7 @@ class Supervisor:
         if self.workers is not None:
             self._send(HostWorkers(self.workers))
         self._up.set()
-        self._tell_waiting()
+        self._notify_waiting()
 
     async def _bury(self) -> None:
         """Remove the last driver: its process, its JVM (and so its workers), and its jobs."""
@@ -346,7 +346,7 @@ class Supervisor:
         except asyncio.CancelledError:
             if number in self._jobs:
                 self._send(CancelJob(number))
-                self._give_time(job, SPARK_CANCEL_MOST_S)
+                self._set_deadline(job, SPARK_CANCEL_MOST_S)
             raise
 
     async def _driver(self) -> None:
@@ -367,7 +367,7 @@ class Supervisor:
         finally:
             self._waiting.discard(start)
 
-    def _tell_waiting(self, failed: Exception | None = None) -> None:
+    def _notify_waiting(self, failed: Exception | None = None) -> None:
         """Notify waiting jobs that a start has succeeded, or failed with this error."""
         for start in self._waiting:
             if start.done():
@@ -377,7 +377,7 @@ class Supervisor:
             else:
                 start.set_exception(NoDriver(f"the {self.title} could not be started: {failed}; it is tried again"))
 
-    def _give_time(self, job: _Job, left: float) -> None:
+    def _set_deadline(self, job: _Job, left: float) -> None:
         job.overdue = asyncio.get_running_loop().call_later(SPARK_CANCEL_S, self._overdue, job, left - SPARK_CANCEL_S)
 
     def _overdue(self, job: _Job, left: float) -> None:
@@ -386,7 +386,7 @@ class Supervisor:
         While jobs of others run, this waits up to `left` seconds.
         """
         if left > 0 and any(not j.future.done() for j in self._jobs.values()):
-            self._give_time(job, left)
+            self._set_deadline(job, left)
         else:
             self._liveness.verdict = (f"the cancelled job {job.function} still ran after {SPARK_CANCEL_S} s or more, "
                                       f"so "

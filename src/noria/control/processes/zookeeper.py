@@ -5,8 +5,8 @@ waits longest is next.
 
 Keeps true: a server learns that it lost the lease before ZooKeeper grants it to another, even if ZooKeeper is
 unreachable.  It does not give the lease up earlier than that requires.  ZooKeeper keeps a node for the session's time
-after it last heard of its process.  That is no earlier than when the last answered question was sent.  So a thread asks
-again and again whether the node exists, and shortly before that time is over the lease counts as lost.  A lost lease is
+after it last heard of its process.  That is no earlier than when the last answered request was sent.  So a thread polls
+repeatedly whether the node exists, and shortly before that time is over the lease counts as lost.  A lost lease is
 never regained; the process that had it ends as if it had crashed.
 """
 
@@ -28,7 +28,7 @@ from noria.control.processes.lease_address import LeaseAddress, LeaseUnavailable
 
 SESSION_S = 3.0  # how long ZooKeeper keeps the node of a process that died; at least two of its ticks
 CONNECT_S = 10.0
-ASK_SHARE = 1 / 6  # of the session's time, between two questions
+POLL_SHARE = 1 / 6  # of the session's time, between two questions
 SURE_SHARE = 11 / 12  # of the session's time, for which an answer is valid
 
 
@@ -38,7 +38,7 @@ class Lease:
     def __init__(self, address: LeaseAddress, holder: str, note: Callable[[str], None], session_s: float = SESSION_S):
         self._address, self._holder, self._note = address, holder, note
         self._client = KazooClient(address.hosts, timeout=session_s, connection_retry={"max_tries": -1, "max_delay": 1})
-        self._ask_s, self._sure_s = session_s * ASK_SHARE, session_s * SURE_SHARE
+        self._poll_s, self._sure_s = session_s * POLL_SHARE, session_s * SURE_SHARE
         self._lock: Lock | None = None
         self._end: asyncio.TimerHandle | None = None  # of the validity of the last answer
         self._ended = threading.Event()  # for the asking thread
@@ -62,7 +62,7 @@ class Lease:
             if not await self._in_thread(self._at_once) and not await self._in_thread(self._in_turn):
                 continue
             self.held = True
-            threading.Thread(target=self._ask, name="lease", daemon=True).start()
+            threading.Thread(target=self._poll, name="lease", daemon=True).start()
             first: set[asyncio.Future[Any]] = {self._sure, self.lost}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if self.lost.done():  # it was lost before the first answer
@@ -108,11 +108,11 @@ class Lease:
             return False
 
     # ------------------------------------------------------------ losing
-    def _ask(self) -> None:
-        """Ask periodically, in a thread of its own.  Without a connection a question waits, and the next follows it."""
+    def _poll(self) -> None:
+        """Poll ZooKeeper in a thread of its own.  Without a connection a request waits, and the next follows it."""
         assert self._lock is not None
-        sent = -self._ask_s
-        while not self._ended.wait(max(sent + self._ask_s - time.monotonic(), 0)):
+        sent = -self._poll_s
+        while not self._ended.wait(max(sent + self._poll_s - time.monotonic(), 0)):
             sent = time.monotonic()
             with contextlib.suppress(KazooException):  # `_heard` gets the same event
                 there = self._client.exists(f"{self._lock.path}/{self._lock.node}") is not None

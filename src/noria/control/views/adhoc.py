@@ -22,7 +22,7 @@ from typing import Any
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.catalog.policy import Verdict, ViewPolicy
-from noria.control.catalog.published import columns_asked, published
+from noria.control.catalog.published import columns_needed, published
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import ViewReaders
@@ -76,13 +76,13 @@ class AdHocViews:
         if reader is not None and not self._first_states.wait_for(reader):
             return False
         if reader is not None:
-            self._first_states.asked(reader)
+            self._first_states.note_request(reader)
             if not reader.adhoc:
                 return self.policy.expected(wanted, self._catalog.version) is not Verdict.VIEW
         self._refuse_broken(wanted)
         if reader is None and self._catalog.readerless(wanted) is not None:
             return False  # the first read of a named view
-        verdict = self.policy.asked(wanted, self._catalog.version)
+        verdict = self.policy.decide(wanted, self._catalog.version)
         if verdict is Verdict.BOTH and reader is None and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1  # it is finished even if the callers leave
         return verdict is not Verdict.VIEW
@@ -97,9 +97,9 @@ class AdHocViews:
             return
         begun = next((v for v in self._catalog.holding(wanted) if isinstance(v.plan, TopK)), None)
         if begun is not None:
-            self._first_states.asked(begun)  # it is being filled
+            self._first_states.note_request(begun)  # it is being filled
             return
-        verdict = self.policy.asked(wanted, self._catalog.version)
+        verdict = self.policy.decide(wanted, self._catalog.version)
         if verdict is Verdict.BOTH and len(self._pending) < limits.VIEWS_BEGUN:
             self._begun(wanted).waiting += 1
 
@@ -112,7 +112,7 @@ class AdHocViews:
         if self.is_costly(wanted):
             raise adhoc_too_long(self.hold_ms)
         add = published(replace(shared_top(wanted), name=f"adhoc_{self._made_so_far + 1}", adhoc=True))
-        found: Rehearsal = await self._sender.ask(packets.Rehearse(0, (add,)))
+        found: Rehearsal = await self._sender.request(packets.Rehearse(0, (add,)))
         (view,) = found.views
         rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
         if rows <= min(limits.ADHOC_COPY_ROWS, limits.ADHOC_FULL_ROWS):
@@ -126,7 +126,7 @@ class AdHocViews:
 
     def _begun(self, wanted: ViewDef) -> _Pending:
         """The view for the SELECT that is in the making; starts to make it if there is none."""
-        same = (wanted.plan, wanted.key, columns_asked(wanted))
+        same = (wanted.plan, wanted.key, columns_needed(wanted))
         pending = self._pending.get(same)
         if pending is None:
             pending = self._pending[same] = _Pending(asyncio.ensure_future(self._add_adhoc(wanted)))
@@ -147,7 +147,7 @@ class AdHocViews:
             finally:
                 pending.waiting -= 1
                 if not pending.waiting and not pending.task.done():  # nobody waits any more
-                    self._sender.give_up(pending.task)
+                    self._sender.cancel(pending.task)
         return found
 
     async def reader_of(self, view: ViewDef) -> ViewDef:
@@ -197,9 +197,9 @@ class AdHocViews:
             raise adhoc_too_long(self.hold_ms) from None
 
     def patience_s(self, view: ViewDef) -> float | None:
-        """How long to wait for an ad-hoc view that is being filled before Spark is asked, too.
+        """How long to wait for an ad-hoc view that is being filled before Spark answers, too.
 
-        Spark takes some seconds, and processors that the view needs.  None: never ask Spark, because waiting for few
+        Spark takes some seconds, and processors that the view needs.  None: never use Spark, because waiting for few
         rows is always shorter.
         """
         return self.patience_of(self._above.get(view.name, 0))
@@ -235,7 +235,7 @@ class AdHocViews:
         (`memory_limit.excess_of_adhoc`)."""
         excess, gone = stats["adhoc_excess"], []
         for name, view in self._catalog.adhoc_defs.items():
-            if excess > 0 and view.name in stats["adhoc_views"] and self._catalog.is_whole(view):
+            if excess > 0 and view.name in stats["adhoc_views"] and self._catalog.is_filled(view):
                 gone.append(name)
                 excess -= stats["adhoc_views"][view.name]
         return gone

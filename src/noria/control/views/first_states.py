@@ -29,7 +29,7 @@ class FirstStates:
     """Tracks first states.  bootstrap: lets Spark compute the state of one node.
 
     on_failed: called with a view's folded name and the reason; on_unwanted: called with an ad-hoc view that nobody has
-    waited for or asked for during ADHOC_UNWANTED_S.
+    waited for or requested during ADHOC_UNWANTED_S.
     """
 
     def __init__(self, link: Link) -> None:
@@ -46,10 +46,10 @@ class FirstStates:
         name = fold(view.name)
         task = self._under_way[name] = asyncio.ensure_future(self._fill(view, by_spark))
         task.add_done_callback(partial(self._done, name))
-        self.asked(view)
+        self.note_request(view)
 
-    async def whole(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
-        """Wait for the first state of a view that is not part of the program."""
+    async def fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
+        """Wait for the first state of a view that is not part of the program.  by_spark: as for `begin`."""
         await self._fill(view, by_spark)
 
     async def _fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
@@ -96,10 +96,10 @@ class FirstStates:
             self._wanting[name] -= 1
             if not self._wanting[name]:
                 del self._wanting[name]
-            self.asked(view)
+            self.note_request(view)
 
-    def asked(self, view: ViewDef) -> None:
-        """Note that the view was asked for just now, whether or not the caller waits."""
+    def note_request(self, view: ViewDef) -> None:
+        """Note that the view was requested just now, whether or not the caller waits."""
         name = fold(view.name)
         self._goes_on(name)
         if view.adhoc and name in self._under_way and not self._wanting[name]:

@@ -28,7 +28,7 @@ from functools import partial
 
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import columns_asked, published
+from noria.control.catalog.published import columns_needed, published
 from noria.control.catalog.view_index import holds, reading
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
@@ -104,7 +104,7 @@ class ViewReaders:
             self._catalog.gain_reader(view)
             self.planned(reply)
             self._sender.unawaited((), durable=True)
-        await self.whole(name, self._as_unread)
+        await self.wait_filled(name, self._as_unread)
 
     async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
         """Drop a reader that could not be filled; the next read tries again, unless filling it ended workers."""
@@ -113,7 +113,7 @@ class ViewReaders:
         self._catalog.lose_reader(fold(view.name))
         await self._sender.migrate((packets.DropView(view.name),), self._catalog.recipe())
 
-    async def whole(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
+    async def wait_filled(self, name: str, otherwise: Callable[[ViewDef, BaseException], Awaitable[None]]) -> None:
         """Wait for the first state of a reader; on failure call `otherwise`."""
         while (view := self._catalog.view_defs.get(name)) is not None:
             try:
@@ -181,7 +181,7 @@ class ViewReaders:
         there = {n for n in self._catalog.view_defs if n not in self._catalog.unread and n not in gone} | {*heirs}
         found: list[str] = []
         left = [n for n in self._catalog.unread if n not in gone and n not in heirs and self._catalog.view_defs[n].key]
-        for name in sorted(left, key=lambda n: (-columns_asked(self._catalog.view_defs[n]), n)):
+        for name in sorted(left, key=lambda n: (-columns_needed(self._catalog.view_defs[n]), n)):
             view = self._catalog.view_defs[name]
             lenders = {*self._catalog.held.same(view), *self._catalog.held.others(view)}
             new = any(holds(c, view) for c in coming)

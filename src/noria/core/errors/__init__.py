@@ -94,7 +94,7 @@ def too_many_columns(most: int) -> SqlError:
 
 
 class PlaceholderViewError(SqlError):
-    """The error for a read of a placeholder view (`sql/statements/text_views.py`).  text: its CREATE VIEW."""
+    """The error for a read of a placeholder view (`sql/statements/placeholder_views.py`).  text: its CREATE VIEW."""
 
     def __init__(self, name: str, text: str):
         super().__init__(*VIEW_INVALID, f"View '{name}' has no FROM, or reads a view that has none: it stands in for "

@@ -53,11 +53,11 @@ def number_prefix(text: str) -> int | Decimal | float:
     found = _NUMBER.match(text)
     if found is None or not (found[2] or found[3]):
         return 0
-    sign, whole, fraction, exponent = found.groups()
+    sign, integral, fraction, exponent = found.groups()
     if exponent is not None:
-        number = float(f"{sign}{whole or 0}.{fraction or 0}e{exponent}")
+        number = float(f"{sign}{integral or 0}.{fraction or 0}e{exponent}")
         return min(max(number, -sys.float_info.max), sys.float_info.max)
-    return Decimal(f"{sign}{whole or 0}.{fraction}") if fraction else int(f"{sign}{whole}")
+    return Decimal(f"{sign}{integral or 0}.{fraction}") if fraction else int(f"{sign}{integral}")
 
 
 def integer_prefix(text: str) -> int:
@@ -198,7 +198,7 @@ def _through_values(source: SqlType, target: SqlType) -> Kernel:
         number = Decimal(digits(value, source.scale))
         if target.kind is Kind.DOUBLE:
             return int(encode_doubles(np.array([float(number)])).item())
-        return _whole(number, target)
+        return _number_code(number, target)
 
     return lambda codes, _: per_distinct(codes, lambda c: np.array([one(x) for x in c.tolist()], np.int64))
 
@@ -253,7 +253,7 @@ def _own_bounds(target: SqlType) -> tuple[int, int]:
     return (0, 2**target.bits - 1) if target.unsigned else (-(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1)
 
 
-def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> int:
+def _number_code(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> int:
     low, high = _bounds(target)
     if number.adjusted() > 40:
         code = 10**40 if number > 0 else -(10**40)
@@ -271,7 +271,7 @@ def _whole(number: Decimal, target: SqlType, rounding: str = ROUND_HALF_UP) -> i
 def _from_doubles(values: npt.NDArray[np.float64], target: SqlType) -> Codes:
     """Round doubles by their shortest decimal digits: 1.005 to two digits is 1.01.  2.5 to an integer is 2."""
     rounding = ROUND_HALF_EVEN if target.kind is Kind.INT else ROUND_HALF_UP
-    return np.array([_whole(Decimal(repr(v)), target, rounding) for v in values.tolist()], np.int64)
+    return np.array([_number_code(Decimal(repr(v)), target, rounding) for v in values.tolist()], np.int64)
 
 
 def _between_texts(source: SqlType, target: SqlType) -> Kernel:
@@ -356,7 +356,7 @@ def _reader(target: SqlType) -> Callable[[str], int]:
     else:
         def read(text: str) -> int:
             number = integer_prefix(text) if target.kind is Kind.INT else number_prefix(text)
-            return _whole(Decimal(repr(number) if isinstance(number, float) else number), target)
+            return _number_code(Decimal(repr(number) if isinstance(number, float) else number), target)
 
     return read
 

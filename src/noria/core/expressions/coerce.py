@@ -206,9 +206,9 @@ def show_double(value: float) -> str:
         return shortest.removesuffix(".0") if value else "0"
     mantissa, _, exponent = shortest.partition("e")
     sign, mantissa = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction.rstrip("0")).lstrip("0").rstrip("0")
-    point = len(whole) + int(exponent or 0)  # the value is 0.digits * 10**point
+    integral, _, fraction = mantissa.partition(".")
+    digits = (integral + fraction.rstrip("0")).lstrip("0").rstrip("0")
+    point = len(integral) + int(exponent or 0)  # the value is 0.digits * 10**point
     if 0 < point < len(digits):
         return f"{sign}{digits[:point]}.{digits[point:]}"
     if point > 15 or point < -14:

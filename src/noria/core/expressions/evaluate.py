@@ -452,7 +452,7 @@ def _if(e: Call) -> Node:
     return _case(e)  # the arguments of if(c, a, b) are those of case with one arm
 
 
-def _told(e: Call) -> Node:
+def _with_error(e: Call) -> Node:
     """Compile `told`: the first argument, or an error where another argument is one."""
     nodes = [value_node(a) for a in e.args]
 
@@ -497,4 +497,4 @@ _MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
 }
 _CHOICES: dict[str, Callable[[Call], Node]] = {
     "coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast, "retype": _retype,
-    "greatest": _extreme, "least": _extreme, "told": _told}
+    "greatest": _extreme, "least": _extreme, "told": _with_error}

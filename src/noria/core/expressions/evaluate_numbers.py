@@ -134,10 +134,10 @@ def _divide_exactly(a: int, b: int) -> int:
 
 def _intdiv(e: Call, nodes: list[Node]) -> Node:
     if e.args[0].type.kind is Kind.DOUBLE:
-        whole = casts.kernel(e.args[0].type, e.type)
+        to_integer = casts.kernel(e.args[0].type, e.type)
         quotient = _div(Call(e.args[0].type, True, "div", e.args), nodes)
         truncated = _on_double(lambda v: np.where(np.abs(v) < 2.0**63, np.trunc(v), np.inf))  # infinity is an error
-        return lambda columns, symbols: whole(truncated(quotient(columns, symbols)), symbols)
+        return lambda columns, symbols: to_integer(truncated(quotient(columns, symbols)), symbols)
     return _unsigned(e, _strict(nodes, _zero_is_null(lambda x, y: np.where(
         (x < 0) != (y < 0), -(np.abs(x) // np.abs(y)), np.abs(x) // np.abs(y)))))
 
@@ -187,13 +187,13 @@ def _round(e: Call, nodes: list[Node]) -> Node:
 def _round_before_point(codes: Codes, cut: int, zeros: int) -> Codes:
     """Round away the last `cut` digits of codes, and append `zeros` zeros.  A code has at most 19 digits."""
     if cut <= MOST_POWER:
-        whole = casts.divide_rounded(codes, 10**cut)
+        rounded = casts.divide_rounded(codes, 10**cut)
     else:
         up = (np.abs(codes) >= 5 * 10**MOST_POWER) & (cut == MOST_POWER + 1)
-        whole = np.where(up, np.sign(codes), 0)
+        rounded = np.where(up, np.sign(codes), 0)
     if zeros <= MOST_POWER:
-        return casts.multiply_checked(whole, np.array([10**zeros], np.int64))
-    return np.where(whole == 0, 0, ERROR_CODE)
+        return casts.multiply_checked(rounded, np.array([10**zeros], np.int64))
+    return np.where(rounded == 0, 0, ERROR_CODE)
 
 
 def _truncate(e: Call, nodes: list[Node]) -> Node:

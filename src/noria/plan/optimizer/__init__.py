@@ -4,8 +4,9 @@
     kept_top    a view with a LIMIT: keep only the rows that a lookup can show (`tops`); shared_top: some more rows, for
                 an ad-hoc view
     of_parts    a view over several workers: split AVG into SUM and COUNT (`averages`)
-    told        a view that enters the graph: carry the errors of conditions in its rows (`telling`); told_plan: the
-                same for a query that Spark runs
+    error_reporting_view
+                a view that enters the graph: carry the errors of conditions in its rows (`error_propagation`);
+                error_reporting_plan: the same for a query that Spark runs
 
     essence     only for comparing plans from before and after a change of their tables (`essence`)
 
@@ -14,13 +15,14 @@ plan.
 """
 
 from noria.plan.optimizer.averages import of_parts
-from noria.plan.optimizer.error_propagation import error_reporting_plan, told
+from noria.plan.optimizer.error_propagation import error_reporting_plan, error_reporting_view
 from noria.plan.optimizer.essence import essence
 from noria.plan.optimizer.rewrites import optimize
 from noria.plan.optimizer.tops import first_rows, is_copy, kept_top, shared_top, top_of
 
 __all__ = [
            "error_reporting_plan",
+           "error_reporting_view",
            "essence",
            "first_rows",
            "is_copy",
@@ -28,6 +30,5 @@ __all__ = [
            "of_parts",
            "optimize",
            "shared_top",
-           "told",
            "top_of",
 ]

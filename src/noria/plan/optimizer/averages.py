@@ -36,16 +36,16 @@ def _divided(plan: Mir) -> Mir:
     parts = {a: [agg("sum", a.column, fields), agg("count", a.column, fields)] if _can(plan, a) else [a]
              for a in plan.aggs}
     kept = list(dict.fromkeys(p for each in parts.values() for p in each))
-    whole = Aggregate(plan.input, plan.group, tuple(kept), tuple(map(str, kept)))
+    grouped = Aggregate(plan.input, plan.group, tuple(kept), tuple(map(str, kept)))
 
     def column(i: int) -> Expr:
-        return Col(whole.fields[i].type, whole.fields[i].nullable, i)
+        return Col(grouped.fields[i].type, grouped.fields[i].nullable, i)
 
     exprs = [column(i) for i in range(first)]
     for a in plan.aggs:
         found = [column(first + kept.index(p)) for p in parts[a]]
         exprs.append(cast(call("div", *found), a.type) if len(found) > 1 else found[0])
-    return Project(whole, tuple(exprs), tuple(f.name for f in plan.fields))
+    return Project(grouped, tuple(exprs), tuple(f.name for f in plan.fields))
 
 
 def _can(plan: Aggregate, a: Agg) -> bool:

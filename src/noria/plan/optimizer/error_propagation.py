@@ -2,10 +2,10 @@
 
     filter p (x)   →   filter may(#p) (project x, p (x)), if p can fail; the column #p is 1 or an error
 
-`told` carries this column, the plan's *error*, up to the view.  There it turns a column that every reader of the row
-sees into an error.  So an error is a value: it appears and disappears with its row, and only the row's keys fail.
-A join has the errors of both sides.  One failing row fails all aggregates of its group.  In a TopK, failing rows come
-first.  An error of a LEFT JOIN's right side fails all columns of that side.
+`error_reporting_view` carries this column, the plan's *error*, up to the view.  There it turns a column that every
+reader of the row sees into an error.  So an error is a value: it appears and disappears with its row, and only the
+row's keys fail.  A join has the errors of both sides.  One failing row fails all aggregates of its group.  In a TopK,
+failing rows come first.  An error of a LEFT JOIN's right side fails all columns of that side.
 
 Keeps true: a plan without a possible error stays the same object.  The columns of a plan keep their positions; the
 error follows them.  The only additional rows are those that may exist.  A row that another condition excludes reports
@@ -52,7 +52,7 @@ class ErrorCarryingPlan:
     shaky: frozenset[int] = frozenset()
 
 
-def told(view: ViewDef) -> ViewDef:
+def error_reporting_view(view: ViewDef) -> ViewDef:
     """The view in the form that is maintained: its rows carry the errors of its conditions."""
     carried = _ErrorPropagation().carry(view.plan)
     if carried.error is None or (view.internal and not view.feed):
@@ -133,11 +133,11 @@ def _filter(plan: Filter, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
         return replace(c, plan=_same(plan, c))
     sure = conjunction([t for t in terms if t not in failing])
     below = c.plan if sure is None else Filter(c.plan, sure)
-    width, asked = plan.width, conjunction(failing)
-    assert asked is not None
+    width, unsure = plan.width, conjunction(failing)
+    assert unsure is not None
     known = [] if c.error is None else [col_of(below, c.error)]
     names = (*(f.name for f in below.fields[:width]), *[ERROR] * (1 + len(known)))
-    tested = Project(below, (*_copies(below, width), asked, *known), names)
+    tested = Project(below, (*_copies(below, width), unsure, *known), names)
     kept: Mir = Filter(tested, call("may", col_of(tested, width)))
     kept, error = _with(kept, width, _any_of(kept, range(width, kept.width)) if known else col_of(kept, width))
     return ErrorCarryingPlan(kept, error, c.shaky)
@@ -210,10 +210,10 @@ def _join(plan: Join, left: ErrorCarryingPlan, right: ErrorCarryingPlan) -> Erro
 # ------------------------------------------------------------------ groups
 def _aggregate(plan: Aggregate, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a grouping.  An error of one row fails all aggregates of its group."""
-    given = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
+    read = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
     of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
     shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
-    error = _any_of(c.plan, (c.error, *sorted(given)))
+    error = _any_of(c.plan, (c.error, *sorted(read)))
     if error is None and not of_groups:
         return ErrorCarryingPlan(_same(plan, c), None, shaky)
     grouped: Mir = _same(plan, c)
@@ -268,11 +268,11 @@ def _window(plan: Window, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
         return ErrorCarryingPlan(_same(plan, c), None, c.shaky | own)
     below, at = _with(c.plan, width, error)
     assert at is not None
-    whole = over("sum", at, below.fields, "all")
-    made = replace(plan, input=below, calls=(*plan.calls, whole), names=(*plan.names, ERROR))
+    total = over("sum", at, below.fields, "all")
+    made = replace(plan, input=below, calls=(*plan.calls, total), names=(*plan.names, ERROR))
     failed = col_of(made, width + 1 + calls)
-    given = _copies(made, range(width + 1, width + 1 + calls))
-    exprs = [*_copies(made, width), *(call("told", e, failed) for e in given)]
+    results = _copies(made, range(width + 1, width + 1 + calls))
+    exprs = [*_copies(made, width), *(call("told", e, failed) for e in results)]
     names = (*(f.name for f in plan.fields), ERROR)
     kept = Project(made, (*exprs, call("told", TRUE, failed)), names)
     return ErrorCarryingPlan(kept, plan.width, c.shaky | set(range(width, plan.width)))
@@ -297,4 +297,4 @@ _CARRY: dict[type[Mir], Callable[..., ErrorCarryingPlan]] = {
     Filter: _filter, Project: _project, Repeat: _repeat, UnionAll: _union, Join: _join, Aggregate: _aggregate,
     Distinct: _distinct, GroupConcat: _group_concat, Window: _window, TopK: _top,
 }
-__all__ = ["ErrorCarryingPlan", "error_reporting_plan", "told"]
+__all__ = ["ErrorCarryingPlan", "error_reporting_plan", "error_reporting_view"]

@@ -23,8 +23,8 @@ SHARED = (64, 512, 4_096, TOP_ROWS)  # the numbers of rows that an ad-hoc view m
 
 def kept_top(view: ViewDef) -> ViewDef:
     """Keep only the rows that a lookup can show, if the view's LIMIT is known and at most TOP_ROWS."""
-    whole = view.after is not None or view.empty_row is not None or view.ranged
-    if whole or view.limit is None or view.limit + view.offset > TOP_ROWS or isinstance(view.plan, TopK):
+    needs_all_rows = view.after is not None or view.empty_row is not None or view.ranged
+    if needs_all_rows or view.limit is None or view.limit + view.offset > TOP_ROWS or isinstance(view.plan, TopK):
         return view
     return replace(view, plan=TopK(view.plan, view.key, view.order, view.limit + view.offset))
 

@@ -62,7 +62,7 @@ class SharedNodes:
         self._members = {renamed(m, table, name): frozenset(renamed(one, table, name) for one in of)
                          for m, of in self._members.items()}
 
-    def told(self) -> Iterator[tuple[Mir, str, tuple[float, ...]]]:
+    def descriptions(self) -> Iterator[tuple[Mir, str, tuple[float, ...]]]:
         """Describe the shared nodes, as (node, text, shares).
 
         The text of a grouping lists those it replaces; the shares are the fractions of its columns that each of them

@@ -150,8 +150,8 @@ def _at(level: int, views: Sequence[ViewDef], plans: Mapping[str, Mir], stay: Co
         return []
     concerned = {v.name: v for users in used.values() for v in users}
     alone = {name: fullness(v, plans[name]) for name, v in concerned.items()}
-    whole = frozenset[Mir]().union(*(a.full for a in alone.values()))
-    taken = [replace(g, full=n in whole, views=frozenset(v.name for v in users),
+    full_nodes = frozenset[Mir]().union(*(a.full for a in alone.values()))
+    taken = [replace(g, full=n in full_nodes, views=frozenset(v.name for v in users),
                      looked_up=any(alone[v.name].looked_up for v in users))
              for n, users in used.items() if (g := grouped(n)) is not None]
     return sorted(taken, key=lambda g: (str(g.plan), tuple(map(str, g.terms)), g.group))

@@ -34,7 +34,7 @@ from noria.core.statements import Delete, Update
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Bootstrap, Done, IndexRequest, Ingest, Inspect, Read, Snapshot
 from noria.plan.mir import Mir, tables_of
-from noria.plan.optimizer import told
+from noria.plan.optimizer import error_reporting_view
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.bulk.loading import drop_rejects, keep_rejects, unchanged
@@ -416,7 +416,7 @@ class Bulk:
             unread = self._without_reader(wanted)
             path = place / "checkpoint"
             snapshot = await taken(self._link, Snapshot(0, str(path), views=True))
-            views = {v.name: told(v) for v in (*self._program.views(), *self._program.adhoc())}
+            views = {v.name: error_reporting_view(v) for v in (*self._program.views(), *self._program.adhoc())}
             chosen = {n for w in wanted for n in views if n.lower() == w.lower()} or set(views)
             tables = self._below(views[n] for n in chosen) if wanted else list(self._program.tables())
             lacking = [views[n] for n, state in snapshot["views"].items()

@@ -31,7 +31,7 @@ from noria.server.answering.reads import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions import inspection
 from noria.sql import commands as sql
-from noria.sql.whole.outline import statements
+from noria.sql.program.outline import statements
 
 Graph = list[dict[str, Any]]
 

@@ -58,8 +58,8 @@ def _tables(program: NamedRelations) -> Iterator[Values]:
 
 def _columns(program: NamedRelations) -> Iterator[Values]:
     for names, name, _ in _named(program):
-        as_text = program.text_view(name)
-        if as_text is not None and not as_text.fields:
+        placeholder = program.placeholder_view(name)
+        if placeholder is not None and not placeholder.fields:
             continue  # it reads a placeholder view, and has no columns until that is replaced
         for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
@@ -185,7 +185,7 @@ def _referential_constraints(program: NamedRelations) -> Iterator[Values]:
 
 def _views(program: NamedRelations) -> Iterator[Values]:
     there = [(v.name, v.text) for v in program.views() if not v.feed]
-    for name, text in [*there, *((v.name, v.text) for v in program.text_views())]:
+    for name, text in [*there, *((v.name, v.text) for v in program.placeholder_views())]:
         database, bare = program.databases.split(name)
         yield {"table_catalog": "def", "table_schema": database, "table_name": bare, "view_definition": text,
                "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",

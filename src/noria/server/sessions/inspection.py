@@ -22,11 +22,11 @@ from noria.server.outcomes import ResultSet
 from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import OutputColumn, SelectItems, Show
+from noria.sql.program.definition_text import now_text, table_text
+from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
-from noria.sql.statements.text_views import TextView
 from noria.sql.text.databases import Databases
-from noria.sql.whole.written import now_text, table_text
 
 ENGINE = "NORIA"
 
@@ -149,7 +149,7 @@ def like(pattern: str) -> Callable[[str], bool]:
 def relations(program: NamedRelations) -> list[tuple[str, str]]:
     """Return the sorted names and kinds of the tables and views.  Feeds are not among them: no SELECT can name them."""
     found = [(t.name, "BASE TABLE") for t in program.tables()]
-    found += [(name, "VIEW") for name in (*(v.name for v in program.views() if not v.feed), *_as_text(program))]
+    found += [(name, "VIEW") for name in (*(v.name for v in program.views() if not v.feed), *_placeholders(program))]
     return sorted(found)
 
 
@@ -159,8 +159,8 @@ def _within(program: NamedRelations, database: str) -> list[tuple[str, str]]:
     return [(name, kind) for (of, name), kind in named if of == database]
 
 
-def _as_text(program: NamedRelations) -> list[str]:
-    return [v.name for v in program.text_views()]
+def _placeholders(program: NamedRelations) -> list[str]:
+    return [v.name for v in program.placeholder_views()]
 
 
 def _tables(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
@@ -170,7 +170,7 @@ def _tables(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resu
 
 
 def _views(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
-    named = map(program.databases.split, (*(v.name for v in program.views()), *_as_text(program)))
+    named = map(program.databases.split, (*(v.name for v in program.views()), *_placeholders(program)))
     return texts(["View"], sorted((name,) for of, name in named if of == command.target))
 
 
@@ -179,8 +179,9 @@ def columns_of(name: str, program: NamedRelations) -> list[tuple[Field, Column |
     table = program.table(name)
     if table is not None:
         return [(c.field, c, table) for c in (table.columns[i] for i in table.shown)]
-    as_text = program.text_view(name)
-    view: ViewDef | TextView | None = as_text if as_text is not None and as_text.fields else program.view(name)
+    placeholder = program.placeholder_view(name)
+    has_fields = placeholder is not None and placeholder.fields
+    view: ViewDef | PlaceholderView | None = placeholder if has_fields else program.view(name)
     if view is None:
         raise unknown_table(name)
     return [(f, None, None) for f in view.fields]
@@ -249,9 +250,9 @@ def _create_database(command: Show, program: ProgramCatalog, about: SessionFacts
 
 
 def _create_view(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
-    as_text = program.text_view(command.target)
-    if as_text is not None:
-        name, text = as_text.name, as_text.text
+    placeholder = program.placeholder_view(command.target)
+    if placeholder is not None:
+        name, text = placeholder.name, placeholder.text
     elif (view := program.view(command.target)) is not None:
         name, text = view.name, program.create_text(view)
     else:
@@ -262,7 +263,7 @@ def _create_view(command: Show, program: ProgramCatalog, about: SessionFacts) ->
 
 def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     table = program.table(command.target)
-    if table is None and program.text_view(command.target) is None and program.view(command.target) is None:
+    if table is None and program.placeholder_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
     rows = [] if table is None else [
         (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, "A", None,

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.control.catalog.origin import asked
+from noria.control.catalog.origin import made_by
 from noria.control.ddl.change import ChangeResult
 from noria.core.errors import SqlError, is_redefined, not_supported, unknown_table
 from noria.core.errors.codes import (
@@ -72,14 +72,14 @@ from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
-from noria.sql.query.relations.readable import warnings_of
+from noria.sql.query.relations.view_warnings import warnings_of
 from noria.sql.text.databases import NOWHERE, Names, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
 _DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable, sql.CreateView,
-                sql.CreateTextView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
+                sql.CreatePlaceholderView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
 
 
 class Session:
@@ -460,7 +460,7 @@ class Session:
             self._tell("")
             if isinstance(command, sql.AlterTable):
                 await stack.aclose()
-            with asked(f"{self.user}@{self.address}", self._said):
+            with made_by(f"{self.user}@{self.address}", self._said):
                 return await self._executor.program.define(command)
 
     def _tables_changed(self, command: sql.Command) -> Sequence[str]:
@@ -521,8 +521,8 @@ class Session:
         await self._locked.admit_locking(command, self._transaction, self.variables)
         await self.see_own()
         if self.offset:
-            whole = command.whole and zones.in_utc(command.whole, self.offset)
-            command = replace(command, select=zones.in_utc(command.select, self.offset), whole=whole)
+            grouped = command.grouped and zones.in_utc(command.grouped, self.offset)
+            command = replace(command, select=zones.in_utc(command.select, self.offset), grouped=grouped)
         self._tell("waiting for the worker")
         try:
             found = await self._transaction.select_locking(command)
@@ -554,7 +554,7 @@ class Session:
     # ------------------------------------------------------------ writes
     async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
         self._check_write(command.table)
-        with asked(f"{self.user}@{self.address}", self._said):
+        with made_by(f"{self.user}@{self.address}", self._said):
             return await self._executor.rewrite(command, self.offset, self._tell)
 
     def _check_write(self, table: str) -> None:
@@ -664,7 +664,7 @@ class Session:
 
     def _known(self, name: str) -> None:
         program = self._executor.program
-        if program.table(name) is None and program.text_view(name) is None and program.view(name) is None:
+        if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
             raise unknown_table(name)
 
     def _assigned(self, a: sql.Assignment) -> Sequence[Warning_]:

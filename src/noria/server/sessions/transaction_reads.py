@@ -255,11 +255,11 @@ class TransactionService:
         for _ in range(LOCKING_ROUNDS):
             mark = await self._marked(transaction)
             rows, answer = await self._keyed(transaction, select.select, select)
-            if select.whole is not None:
-                assert select.whole.view is not None
-                whole = await self._read(transaction, select.whole, select.whole.view, True)
+            if select.grouped is not None:
+                assert select.grouped.view is not None
+                grouped = await self._read(transaction, select.grouped, select.grouped.view, True)
                 rows = (await self._keyed(transaction, select.select, select))[0]
-                answer = whole if answer is None else answer
+                answer = grouped if answer is None else answer
             if not await self._take(transaction, select, held, rows, wait_s):
                 assert answer is not None
                 self._note_locking(transaction, select, mark)
@@ -272,7 +272,7 @@ class TransactionService:
         return -1 if transaction.reads is None else await self.coordinator.mark_reads(transaction)
 
     def _note_locking(self, transaction: OpenTransaction, select: sql.LockingSelect, mark: int) -> None:
-        for one in (select.select, select.whole):
+        for one in (select.select, select.grouped):
             if one is not None:
                 self.note(transaction, one, mark)
 
@@ -284,7 +284,7 @@ class TransactionService:
         rows, visible = list(found.rows), of.visible
         keys = [[tuple(row[visible + t.at : visible + t.at + len(t.table.primary_key)]) for row in rows]
                 for t in of.locked]
-        if of.whole is not None:
+        if of.grouped is not None:
             return keys, None
         return keys, replace(found, fields=found.fields[:visible], rows=[row[:visible] for row in rows])
 

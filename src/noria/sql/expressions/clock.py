@@ -32,7 +32,7 @@ _UNKNOWN = (exp.Column, exp.Placeholder, exp.Subquery, exp.Select, exp.AggFunc, 
             exp.SessionParameter)
 
 
-def asks(nodes: Iterable[exp.Expr]) -> bool:
+def reads_clock(nodes: Iterable[exp.Expr]) -> bool:
     """Whether one of the nodes reads the clock."""
     return any(_is_clock(n) for n in nodes)
 

@@ -102,14 +102,14 @@ def _strcmp(a: Expr, b: Expr) -> Expr:
     return call("case", call("eq", a, b), literal(0), call("lt", a, b), literal(-1), call("gt", a, b), literal(1), NULL)
 
 
-def _flags(expression: Expr, text: Expr, given: Expr | None) -> Expr:
-    """The flags of a regular expression: case matters if the collation says so.  `given` flags override that."""
+def _flags(expression: Expr, text: Expr, flags: Expr | None) -> Expr:
+    """The flags of a regular expression: case matters if the collation says so.  `flags` override that."""
     base = literal("i" if folds(text, expression) else "c")
-    return base if given is None else call("concat", base, given)
+    return base if flags is None else call("concat", base, flags)
 
 
-def regexp(text: Expr, expression: Expr, given: Expr | None = None) -> Expr:
-    return call("regexp_like", text, expression, _flags(expression, text, given))
+def regexp(text: Expr, expression: Expr, flags: Expr | None = None) -> Expr:
+    return call("regexp_like", text, expression, _flags(expression, text, flags))
 
 
 def _regexp(op: str) -> Callable[..., Expr]:
@@ -137,7 +137,7 @@ _COMPOSED = {"YEAR_MONTH": ("YEAR", "MONTH"), "DAY_HOUR": ("DAY", "HOUR"), "DAY_
              "SECOND_MICROSECOND": ("SECOND", "MICROSECOND"), "MINUTE_MICROSECOND": ("MINUTE", "SECOND", "MICROSECOND"),
              "HOUR_MICROSECOND": ("HOUR", "MINUTE", "SECOND", "MICROSECOND"),
              "DAY_MICROSECOND": ("DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")}
-_WHOLE_DAYS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_MONTH")
+_DAY_UNITS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_MONTH")
 
 
 def _unit(node: exp.Expr | None) -> str:
@@ -152,7 +152,7 @@ def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
     """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days; fractions of seconds
     make a DATETIME with fractional digits (`_digits`)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
-    given, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
+    start, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
     if unit in _COMPOSED:
         amount = literal(_composed(amount, unit))
     elif unit == "SECOND" and amount.type.kind is not Kind.INT:
@@ -162,12 +162,12 @@ def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
         size = _UNITS.get(unit) or _MONTHS[unit]
         amount = cast(_rounded(amount), BIGINT)
     if unit in _MONTHS or unit == "YEAR_MONTH":
-        added = call("add_months", given, amount if size * sign == 1 else call("mul", amount, literal(size * sign)))
+        added = call("add_months", start, amount if size * sign == 1 else call("mul", amount, literal(size * sign)))
     else:
-        added = call("add_micros", given, amount, literal(size * sign))
-    if given.type.kind is Kind.DATE and unit in _WHOLE_DAYS:
+        added = call("add_micros", start, amount, literal(size * sign))
+    if start.type.kind is Kind.DATE and unit in _DAY_UNITS:
         return cast(added, DATE)
-    return cast(added, replace(DATETIME, scale=max(scale, given.type.scale)))
+    return cast(added, replace(DATETIME, scale=max(scale, start.type.scale)))
 
 
 def _rounded(amount: Expr) -> Expr:
@@ -246,16 +246,16 @@ def _as_time(x: Expr) -> Expr:
 
 
 def _as_datetime(x: Expr) -> Expr:
-    given = as_moment(x)
-    return cast(given, DATETIME) if given.type.kind is Kind.DATE else given
+    moment = as_moment(x)
+    return cast(moment, DATETIME) if moment.type.kind is Kind.DATE else moment
 
 
 def _unix_timestamp(x: Expr) -> Expr:
-    given = as_moment(x)
-    micros = call("unix_micros", given)
-    if given.type.scale == 0:
+    moment = as_moment(x)
+    micros = call("unix_micros", moment)
+    if moment.type.scale == 0:
         return call("intdiv", micros, literal(MICROS))
-    return cast(call("div", micros, literal(MICROS)), decimal(18, given.type.scale)) if given.type.scale <= 4 else \
+    return cast(call("div", micros, literal(MICROS)), decimal(18, moment.type.scale)) if moment.type.scale <= 4 else \
         call("mul", cast(micros, decimal(18, 0)), literal(Decimal("0.000001")))
 
 

@@ -6,12 +6,12 @@
       context         the mode, catalog and parameter values of a planning; scope: the names of FROM
       from_clause     relations and how they join
       joins           the query graph: relations, equalities and filters in one canonical order
-      ends            LIMIT and OFFSET
+      limit_offset    LIMIT and OFFSET
     conditions
       where           terms: filters, keys (`parameters`), conditions after the lookup, `subqueries`
     results
       assembly        the plan above the joins
-      grouping        GROUP BY; `grouped_apart`: several groupings side by side; `grouped_again`: after a lookup
+      grouping        GROUP BY; `joined_groups`: several groupings side by side; `merged_groups`: after a lookup
       windows         the Window nodes
     set_operations    UNION, INTERSECT, EXCEPT of queries
 

@@ -33,15 +33,15 @@ def locking(tree: exp.Select, catalog: Catalog, plan: Callable[[exp.Select], Pla
     wanted = _tables(tree, locks, catalog)
     if not wanted:
         return plan(bare)
-    grouped = any(tree.args.get(name) for name in _GROUPS) or _aggregates(tree)
+    groups = any(tree.args.get(name) for name in _GROUPS) or _aggregates(tree)
     waits = {lock.args.get("wait") for lock in locks}
     if len(waits) > 1:
         raise not_supported("locking clauses of one SELECT that wait in different ways", "use one of them for all")
     (wait,) = waits
-    if grouped and wait is False:
+    if groups and wait is False:
         raise not_supported("SKIP LOCKED with GROUP BY, DISTINCT, HAVING or an aggregate", "select the rows themselves")
     keys = bare.copy()
-    if grouped:
+    if groups:
         for name in (*_GROUPS, "order", "limit", "offset"):
             keys.set(name, None)
         keys.set("expressions", [])
@@ -58,15 +58,15 @@ def locking(tree: exp.Select, catalog: Catalog, plan: Callable[[exp.Select], Pla
         at += len(table.primary_key)
     how = {None: "wait", True: "nowait", False: "skip"}[wait]
 
-    def made(select: Command, whole: Command | None) -> Command:
+    def made(select: Command, grouped: Command | None) -> Command:
         if not isinstance(select, Select) or select.view is None or (
-                whole is not None and (not isinstance(whole, Select) or whole.view is None)):
+                grouped is not None and (not isinstance(grouped, Select) or grouped.view is None)):
             raise not_supported("FOR UPDATE in a SELECT that Spark answers", "lock the rows by a simpler SELECT first")
-        assert whole is None or isinstance(whole, Select)
-        return LockingSelect(select, whole, tuple(locked), select.view.visible - at, how)
+        assert grouped is None or isinstance(grouped, Select)
+        return LockingSelect(select, grouped, tuple(locked), select.view.visible - at, how)
 
     command, binder = plan(keys)
-    if grouped:
+    if groups:
         first, first_binder = plan(bare)
         return made(command, first), lambda values: made(binder(values), first_binder(values))
     return made(command, None), lambda values: made(binder(values), None)

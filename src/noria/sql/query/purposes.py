@@ -21,7 +21,7 @@ from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.relations.context import Catalog, Context
-from noria.sql.query.relations.ends import count_of, limits_of, parameter_of
+from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
 from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.select import plan_query
@@ -44,11 +44,11 @@ def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -
         raise refuse(what, tree, "" if statement.feed else "views that read it have parameters of their own")
     context = Context(catalog, block_of, "view")
     plain = is_plain(lookups) and len(lookups) == statement.parameters and query.after is None
-    asks = None if plain else ParameterUses(lookups, limit, offset, _names(statement, query))
+    uses = None if plain else ParameterUses(lookups, limit, offset, _names(statement, query))
     view = ViewDef(name, query.plan, tuple(k.column for k in keys), query.visible, query.order,
                    None if limit else count_of(context, query.limit),
                    0 if offset else count_of(context, query.offset) or 0,
-                   query.empty_row, statement.body, statement.internal, after=query.after, asks=asks,
+                   query.empty_row, statement.body, statement.internal, after=query.after, asks=uses,
                    ranged=_ranged(lookups))
     return _of_a_feed(kept_top(view), tree) if statement.feed else kept_top(view)
 
@@ -99,9 +99,9 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False,
            values: list[object] | None = None) -> Select:
-    whole = _whole_view(tree, catalog)
-    if whole is not None:
-        return Select(replace(whole, name="select", text=_shape_text(statement.text), adhoc=True, definition=0), ())
+    selected = _selected_view(tree, catalog)
+    if selected is not None:
+        return Select(replace(selected, name="select", text=_shape_text(statement.text), adhoc=True, definition=0), ())
     query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
@@ -118,7 +118,7 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                   instead=partial(_adhoc, statement, tree, catalog, True, values) if query.varied else None)
 
 
-def _whole_view(tree: exp.Expr, catalog: Catalog) -> ViewDef | None:
+def _selected_view(tree: exp.Expr, catalog: Catalog) -> ViewDef | None:
     """The view v that answers `SELECT * FROM v` itself, with its order and LIMIT.  None for any other SELECT, or if v
     has parameters, is internal or is a feed."""
     if not isinstance(tree, exp.Select) or not _has_only(tree, "expressions", "from_", "kind"):

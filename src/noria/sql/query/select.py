@@ -57,14 +57,14 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     _check_outer(block)
     builder = JoinBuilder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
     query = assemble(block, builder.build())
-    return query if outer is None else replace(query, given=tuple(block.given), single=_single(block))
+    return query if outer is None else replace(query, outer_terms=tuple(block.outer_terms), single=_single(block))
 
 
 def _check_outer(block: Block) -> None:
     """Refuse outer columns outside the terms of WHERE that `correlation` or `add_domain` supports."""
-    asked = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
+    exprs = [*(i.expr for i in block.items), *block.groups, *block.having, *(e for e, _ in block.order),
              *block.where, *block.after]
-    if any(c < block.scope.start for e in asked for c in columns_read(e)):
+    if any(c < block.scope.start for e in exprs for c in columns_read(e)):
         raise not_maintained("a subquery with the outer query's columns here", block.tree, CORRELATED)
 
 

@@ -7,7 +7,7 @@
     … ALL              INTERSECT: each group as often as the lesser of its two counts; EXCEPT: left count minus right
 
 Keeps true: columns have the names of the first query and a common type.  NULL equals NULL; text compares by its
-collation.  A lookup by columns of the result asks every arm.
+collation.  A lookup by columns of the result reads every arm.
 """
 
 from __future__ import annotations

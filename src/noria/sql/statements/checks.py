@@ -33,7 +33,7 @@ from noria.core.errors.codes import (
 from noria.core.expressions.expr import Call, Col, Expr
 from noria.core.identifiers import without_database
 from noria.core.types import Check, TableDef
-from noria.sql.expressions.of_columns import Place, names_in, parsed, refuse_unfit, resolved, text_of
+from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
 from noria.sql.statements.foreign_keys import has_foreign_key
 from noria.sql.text.refusals import refuse
 
@@ -73,9 +73,10 @@ def _read(node: exp.Expr, name: exp.Expr | None, column: str = "") -> Declared:
 
 def says_json(node: exp.Expr, column: str) -> bool:
     """Whether the CHECK is `json_valid(column)`, by which MariaDB declares JSON."""
-    asked = node.this
-    return isinstance(asked, exp.Anonymous) and asked.name.lower() == "json_valid" and len(asked.expressions) == 1 and (
-        isinstance(asked.expressions[0], exp.Column) and asked.expressions[0].name.lower() == column.lower())
+    condition = node.this
+    return isinstance(condition, exp.Anonymous) and condition.name.lower() == "json_valid" and (
+        len(condition.expressions) == 1) and (
+        isinstance(condition.expressions[0], exp.Column) and condition.expressions[0].name.lower() == column.lower())
 
 
 # ------------------------------------------------------------------ a definition with them

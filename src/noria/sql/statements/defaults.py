@@ -31,7 +31,7 @@ from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.expressions.functions import uses_clock
 from noria.core.types import Column, TableDef
-from noria.sql.expressions.of_columns import Place, names_in, parsed, refuse_unfit, resolved, text_of
+from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import rendered
 

@@ -31,8 +31,8 @@ from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import JSON, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
+    CreatePlaceholderView,
     CreateTable,
-    CreateTextView,
     CreateView,
     DropTable,
     DropView,
@@ -47,7 +47,7 @@ from noria.sql.statements.foreign_keys import checked_keys, with_foreign_keys
 from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import generated, with_expressions
 from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeated, with_indexes
-from noria.sql.statements.text_views import body_of, has_no_from, items_of
+from noria.sql.statements.placeholder_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, check_parts, rendered, snippet
@@ -92,10 +92,10 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         raise parse_error(f"CREATE VIEW without a SELECT, near '{snippet(tree)}'")
     query, names = body_of(tree)
     name = check_name((tree.this.this if isinstance(tree.this, exp.Schema) else tree.this).name)
-    as_text = CreateTextView(name, statement.text, bool(tree.args.get("replace")))
+    placeholder = CreatePlaceholderView(name, statement.text, bool(tree.args.get("replace")))
     if has_no_from(query) and not (options or statement.internal or statement.parameters):
         _check_names([i.field.name for i in items_of(query, names)])
-        return as_text
+        return placeholder
     body = statement
     if names:
         query = _with_names(query, names)
@@ -105,7 +105,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
     except PlaceholderViewError:
         if statement.feed:
             raise
-        return as_text
+        return placeholder
     _check_names([f.name for f in view.fields])
     return CreateView(view, bool(tree.args.get("replace")), statement.text, bool(options))
 

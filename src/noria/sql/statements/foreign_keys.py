@@ -33,7 +33,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.identifiers import without_database
 from noria.core.types import Action, ForeignKey, TableDef
-from noria.sql.expressions.of_columns import names_in, parsed
+from noria.sql.expressions.table_expressions import names_in, parsed
 from noria.sql.statements.keys import KeyPart, key_positions, repeated, with_indexes
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts, snippet

@@ -26,7 +26,15 @@ from noria.core.errors.codes import (
 from noria.core.expressions.expr import Expr
 from noria.core.statements import DEFAULT
 from noria.core.types import NOW, Column, TableDef
-from noria.sql.expressions.of_columns import Place, names_in, of_text, parsed, refuse_unfit, resolved, text_of
+from noria.sql.expressions.table_expressions import (
+    Place,
+    names_in,
+    of_text,
+    parsed,
+    refuse_unfit,
+    resolved,
+    text_of,
+)
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import rendered
 

@@ -87,7 +87,7 @@ class _Relations:
         return None
 
 
-def asks(nodes: Sequence[exp.Expr]) -> bool:
+def reads_information_schema(nodes: Sequence[exp.Expr]) -> bool:
     """Whether one of the nodes names a table of information_schema."""
     return any(isinstance(n, exp.Table) and _is_ours(n) for n in nodes)
 
@@ -103,7 +103,7 @@ def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] |
         if isinstance(node, exp.Column) and node.args.get("db") and not _is_ours(node):
             names.checked(node.args["db"].name)
     database = exp.Null() if names.namespace == NOWHERE else exp.Literal.string(names.current)
-    here = tree.transform(lambda n: database.copy() if _asks_database(n) else n)
+    here = tree.transform(lambda n: database.copy() if _is_current_database(n) else n)
     return Information(batch_of(here, Context(_Relations(), block_of, "batch", values), f"is of {SCHEMA}"))
 
 
@@ -112,5 +112,5 @@ def _is_ours(node: exp.Expr) -> bool:
     return db is not None and not node.args.get("catalog") and db.name.lower() == SCHEMA
 
 
-def _asks_database(node: exp.Expr) -> bool:
+def _is_current_database(node: exp.Expr) -> bool:
     return isinstance(node, exp.CurrentSchema | exp.CurrentDatabase)

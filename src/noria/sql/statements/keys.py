@@ -29,15 +29,15 @@ class KeyPart(str):
 Drop = Callable[[TableDef, int], TableDef]  # drops a column, also from indexes
 
 
-def key_column(node: exp.Expr, whole: bool) -> KeyPart:
-    """The column of a key.  whole: refuse a prefix, because the key is the primary one."""
+def key_column(node: exp.Expr, primary: bool) -> KeyPart:
+    """The column of a key.  primary: refuse a prefix, because the key is the primary key."""
     if isinstance(node, exp.Ordered):
         node = node.this
     length = 0
     if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Literal):
         node = exp.ColumnPrefix(this=exp.to_identifier(node.name), expression=node.expressions[0])  # in CREATE INDEX
     if isinstance(node, exp.ColumnPrefix):
-        if whole:
+        if primary:
             raise refuse("a primary key on a prefix", node, "make the whole column the key, or a UNIQUE key on "
                          "the prefix")
         number, node = node.expression.name, node.this

@@ -32,8 +32,8 @@ def holding(text: str, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -
     def parameter(p: exp.Placeholder) -> Expr:
         raise refuse("a parameter in SHOW", p, "write the value")
 
-    whole = f"SELECT 1 FROM DUAL WHERE {text}"
-    tree = parse_tokens(tokenize(whole), whole).tree
+    query = f"SELECT 1 FROM DUAL WHERE {text}"
+    tree = parse_tokens(tokenize(query), query).tree
     if any(tree.args.get(n) for n in ("group", "having", "order", "limit", "offset", "windows")):
         raise refuse("this in SHOW", tree, "write a condition only")
     wanted = call("and", Resolver(column, parameter, "where clause")(tree.args["where"].this))

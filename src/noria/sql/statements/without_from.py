@@ -12,7 +12,7 @@ from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.ends import count_of
+from noria.sql.query.relations.limit_offset import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts

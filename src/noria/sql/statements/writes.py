@@ -40,8 +40,8 @@ from noria.core.expressions.functions import (
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.sql.commands import Truncate
-from noria.sql.expressions.of_columns import of_text
 from noria.sql.expressions.scalars import Resolver, literal_value
+from noria.sql.expressions.table_expressions import of_text
 from noria.sql.expressions.templates import Templates
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.generated import without_generated

@@ -96,9 +96,9 @@ class StatementCommits:
         for name, stage in stages.items():
             stage.table.counters = stage.counters
             if name in deltas:
-                for told in (stage.table.fitting, *stage.table.awaited):
-                    if told is not None:
-                        told.written(partial(stage.changed, deltas[name]))
+                for observer in (stage.table.fitting, *stage.table.awaited):
+                    if observer is not None:
+                        observer.written(partial(stage.changed, deltas[name]))
         return deltas
 
     def run_all(self, statements: Sequence[Statement], stages: dict[str, TableStage], work: RequestLimits | None,

@@ -27,7 +27,7 @@ from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.disk import sync
 from noria.storage.rocks.engine import META, table_options
 from noria.storage.rocks.errors import StoreError, refuse_newer
-from noria.storage.rocks.mark import SyncMark
+from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables import meta
 from noria.storage.tables.shards import note_workers, shards_of
 from noria.storage.tables.table import Counters

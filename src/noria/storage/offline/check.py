@@ -37,7 +37,7 @@ from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.damage import Damage, is_damage
 from noria.storage.rocks.engine import DEFAULT, META, table_options
 from noria.storage.rocks.errors import StoreError, StoreNewer, one_line, opening_error
-from noria.storage.rocks.mark import SyncMark
+from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables.shards import owners
 from noria.storage.tables.table import Counters, Index
 
@@ -307,14 +307,14 @@ def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[
 
 def owners_of(table: TableDef, parts: Sequence[Part], rows: int, workers: int) -> Codes | None:
     """The worker that owns each packed row; None if any worker may store them."""
-    columns = {c: _whole(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
+    columns = {c: _contiguous(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
     return owners(table, columns, rows, workers)
 
 
 def _shown(table: TableDef, parts: Sequence[Part], rows: int, at: int) -> str:
     """The values of a row that determine its worker, and its key."""
     columns = dict.fromkeys([*(table.sharded_by or ()), *table.primary_key]) or range(len(table.columns))
-    return ", ".join(f"{table.columns[c].name} {_whole(column_array(table, c, parts, rows))[at].as_py()!r}"
+    return ", ".join(f"{table.columns[c].name} {_contiguous(column_array(table, c, parts, rows))[at].as_py()!r}"
                      for c in columns)
 
 
@@ -324,13 +324,13 @@ def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[Part], r
     for c in columns:
         type = table.columns[c].type
         if c >= len(parts):
-            made += key_parts_of_arrow([_whole(column_array(table, c, parts, rows))], [type])
+            made += key_parts_of_arrow([_contiguous(column_array(table, c, parts, rows))], [type])
         else:
             made.append(folded_texts(parts[c]) if type.folds else parts[c])
     return made
 
 
-def _whole(array: Any) -> pa.Array:
+def _contiguous(array: Any) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

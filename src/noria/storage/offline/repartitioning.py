@@ -22,20 +22,20 @@ from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
 
-NUMBER_BITS = 32  # of a row number: the row within its piece; the bits above number the piece
+NUMBER_BITS = 32  # of a row number: the row within its range; the bits above number the range
 BATCH_ROWS = 50_000
 
 
-def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], piece: KeyRange, number: int, workers: int,
+def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], key_range: KeyRange, number: int, workers: int,
          sums: MultisetHash, batch_rows: int = BATCH_ROWS) -> Generator[tuple[int, list[pa.RecordBatch]], None, None]:
-    """Yield (worker, batches of ENTRY: the table's entries, then each index's) for the rows in a piece of the table.
+    """Yield (worker, batches of ENTRY: the table's entries, then each index's) for the rows in a range of the table.
 
-    number: that of the piece; sums: all rows that are read are added to it.
+    number: that of the range; sums: all rows that are read are added to it.
     """
     db = open_read_only(checkpoint, [family_of(table)])
     at = 0
     try:
-        for items in reading.slices(db.get_column_family(family_of(table)), batch_rows, "items", *piece):
+        for items in reading.slices(db.get_column_family(family_of(table)), batch_rows, "items", *key_range):
             keys, values = [k for k, _ in items], [v for _, v in items]
             add_rows(sums, table, keys, values)
             if not table.primary_key:

@@ -43,18 +43,18 @@ class Frames(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        piece = bytes(data)
-        self._kept.append(piece)
-        self._size += len(piece)
+        chunk = bytes(data)
+        self._kept.append(chunk)
+        self._size += len(chunk)
         if self._size >= SOURCE_FRAME_BYTES:
             self.send()
-        return len(piece)
+        return len(chunk)
 
     def send(self) -> None:
         if self._size:
-            whole = b"".join(self._kept)
+            frame = b"".join(self._kept)
             self._kept, self._size = [], 0
-            self._out.write(LENGTH.pack(len(whole)) + whole)
+            self._out.write(LENGTH.pack(len(frame)) + frame)
             self._out.flush()
 
 
@@ -100,8 +100,8 @@ def main() -> None:
         except BrokenPipeError:
             return
         except Exception as e:
-            told = f"{type(e).__name__}: {e}".encode()
-            out.write(LENGTH.pack(FAILED) + LENGTH.pack(len(told)) + told)
+            message = f"{type(e).__name__}: {e}".encode()
+            out.write(LENGTH.pack(FAILED) + LENGTH.pack(len(message)) + message)
             out.flush()
 
 

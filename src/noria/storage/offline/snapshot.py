@@ -153,17 +153,17 @@ def default_array(column: Column, rows: int) -> pa.Array:
 
 
 # ------------------------------------------------------------------ ranges
-def split(path: str, table: TableDef, pieces: int, least_rows: int = 1) -> list[KeyRange]:
-    """At most `pieces` ranges that cover the table, of about equal rows and at least `least_rows` each.
+def split(path: str, table: TableDef, ranges: int, least_rows: int = 1) -> list[KeyRange]:
+    """At most `ranges` ranges that cover the table, of about equal rows and at least `least_rows` each.
 
     Each file of the table has its row count and its first and last key; keys are assumed to be evenly distributed.
     """
     files = _files(path, table)
-    if pieces <= 1 or not files:
+    if ranges <= 1 or not files:
         return [KeyRange()]
     spans = [(_number(first), _number(last), rows) for first, last, rows in files]
-    pieces = min(pieces, -(-sum(rows for _, _, rows in spans) // least_rows))
-    cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, pieces))]
+    ranges = min(ranges, -(-sum(rows for _, _, rows in spans) // least_rows))
+    cuts = [_bytes(c) for c in dict.fromkeys(_cuts(spans, ranges))]
     return [KeyRange(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
@@ -172,9 +172,9 @@ def sizes_about(path: str) -> dict[str, tuple[int, int]]:
     names = [n for n in Rdict.list_cf(path, Options(raw_mode=True)) if n != DEFAULT]
     db = open_read_only(path, names)
     try:
-        told = ("rocksdb.estimate-num-keys", "rocksdb.total-sst-files-size")
+        properties = ("rocksdb.estimate-num-keys", "rocksdb.total-sst-files-size")
         families = {n: db.get_column_family(n) for n in names}
-        return {n: (int(f.property_int_value(told[0]) or 0), int(f.property_int_value(told[1]) or 0))
+        return {n: (int(f.property_int_value(properties[0]) or 0), int(f.property_int_value(properties[1]) or 0))
                 for n, f in families.items()}
     finally:
         db.close()
@@ -212,13 +212,13 @@ def _bytes(number: int) -> bytes:
     return number.to_bytes(_HEAD_BYTES, "big").rstrip(b"\0")
 
 
-def _cuts(spans: list[tuple[int, int, int]], pieces: int) -> list[int]:
-    """The keys before which an estimated multiple of total / pieces rows lie, by bisection."""
+def _cuts(spans: list[tuple[int, int, int]], ranges: int) -> list[int]:
+    """The keys before which an estimated multiple of total / ranges rows lie, by bisection."""
     total = sum(rows for _, _, rows in spans)
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     cuts = []
-    for piece in range(1, pieces):
-        target, a, b = total * piece / pieces, low, high
+    for number in range(1, ranges):
+        target, a, b = total * number / ranges, low, high
         while a < b:
             middle = (a + b) // 2
             if _rows_before(spans, middle) < target:

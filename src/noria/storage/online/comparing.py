@@ -41,13 +41,13 @@ class UniqueComparison:
                                            "can be compared with those of other workers: try again when less is "
                                            "written")
 
-    def answer(self, what: str, given: tuple[bytes, ...]) -> Any:
+    def answer(self, what: str, arguments: tuple[bytes, ...]) -> Any:
         """Answer a question.  Raises SqlError 1412 if `begin` was not sent before."""
         if what == "begin":
             self._noted = {}
         elif self._noted is None:
             raise view_changed(self.index.name)
-        return None if what == "begin" else _QUESTIONS[what](self, *given)
+        return None if what == "begin" else _QUESTIONS[what](self, *arguments)
 
     def edge(self, after: bytes) -> bytes:
         """The key at which the next slice ends; empty if fewer than COMPARED_ENTRIES entries are left."""

@@ -19,7 +19,7 @@ from noria.storage.commits.committing import StoreCommits
 from noria.storage.commits.prepared import PreparedGroups
 from noria.storage.format.catalog import CommittedWrite
 from noria.storage.online.fitting import RocksDefinitionCheck, entries_of, refuse_unfit, set_unique
-from noria.storage.online.indexing import RocksIndexBuild, build_whole
+from noria.storage.online.indexing import RocksIndexBuild, run_all_slices
 from noria.storage.online.rekeying import switched
 from noria.storage.rocks.engine import RocksEngine
 from noria.storage.statements.stage import SCAN_ROWS
@@ -81,8 +81,8 @@ class TableDefinitions:
         return RocksDefinitionCheck(self._engine, found, table, self._symbols,
                                     lambda: self._tables.readable(found.name))
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
-        return entries_of(self._tables.of_id(table), table, columns, what, given)
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, arguments: tuple[bytes, ...]) -> object:
+        return entries_of(self._tables.of_id(table), table, columns, what, arguments)
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for table in self._tables.by_name.values():
@@ -141,7 +141,7 @@ class TableDefinitions:
     def add_index(self, table: str, columns: tuple[int, ...], work: RequestLimits | None = None) -> None:
         build = self.begin_index(table, columns)
         if build is not None:
-            build_whole(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
+            run_all_slices(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
 
     def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> RocksIndexBuild | None:
         """Begin to build an index; None if a key, prefix or index already serves these columns."""

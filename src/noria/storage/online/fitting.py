@@ -81,13 +81,13 @@ def refuse_unfit(table: StoredTable, wanted: TableDef) -> None:
         raise SqlError(fitting.error.code, fitting.error.state, fitting.error.message)
 
 
-def entries_of(table: StoredTable, wanted: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]
+def entries_of(table: StoredTable, wanted: TableDef, columns: tuple[int, ...], what: str, arguments: tuple[bytes, ...]
                ) -> object:
     """Answer as `BaseStore.entries` does."""
     refuse_unfit(table, wanted)
     if not isinstance(table.fitting, RocksDefinitionCheck):
         raise view_changed(wanted.name)
-    return table.fitting.comparing[columns].answer(what, given)
+    return table.fitting.comparing[columns].answer(what, arguments)
 
 
 def set_unique(table: StoredTable, wanted: TableDef,
@@ -205,7 +205,7 @@ class RocksDefinitionCheck:
         rows = self._as_later(rows)
         refuse_broken(self._rules, rows, self._symbols)
         if self._numbers is not None:
-            self._numbers.give(rows, keys)
+            self._numbers.assign(rows, keys)
         for index in self.unique:
             self._enter(index, rows, keys)
         if self.copy is not None:

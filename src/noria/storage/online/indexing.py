@@ -2,10 +2,10 @@
 
 Keeps true:
 
-* From the first slice on, every write maintains the index as if it were whole.  So a slice need only add the rows that
-  exist when it runs; adding an entry again changes nothing.
+* From the first slice on, every write maintains the index as if it were complete.  So a slice need only add the rows
+  that exist when it runs; adding an entry again changes nothing.
 * While the build waits for files, it records what writes do to the index: the last state of each entry.  The files
-  hold the entries of a later checkpoint, so the index is whole once the recorded entries are put over them.
+  hold the entries of a later checkpoint, so the index is complete once the recorded entries are put over them.
 * Nothing reads the index before its catalog entry is committed.  After an earlier crash the next start drops the
   family.  So the entries of many rows bypass the log, and are flushed to files before that commit.
 * If the database was reopened meanwhile, the slices start again.
@@ -76,19 +76,19 @@ class RocksIndexBuild:
 
     @property
     def over(self) -> bool:
-        """True if the index is whole or abandoned."""
+        """True if the index is complete or abandoned."""
         return not self._begun and self not in self._table.awaited
 
     def step(self, rows: int) -> bool:
-        """Index the next rows, or apply some recorded entries; True when the index is whole and in use."""
+        """Index the next rows, or apply some recorded entries; True when the index is complete and in use."""
         self._readable()
         if self.awaits:
             return False
         if not self._begun:
             self._begin()
-            self._told_no_more()
-        whole = self._next_slice(rows) if self._noted is None else self._put_noted(self._noted, rows)
-        if whole:
+            self._stop_observing()
+        complete = self._next_slice(rows) if self._noted is None else self._put_noted(self._noted, rows)
+        if complete:
             self._finish()
         return self.over
 
@@ -175,7 +175,7 @@ class RocksIndexBuild:
         if self.awaits:
             self._noted = None
 
-    def _told_no_more(self) -> None:
+    def _stop_observing(self) -> None:
         if self in self._table.awaited:
             self._table.awaited.remove(self)
 
@@ -187,14 +187,14 @@ class RocksIndexBuild:
             self._noted.clear()
             if self._begun:
                 self._noted = None
-                self._told_no_more()
+                self._stop_observing()
 
     def give_up(self) -> None:
         """Abandon the build and drop its family."""
         if self._begun:
             self._table.building.remove(self.index)
             self._engine.condemn(self.index.family)
-        self._told_no_more()
+        self._stop_observing()
 
     def _finish(self) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -202,11 +202,11 @@ class RocksIndexBuild:
         meta.put_index(self._engine, batch, self._table, index)
         self._engine.commit(batch)
         self._table.building.remove(self.index)
-        self._told_no_more()
+        self._stop_observing()
         self._table.indexes.append(index)
 
 
-def build_whole(build: RocksIndexBuild, rows: int, between: Callable[[], object]) -> None:
+def run_all_slices(build: RocksIndexBuild, rows: int, between: Callable[[], object]) -> None:
     """Run all slices; abandon the build if one fails."""
     try:
         while not build.step(rows):

@@ -40,7 +40,7 @@ class RowNumbering:
         self.next = wanted.first_id if self.anew else max(wanted.first_id, was.counters.auto_increment + 1)
         engine.create_family(self.family)
 
-    def give(self, rows: Codes, keys: list[bytes]) -> None:
+    def assign(self, rows: Codes, keys: list[bytes]) -> None:
         """Fill the rows' column with numbers.  Raises SqlError 1467 if its type has too few."""
         numbers = self._known(keys)
         new = np.flatnonzero(numbers == 0)

@@ -46,8 +46,8 @@ from noria.storage.rocks.errors import (
     opening_error,
     table_damaged,
 )
-from noria.storage.rocks.mark import SyncMark
 from noria.storage.rocks.store_position import StorePosition
+from noria.storage.rocks.sync_mark import SyncMark
 
 META = "meta"
 DELTAS = "deltas"  # the delta log (`delta_log.py`)

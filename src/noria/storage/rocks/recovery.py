@@ -20,7 +20,7 @@ from pathlib import Path
 from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
 
 from noria.storage.format.catalog import FORMAT
-from noria.storage.rocks import mark, wal
+from noria.storage.rocks import sync_mark, wal
 from noria.storage.rocks.errors import StoreDamaged, StoreError, damaged, opening_error, refuse_newer
 
 FORMAT_KEY = b"format"  # in the family meta: the version of everything on disk
@@ -41,7 +41,7 @@ def tracked_options() -> Options:
 
 def check_log(path: str, family: Callable[[], Options]) -> None:
     """Raise StoreDamaged if an acknowledged write is missing.  family: makes the options of a column family."""
-    wanted = mark.read(path)
+    wanted = sync_mark.read(path)
     options = tracked_options()
     # A torn record at the end is a commit that never returned, or is below the mark; anywhere else it is damage.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
@@ -61,7 +61,7 @@ def check_log(path: str, family: Callable[[], Options]) -> None:
         db.close()
     refuse_newer(path, stored, FORMAT)
     if wanted is None and marked:
-        raise _lost(path, f"its file {mark.FILE}, which says how far it had synced, is gone, so whether the "
+        raise _lost(path, f"its file {sync_mark.FILE}, which says how far it had synced, is gone, so whether the "
                           "write-ahead log is whole cannot be told")
     if wanted is not None and reached < wanted:
         raise _lost(path, f"the write-ahead log ends at change {reached}, but {wanted} were acknowledged, so the last "
@@ -94,7 +94,7 @@ def accept_loss(path: str, family: Callable[[], Options]) -> int:
     """
     check_format(path, family)
     try:
-        wanted = mark.read(path) or 0
+        wanted = sync_mark.read(path) or 0
     except StoreDamaged:
         wanted = 0
     options = Options(raw_mode=True)  # untracked: forgets the records of missing logs
@@ -106,7 +106,7 @@ def accept_loss(path: str, family: Callable[[], Options]) -> int:
         db.close()
     except Exception as e:
         raise opening_error(path, e) from e
-    mark.SyncMark(path, reached).close()
+    sync_mark.SyncMark(path, reached).close()
     return max(0, wanted - reached)
 
 

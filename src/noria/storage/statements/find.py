@@ -45,7 +45,7 @@ def find(stage: TableStage, where: Expr | None, symbols: Symbols) -> FoundRows:
     points = bounded(where, table.types)
     holds = None if where is None or _are_its_rows(where, points, table) else true_of(where)
     keys: list[bytes] = []
-    pieces: list[Codes] = []
+    chunks: list[Codes] = []
     for some, values in _candidates(stage, where, points, symbols):
         codes = table.codes(values)
         if holds is not None:
@@ -54,12 +54,12 @@ def find(stage: TableStage, where: Expr | None, symbols: Symbols) -> FoundRows:
             some = None if some is None else [some[r] for r in rows.tolist()]
         if codes.shape[1]:
             keys += table.keys(codes) if some is None else some
-            pieces.append(codes)
+            chunks.append(codes)
             if stage.work is not None:
                 stage.work.product(len(keys), table.width + KEY_WORDS)
-    if len(pieces) == 1:
-        return FoundRows(keys, pieces[0])
-    return FoundRows(keys, np.concatenate(pieces, axis=1) if pieces else np.empty((table.width, 0), np.int64))
+    if len(chunks) == 1:
+        return FoundRows(keys, chunks[0])
+    return FoundRows(keys, np.concatenate(chunks, axis=1) if chunks else np.empty((table.width, 0), np.int64))
 
 
 def true_of(where: Expr) -> Callable[[Batch, Symbols], npt.NDArray[np.bool_]]:
@@ -137,9 +137,9 @@ def _in_range(stage: TableStage, where: Expr | None) -> Iterator[tuple[list[byte
 def _best_access(stage: TableStage, columns: set[int]) -> Any:
     """The (index, columns) that uses the most of these columns, and no others."""
     table = stage.table
-    whole = table.access(table.key) if table.key and set(table.key) <= columns else None
-    if whole is not None:
-        return whole
+    by_key = table.access(table.key) if table.key and set(table.key) <= columns else None
+    if by_key is not None:
+        return by_key
     best: Any = None
     for index, of in [(None, table.key), *((i, i.columns) for i in table.indexes)]:
         length = next((n for n, c in enumerate(of) if c not in columns), len(of))

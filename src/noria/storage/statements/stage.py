@@ -69,7 +69,7 @@ class TableStage:
     engine: RocksEngine
     table: StoredTable
     counters: Counters
-    work: RequestLimits | None = None  # asked between two slices of a scan
+    work: RequestLimits | None = None  # checked between two slices of a scan
     shard: Shard | None = None
     effects: list[Effect] = field(default_factory=list)
     guard: Guard | None = None

@@ -136,20 +136,20 @@ def run_inserts(stage: TableStage, statements: list[Insert], symbols: Symbols) -
     rows = [row for s in statements for row in s.rows]
     ends = list(accumulate(sizes))
     numbered = [end - size + r for s, size, end in zip(statements, sizes, ends, strict=True) for r in s.numbered]
-    whole = _Insert(stage, statements[0]._replace(rows=rows, numbered=numbered), symbols)
+    merged = _Insert(stage, statements[0]._replace(rows=rows, numbered=numbered), symbols)
     mark = stage.mark()
     try:
         refuse_gone(stage.table, statements[0])
-        whole.run()
+        merged.run()
     except (InvariantViolation, StoreBroken):
         raise
     except Exception:  # run one by one, each statement gets its own error
         stage.undo(mark)
         return [run(stage, statement, symbols) for statement in statements]
-    if whole.ids is None:
+    if merged.ids is None:
         alike = {size: WriteResult(size) for size in set(sizes)}
         return [alike[size] for size in sizes]
-    ids, made = whole.ids.tolist(), whole.generated_ids()
+    ids, made = merged.ids.tolist(), merged.generated_ids()
     return [WriteResult(size, next((i for i in made[end - size : end] if i), 0), row_id=ids[end - 1] if size else 0)
             for size, end in zip(sizes, ends, strict=True)]
 
@@ -295,17 +295,17 @@ class _Insert:
 
     # ---------------------------------------------------------------- values to codes
     def _convert(self) -> Codes:
-        definition, given = self.table.definition, self.statement.columns
+        definition, positions = self.table.definition, self.statement.columns
         rows, columns = self._values()
         codes = np.empty((self.table.width, rows), np.int64)
         if not rows:
             return codes
         for position, column in enumerate(definition.columns):
-            if position not in given and not column.generated and column.computed != "default":
+            if position not in positions and not column.generated and column.computed != "default":
                 codes[position] = default_code(column, self.symbols)
         if definition.defaulted:
             columns = self._defaulted(codes, columns)
-        for position, values in zip(given, columns, strict=True):
+        for position, values in zip(positions, columns, strict=True):
             if definition.columns[position].generated:
                 raise generated_value(definition.columns[position].name, definition.name)
             column = definition.columns[position]
@@ -323,16 +323,16 @@ class _Insert:
 
     def _defaulted(self, codes: Codes, columns: Sequence[Any]) -> Sequence[Any]:
         """Find the rows that need a default which reads other columns.  Returns the values without the word DEFAULT."""
-        given, columns = self.statement.columns, list(columns)
+        positions, columns = self.statement.columns, list(columns)
         every = np.arange(codes.shape[1])
         for default in defaults_of(self.table.definition):
             wanted = every
-            if default.at in given:
-                values = columns[given.index(default.at)]
+            if default.at in positions:
+                values = columns[positions.index(default.at)]
                 wanted = every[:0] if isinstance(values, pa.Array | pa.ChunkedArray) else np.array(
                     [row for row, value in enumerate(values) if value is DEFAULT], np.int64)
                 if len(wanted):
-                    columns[given.index(default.at)] = [None if v is DEFAULT else v for v in values]
+                    columns[positions.index(default.at)] = [None if v is DEFAULT else v for v in values]
             if len(wanted):
                 self.pending.append((default, wanted))
         return columns

@@ -50,7 +50,7 @@ def computed_of(table: TableDef) -> tuple[Computed, ...]:
 
 @lru_cache(KEPT)
 def _computed(columns: tuple[Column, ...], generated: Sequence[int], name: str) -> tuple[Computed, ...]:
-    from noria.sql.expressions.of_columns import of_text  # workers without such columns need no parser
+    from noria.sql.expressions.table_expressions import of_text  # workers without such columns need no parser
 
     table, made = TableDef(name, columns), []
     for at in generated:
@@ -72,7 +72,7 @@ def time_default(column: Column) -> Expr:
 
 @lru_cache(KEPT)
 def _time_default(text: str) -> Expr:
-    from noria.sql.expressions.of_columns import of_text
+    from noria.sql.expressions.table_expressions import of_text
 
     return of_text(TableDef("", (Column("", BIGINT),)), text)
 

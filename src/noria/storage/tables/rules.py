@@ -66,7 +66,7 @@ def _dropped(table: TableDef) -> tuple[int, ...]:
 
 @lru_cache(KEPT)
 def _rules(checks: Sequence[Check], fields: Sequence[Field], dropped: Sequence[int], name: str) -> tuple[Rule, ...]:
-    from noria.sql.expressions.of_columns import of_text  # workers without CHECKs need no parser
+    from noria.sql.expressions.table_expressions import of_text  # workers without CHECKs need no parser
 
     columns = tuple(Column(f.name, f.type, f.nullable, dropped=int(at in dropped)) for at, f in enumerate(fields))
     table = TableDef(name, columns)

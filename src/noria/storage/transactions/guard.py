@@ -1,6 +1,6 @@
 """Guards keep statements off the keys that other transactions have locked.
 
-A stage asks its guard at each lookup of a key, and for each effect.  A refused key raises SqlError 3572, so the
+A stage calls its guard at each lookup of a key, and for each effect.  A refused key raises SqlError 3572, so the
 statement is undone as after any other error.  The guard then has the resource, and the worker queues the statement.
 
 Keeps true: what a transaction writes, it has locked.  A statement without a transaction writes nothing that is locked.

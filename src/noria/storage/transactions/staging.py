@@ -338,7 +338,7 @@ class StagedTransactions:
         """Move the transaction's effects into the stages of a write call.  before: those of earlier statements."""
         try:
             self.refuse_changed(statement, before)
-            stages = self._whole(statement)
+            stages = self._staged_effects(statement)
         except SqlError as error:
             return WriteResult(error=error)
         rows = 0
@@ -352,13 +352,13 @@ class StagedTransactions:
         """The transaction's effects as statements that can be stored.  Raises SqlError if they are lost."""
         self.refuse_changed(statement, {})
         found = []
-        for name, own in self._whole(statement).items():
+        for name, own in self._staged_effects(statement).items():
             gone, _, came_keys, came = own.changed(own.delta())
             if gone or came_keys:
                 found.append(Move(name, tuple(gone), tuple(own.table.rows(came))))
         return tuple(found)
 
-    def _whole(self, statement: Staged) -> dict[str, TableStage]:
+    def _staged_effects(self, statement: Staged) -> dict[str, TableStage]:
         found = self._of(statement.transaction, statement.done)
         for name in list(found.stages):
             if name not in self._tables:

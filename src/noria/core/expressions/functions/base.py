@@ -319,7 +319,7 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
     a, b = _number_read(a), _number_read(b)
     if Kind.DOUBLE in (a.type.kind, b.type.kind):
         return cast(a, DOUBLE), cast(b, DOUBLE)
-    return _whole(a), _whole(b)
+    return _integral_constant(a), _integral_constant(b)
 
 
 def _comparable_texts(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -395,7 +395,7 @@ def _number_read(e: Expr) -> Expr:
     return as_number(e)
 
 
-def _whole(e: Expr) -> Expr:
+def _integral_constant(e: Expr) -> Expr:
     """Replace an integral DECIMAL constant such as 1.00 by an integer."""
     if isinstance(e, Const) and isinstance(e.value, Decimal) and e.value == int(e.value):
         return literal(int(e.value))

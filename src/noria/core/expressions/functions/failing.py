@@ -121,13 +121,13 @@ _SIZES: dict[str, Callable[[Call, list[int]], int]] = {
 }
 
 
-# ------------------------------------------------------------------ telling
+# ------------------------------------------------------------------ errors as values
 def _may(op: str, args: Args) -> Expr:
     return Call(BOOL, False, op, args)
 
 
-def _told(op: str, args: Args) -> Expr:
+def _with_error(op: str, args: Args) -> Expr:
     return Call(args[0].type, args[0].nullable, op, args)
 
 
-TYPING.update({"may": (1, 1, _may), "told": (2, MANY, _told)})
+TYPING.update({"may": (1, 1, _may), "told": (2, MANY, _with_error)})

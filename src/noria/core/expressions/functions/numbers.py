@@ -52,7 +52,7 @@ def _quotient(op: str, args: Args) -> Expr:
     return Call(decimal(MAX_DECIMAL_DIGITS, min(args[0].type.scale + 4, MAX_DECIMAL_DIGITS)), True, op, args)
 
 
-def _whole_quotient(op: str, args: Args) -> Expr:
+def _integer_quotient(op: str, args: Args) -> Expr:
     args = aligned(args)
     return Call(_result(BIGINT, 0, args), True, op, args)
 
@@ -85,7 +85,7 @@ def _rounded(op: str, args: Args) -> Expr:
     return Call(_result(a.type, 0), a.nullable, op, (a, digits))
 
 
-def _to_whole(op: str, args: Args) -> Expr:
+def _floor_or_ceil(op: str, args: Args) -> Expr:
     """Make floor or ceil.  An integer is returned unchanged."""
     a = as_number(args[0])
     if a.type.kind is Kind.INT:
@@ -97,9 +97,9 @@ TYPING.update({
     **dict.fromkeys(("add", "sub"), (2, 2, _sum)),
     "mul": (2, 2, _product),
     "div": (2, 2, _quotient),
-    "intdiv": (2, 2, _whole_quotient),
+    "intdiv": (2, 2, _integer_quotient),
     "mod": (2, 2, _remainder),
     **dict.fromkeys(("neg", "abs"), (1, 1, _signed)),
     **dict.fromkeys(("round", "truncate"), (1, 2, _rounded)),
-    **dict.fromkeys(("floor", "ceil"), (1, 1, _to_whole)),
+    **dict.fromkeys(("floor", "ceil"), (1, 1, _floor_or_ceil)),
 })

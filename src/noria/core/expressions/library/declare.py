@@ -3,7 +3,7 @@
     "lpad": Function((TEXT, INT, TEXT), text, values=lpad)          once per distinct row of arguments, in Python
     "sqrt": Function((DOUBLE,), DOUBLE, codes=np.sqrt)              once per batch, over arrays
 
-That one entry is the whole function.  `functions` casts the arguments to the declared types and types the call, and
+That one entry is the complete function.  `functions` casts the arguments to the declared types and types the call, and
 `evaluate` runs it.  Spark runs the same code if it has no equivalent of its own (`spark/lowering/expressions.py`).
 
 * A `values` function receives Python values and returns one, None for NULL; an exception makes the row an error.
@@ -46,14 +46,14 @@ Types = tuple[SqlType, ...]
 class Function:
     """One function of the library.
 
-    `takes`: a `ArgumentType` for each argument.  `gives`: the result type, or a function of the argument types.
+    `takes`: a `ArgumentType` for each argument.  `returns`: the result type, or a function of the argument types.
     `least`: the least number of arguments, if some are optional.  `more`: the last argument may repeat.
     `nullable`: the result can be NULL although no argument is.  `internal`: SQL has no function of this name; the
     planner uses it for other functions and operators.
     """
 
     takes: tuple[ArgumentType, ...]
-    gives: SqlType | Callable[[Types], SqlType]
+    returns: SqlType | Callable[[Types], SqlType]
     values: Callable[..., Any] | None = None
     codes: Callable[..., Any] | None = None
     least: int | None = None
@@ -70,7 +70,7 @@ class Function:
         return self.takes[min(position, len(self.takes) - 1)]
 
     def type(self, arguments: Types) -> SqlType:
-        return self.gives if isinstance(self.gives, SqlType) else self.gives(arguments)
+        return self.returns if isinstance(self.returns, SqlType) else self.returns(arguments)
 
 
 def text_of(arguments: Types) -> SqlType:

@@ -104,10 +104,10 @@ def hexadecimal(value: Any) -> str:
         return value.hex().upper()
     if not isinstance(value, (int, float, Decimal)):
         return str(value).encode().hex().upper()
-    whole = int(Decimal(repr(value) if isinstance(value, float) else value).to_integral_value("ROUND_HALF_UP"))
-    if not -(2**63) <= whole < 2**64:
-        whole = 2**64 - 1
-    return f"{whole & (2**64 - 1):X}"
+    integer = int(Decimal(repr(value) if isinstance(value, float) else value).to_integral_value("ROUND_HALF_UP"))
+    if not -(2**63) <= integer < 2**64:
+        integer = 2**64 - 1
+    return f"{integer & (2**64 - 1):X}"
 
 
 def formatted(value: Decimal | int | float, digits: int) -> str:

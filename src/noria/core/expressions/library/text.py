@@ -139,8 +139,8 @@ def _from_base64(text: str) -> bytes | None:
 
 def _to_base64(data: bytes) -> str:
     """Encode as base64 in lines of 76 characters, as MySQL does."""
-    whole = base64.b64encode(data).decode()
-    return "\n".join(whole[i : i + 76] for i in range(0, len(whole), 76))
+    encoded = base64.b64encode(data).decode()
+    return "\n".join(encoded[i : i + 76] for i in range(0, len(encoded), 76))
 
 
 def sha2(data: bytes, bits: int) -> str | None:

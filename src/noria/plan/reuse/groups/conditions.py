@@ -96,8 +96,8 @@ def _one_state(together: Sequence[GroupingParts]) -> dict[Mir, Mir]:
     wanted = [e for e in own.values() if e is not None]
     some = [*common, call("or", *sorted(wanted, key=str))] if len(wanted) == len(together) else common
     values = Project(conditioned(source, some), tuple(columns), tuple(_name(e, source) for e in columns))
-    whole = aggregate(values, range(len(group)), aggs)
-    return {s.member.plan: _of(whole, group, s) for s in seen}
+    merged = aggregate(values, range(len(group)), aggs)
+    return {s.member.plan: _of(merged, group, s) for s in seen}
 
 
 def _values(m: GroupingParts, own: Expr | None) -> list[Expr]:
@@ -124,11 +124,11 @@ def _seen(m: GroupingParts, own: Expr | None, columns: dict[Expr, int]) -> _Cond
     return _ConditionalAggregates(m, aggs, there if m.group else None)
 
 
-def _of(whole: Aggregate, group: Sequence[int], s: _ConditionalAggregates) -> Mir:
-    made: Mir = whole
+def _of(merged: Aggregate, group: Sequence[int], s: _ConditionalAggregates) -> Mir:
+    made: Mir = merged
     if s.there is not None:
-        made = Filter(whole, call("gt", column(whole, len(group) + whole.aggs.index(s.there)), literal(0)))
-    places = [group.index(c) for c in s.member.group] + [len(group) + whole.aggs.index(a) for a in s.aggs]
+        made = Filter(merged, call("gt", column(merged, len(group) + merged.aggs.index(s.there)), literal(0)))
+    places = [group.index(c) for c in s.member.group] + [len(group) + merged.aggs.index(a) for a in s.aggs]
     return shown(made, places, s.member.plan)
 
 

@@ -39,9 +39,9 @@ def _of(finer: GroupingParts, below: Mir, m: GroupingParts) -> Mir:
     """Compute `m` from the finer grouping.  `below`: the plan that replaces it, with the same columns."""
     parts = tuple(agg(_PARTS[a.function], len(finer.group) + finer.aggs.index(a), below.fields) for a in m.aggs)
     names = tuple(f.name for f in m.plan.fields)
-    whole = Aggregate(below, tuple(finer.group.index(c) for c in m.group), parts, names[len(m.group):])
-    exprs: list[Expr] = [column(whole, i) for i in range(whole.width)]
+    coarser = Aggregate(below, tuple(finer.group.index(c) for c in m.group), parts, names[len(m.group):])
+    exprs: list[Expr] = [column(coarser, i) for i in range(coarser.width)]
     for i, a in enumerate(m.aggs, len(m.group)):
         if a.function in ("count", "count_star"):
             exprs[i] = call("coalesce", cast(exprs[i], BIGINT), literal(0))  # the sum over no groups is NULL
-    return Project(whole, tuple(exprs), names)
+    return Project(coarser, tuple(exprs), names)

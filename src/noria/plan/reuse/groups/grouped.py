@@ -123,8 +123,8 @@ def moved(m: GroupingParts, below: Mir, to: Sequence[int]) -> Mir:
         return shown(Distinct(shown(below, [to[c] for c in m.group], m.plan)), range(len(m.group)), m.plan)
     aggs = tuple(a if a.column is None else replace(a, column=to[a.column]) for a in m.aggs)
     names = tuple(f.name for f in m.plan.fields)
-    whole = Aggregate(below, tuple(to[c] for c in m.group), aggs, names[len(m.group):])
-    return shown(whole, range(whole.width), m.plan)
+    regrouped = Aggregate(below, tuple(to[c] for c in m.group), aggs, names[len(m.group):])
+    return shown(regrouped, range(regrouped.width), m.plan)
 
 
 def named(a: Agg, source: Mir) -> str:

@@ -30,8 +30,8 @@ def side_by_side(members: Sequence[GroupingParts], standing: Sequence[GroupingPa
         there = hosts[which]
         for full in (True, False):
             free = [m for m in group if m.full is full and not _on_one_of(there, m, made)]
-            if (whole := _together(free, made)) is not None and full:
-                there = [*there, whole]
+            if (merged := _together(free, made)) is not None and full:
+                there = [*there, merged]
     return made
 
 
@@ -41,9 +41,9 @@ def _together(free: Sequence[GroupingParts], made: dict[Mir, Mir]) -> GroupingPa
     if len(free) < 2 or len(aggs) > SHARED_AGGREGATES:
         return free[0] if len(free) == 1 else None
     first = free[0]
-    whole = aggregate(conditioned(first.source, first.terms), first.group, aggs)
-    made.update({m.plan: _of(whole, m) for m in free if m.plan != whole})
-    return replace(first, plan=whole, group=whole.group, aggs=whole.aggs)
+    merged = aggregate(conditioned(first.source, first.terms), first.group, aggs)
+    made.update({m.plan: _of(merged, m) for m in free if m.plan != merged})
+    return replace(first, plan=merged, group=merged.group, aggs=merged.aggs)
 
 
 def _on_one_of(hosts: Sequence[GroupingParts], m: GroupingParts, made: dict[Mir, Mir]) -> bool:
@@ -56,9 +56,9 @@ def _on_one_of(hosts: Sequence[GroupingParts], m: GroupingParts, made: dict[Mir,
     return False
 
 
-def _of(whole: Aggregate, m: GroupingParts) -> Mir:
+def _of(merged: Aggregate, m: GroupingParts) -> Mir:
     """Project the member's columns from the merged groups."""
-    known = grouped(whole)
+    known = grouped(merged)
     assert known is not None
     places = [known.group.index(c) for c in m.group] + [len(known.group) + known.aggs.index(a) for a in m.aggs]
-    return shown(whole, places, m.plan)
+    return shown(merged, places, m.plan)

@@ -111,8 +111,8 @@ def _wider(free: Collection[Project], fixed: Collection[Project]) -> dict[Projec
         for e, name in sorted(((e, n) for p in left for e, n in zip(p.exprs, p.names, strict=True)),
                               key=lambda named: (order(named[0]), named[1])):
             names.setdefault(e, name)
-        whole = Project(rows, tuple(names), tuple(names.values())) if len(left) > 1 else None
-        made.update((p, w) for p in some if (w := hosts[p] or whole) is not None and w != p)
+        wide = Project(rows, tuple(names), tuple(names.values())) if len(left) > 1 else None
+        made.update((p, w) for p in some if (w := hosts[p] or wide) is not None and w != p)
     return made
 
 

@@ -89,7 +89,7 @@ def stronger_condition(terms: Collection[Expr], shown: Sequence[Expr], sure: Seq
     return tuple(c for c in checks if c) if all(checks) and (not terms or all(sure)) else None
 
 
-def whole_number(e: Expr) -> bool:
+def is_integer(e: Expr) -> bool:
     return e.type.kind is Kind.INT
 
 
@@ -101,12 +101,12 @@ def _test(term: Expr, shown: Sequence[Expr]) -> ColumnCheck | None:
     else:
         op = term.op
     column, *others = term.args
-    if not isinstance(column, Col) or column not in shown or not whole_number(column):
+    if not isinstance(column, Col) or column not in shown or not is_integer(column):
         return None
     if op in ("is_null", "is_not_null"):
         return ColumnCheck(shown.index(column), op)
     known = op in _SAME or op == "in"
-    if not known or not all(isinstance(o, Const) and whole_number(o) and o.value is not None for o in others):
+    if not known or not all(isinstance(o, Const) and is_integer(o) and o.value is not None for o in others):
         return None
     values = tuple(int(o.value) for o in others if isinstance(o, Const))
     if not all(MIN_INT <= v <= MAX_INT for v in values):

@@ -19,7 +19,7 @@ from noria.plan.mir import Mir
 from noria.plan.reuse.errors import errorless
 from noria.plan.reuse.lookups.fewer_columns import fewer_columns
 from noria.plan.reuse.lookups.rows import rows_of
-from noria.plan.reuse.lookups.stronger_condition import ColumnCheck, stronger_condition, whole_number
+from noria.plan.reuse.lookups.stronger_condition import ColumnCheck, is_integer, stronger_condition
 from noria.plan.view import ViewDef
 
 Key = tuple[Any, ...]
@@ -85,8 +85,9 @@ class ReadThrough:
         """A readable description, as EXPLAIN prints it."""
         names = [f.name for f in other.result.fields]
         checks = [*map(str, self.checks), *(f"#{c} = ?" for _, c in self.bound)]
-        told = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
-        return f"{len(set(self.columns))} of {self._most(other)} columns" + (f", where {told}" if told else "")
+        conditions = " and ".join(re.sub(r"#(\d+)", lambda found: names[int(found[1])], t) for t in checks)
+        used = f"{len(set(self.columns))} of {self._most(other)} columns"
+        return f"{used}, where {conditions}" if conditions else used
 
 
 def place_of(view: ViewDef) -> Place:
@@ -104,16 +105,16 @@ def places_for(view: ViewDef) -> Iterator[Place]:
             yield from ((source, part) for part in combinations(key, n))
 
 
-def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> ReadThrough | None:
+def through(other: ViewDef, reader_columns: int, view: ViewDef, wanted: int) -> ReadThrough | None:
     """How to read the view through another; None if that is impossible or would be slower.
 
-    `asked`: the number of columns that the other's reader shows.  `wanted`: the number of the view's columns in the
-    result, including key columns that are not used.
+    `reader_columns`: the number of columns that the other's reader shows.  `wanted`: the number of the view's columns
+    in the result, including key columns that are not used.
     """
     there, mine = rows_of(other.plan), rows_of(view.plan)
     if there.source != mine.source or not there.terms <= mine.terms or (view.ranged and not other.ranged):
         return None
-    shown, sure = there.exprs[:asked], errorless(other.plan)[:asked]
+    shown, sure = there.exprs[:reader_columns], errorless(other.plan)[:reader_columns]
     mine_key = [mine.exprs[k] for k in view.key]
     other_key = [there.exprs[k] for k in other.key]
     if len(set(mine_key)) < len(mine_key) or not all(k in mine_key for k in other_key):
@@ -127,7 +128,7 @@ def through(other: ViewDef, asked: int, view: ViewDef, wanted: int) -> ReadThrou
         return None
     if (rest or checks) and not (all(sure) and _one_row(other)):
         return None
-    if not all(whole_number(mine_key[i]) and mine_key[i] in shown for i in rest):
+    if not all(is_integer(mine_key[i]) and mine_key[i] in shown for i in rest):
         return None
     return ReadThrough(columns, checks, key, tuple((i, shown.index(mine_key[i])) for i in rest))
 

@@ -85,8 +85,8 @@ def _literal(resolve: Resolver, a: exp.Expr, b: exp.Expr) -> _Equality | None:
         return None
     exact = column.type.kind is value.type.kind and (
         column.type.scale >= value.type.scale and (value.type.folds or not column.type.folds))
-    whole = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
-    return _Equality(Value(value.value), column) if (exact or whole) and not column.type.is_json else None
+    integer = column.type.kind is Kind.DECIMAL and value.type.kind is Kind.INT
+    return _Equality(Value(value.value), column) if (exact or integer) and not column.type.is_json else None
 
 
 def _any_of(term: exp.Expr, resolve: Resolver, adhoc: bool) -> tuple[Expr | None, list[One]]:

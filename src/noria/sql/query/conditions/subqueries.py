@@ -28,8 +28,8 @@ from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Aggregate, Distinct, Mir, Project, TopK, agg
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.block import Block
-from noria.sql.query.relations.ends import limits_of
 from noria.sql.query.relations.joins import EQUALITIES, JoinPair, unit_of
+from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
 from noria.sql.query.relations.scope import ScopeRelation
 from noria.sql.text.refusals import not_maintained, refuse
@@ -63,7 +63,7 @@ def add_domain(block: Block) -> None:
     known = sorted({c for e in (*terms, *(k.outer for k in block.correlations)) for c in columns_of(e) if c < start})
     of = {outer.source_of(c) for c in known} if known[0] >= outer.start else set()
     source = outer.sources[of.pop()] if len(of) == 1 else None
-    if source is None or source.outer or source.given is not None:
+    if source is None or source.outer or source.determined_by is not None:
         return  # `_check_outer` raises the error
     values = Distinct(_columns(source.plan, [col_of(source.plan, c - source.offset) for c in known]))
     own = block.scope.domain(values)
@@ -148,7 +148,7 @@ def _query(block: Block, tree: exp.Expr, top: bool = False) -> PlannedQuery:
         raise not_maintained("HAVING in a subquery that aggregates without GROUP BY", tree)
     start = block.scope.start
     if any(c < start for k in query.correlations for c in columns_of(k.outer)) or any(
-            c < start for t in query.given for c in columns_of(t)):
+            c < start for t in query.outer_terms for c in columns_of(t)):
         raise refuse("a subquery that knows columns of more than the next query", tree)
     return query
 
@@ -197,8 +197,8 @@ def _member(block: Block, resolve: Resolver, node: exp.Expr) -> Expr:
     counts = (agg("count_star", None, known.fields), agg("count", len(keys), known.fields))
     groups = Aggregate(known, tuple(range(len(keys))), counts, ("rows", "values"))
     rows, values = col_of(groups, len(keys)), col_of(groups, len(keys) + 1)
-    told = [call("gt", rows, literal(0)), call("gt", rows, values)]
-    said = Distinct(_columns(groups, [*cols_of(groups)[: len(keys)], *told]))  # changes less often than the counts
+    flags = [call("gt", rows, literal(0)), call("gt", rows, values)]
+    said = Distinct(_columns(groups, [*cols_of(groups)[: len(keys)], *flags]))  # changes less often than the counts
     pairs = [JoinPair(c.outer, col_of(said, i), c.null_safe) for i, c in enumerate(keys)]
     source = _joined(block, said, pairs, query)
     some, nulls = (call("coalesce", source.column(len(keys) + i), Const(BOOL, False, False)) for i in (0, 1))
@@ -245,10 +245,10 @@ def _check_width(operands: list[Expr], query: PlannedQuery) -> None:
 
 def _joined(block: Block, plan: Mir, pairs: list[JoinPair], query: PlannedQuery) -> ScopeRelation:
     """LEFT JOIN the plan to the block on the pairs, which are its first columns; no name refers to the relation."""
-    given = frozenset().union(*(columns_of(p.left) for p in pairs), *map(columns_of, query.given))
-    source = block.scope.hide(plan, given)
+    determined_by = frozenset().union(*(columns_of(p.left) for p in pairs), *map(columns_of, query.outer_terms))
+    source = block.scope.hide(plan, determined_by)
     on = [call("nseq" if p.null_safe else "eq", p.left, source.column(i)) for i, p in enumerate(pairs)]
-    block.relations.join(unit_of(source), True, [*on, *query.given])
+    block.relations.join(unit_of(source), True, [*on, *query.outer_terms])
     return source
 
 

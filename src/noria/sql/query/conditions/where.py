@@ -71,7 +71,7 @@ def resolve_where(block: Block, top: bool) -> None:
         key = key_term(term, resolve, block.context.mode == "adhoc") if top and not with_query else None
         if key is not None and any(c < block.scope.start for c in columns_of(key.column)):
             key = None
-        if key is not None and key.lookup.several and not key.lookup.parameters and _of_whole(block):
+        if key is not None and key.lookup.several and not key.lookup.parameters and _unmergeable(block):
             key = None
         if key is not None and (isinstance(key.lookup, Parameter) or all(b.column != key.column for b in block.bound)):
             block.keys.append(key)
@@ -90,7 +90,8 @@ def resolve_where(block: Block, top: bool) -> None:
 
 
 def _where_terms(block: Block, terms: list[Expr]) -> None:
-    """Add filters to the block: terms with both queries' columns as correlations, with outer columns alone as given."""
+    """Add filters to the block: terms with both queries' columns as correlations, with outer columns
+    alone as outer terms."""
     start = block.scope.start
     for term in terms:
         columns = columns_of(term)
@@ -98,7 +99,7 @@ def _where_terms(block: Block, terms: list[Expr]) -> None:
         if found is not None:
             block.correlations.append(found)
         elif columns and max(columns) < start:
-            block.given.append(term)
+            block.outer_terms.append(term)
         else:
             block.where.append(term)
 
@@ -107,7 +108,7 @@ def _varying(block: Block, term: exp.Expr) -> bool:
     """Whether the literals of a range become parameters, because the text may come again with other literals.  With a
     LIMIT, the first order column must be the range's, so that the lookup need not read all rows."""
     tree, context = block.tree, block.context
-    if context.mode != "adhoc" or context.constant or block.outer is not None or _of_whole(block):
+    if context.mode != "adhoc" or context.constant or block.outer is not None or _unmergeable(block):
         return False
     if any(tree.args.get(n) for n in ("group", "distinct")):
         return False
@@ -119,7 +120,7 @@ def _varying(block: Block, term: exp.Expr) -> bool:
     return not has_parameter(tree) and not any(has(item, exp.AggFunc) for item in tree.expressions)
 
 
-def _of_whole(block: Block) -> bool:
+def _unmergeable(block: Block) -> bool:
     """Whether the query has window functions or, without GROUP BY, GROUP_CONCAT or an aggregate of DISTINCT.
 
     Parts of these cannot be merged after a lookup of several keys, so such literals stay conditions of the view.

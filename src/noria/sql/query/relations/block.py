@@ -29,7 +29,7 @@ class Block:
 
     `after`, `after_having`: conditions with parameters that are not keys; they apply after the lookup.  `literals`:
     the literals that became parameters.  For a subquery, `outer` has the names of the outer query.  `correlations`
-    are its columns that are compared with outer ones.  `given` are terms over outer columns alone.
+    are its columns that are compared with outer ones.  `outer_terms` are terms over outer columns alone.
     """
 
     context: Context
@@ -37,7 +37,7 @@ class Block:
     scope: Scope
     relations: QueryGraph
     outer: Scope | None = None
-    given: list[Expr] = field(default_factory=list)
+    outer_terms: list[Expr] = field(default_factory=list)
     subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
     items: list[SelectItem] = field(default_factory=list)
     where: list[Expr] = field(default_factory=list)

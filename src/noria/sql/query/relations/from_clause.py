@@ -33,8 +33,8 @@ from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.ends import limits_of
 from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
+from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope, ScopeRelation
 from noria.sql.text.refusals import refuse

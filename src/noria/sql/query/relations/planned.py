@@ -33,8 +33,8 @@ class PlannedQuery:
 
     `after`: as in `ViewDef`; with it, `visible` and `order` refer to its columns.  `varied`: literals of a range
     became parameters.  For a subquery in an expression, `correlations` are its columns that are compared with the
-    outer query's, and `given` are terms over outer columns alone.  `single`: at most one row has the same values of
-    the keys and correlations.
+    outer query's, and `outer_terms` are terms over outer columns alone.  `single`: at most one row has the same values
+    of the keys and correlations.
     """
 
     plan: Mir
@@ -47,5 +47,5 @@ class PlannedQuery:
     after: Mir | None = None
     varied: bool = False
     correlations: tuple[Correlation[int], ...] = ()
-    given: tuple[Expr, ...] = ()
+    outer_terms: tuple[Expr, ...] = ()
     single: bool = False

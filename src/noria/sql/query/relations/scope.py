@@ -27,7 +27,7 @@ class ScopeRelation:
     NATURAL replaced by a column of another relation.  `hidden`: the number of last columns without a name (keys, and
     order columns of a view).  `order`: a view's order, as (column, descending).  `keys`: positions of a view's hidden
     keys, which only conditions may name.
-    `given`: for the relation of a subquery, which no name refers to: columns whose values determine its row.
+    `determined_by`: for the relation of a subquery, which no name refers to: columns whose values determine its row.
     """
 
     alias: str
@@ -35,7 +35,7 @@ class ScopeRelation:
     offset: int
     outer: bool = False
     merged: set[int] = field(default_factory=set)
-    given: frozenset[int] | None = None
+    determined_by: frozenset[int] | None = None
     hidden: int = 0
     order: tuple[tuple[int, bool], ...] = ()
     keys: tuple[int, ...] = ()
@@ -82,15 +82,15 @@ class Scope:
         self.shown += range(source.offset, source.end - hidden)
         return source
 
-    def hide(self, plan: Mir, given: frozenset[int]) -> ScopeRelation:
-        """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `given` columns."""
-        source = ScopeRelation("", plan, self.end, outer=True, given=given)
+    def hide(self, plan: Mir, determined_by: frozenset[int]) -> ScopeRelation:
+        """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `determined_by` columns."""
+        source = ScopeRelation("", plan, self.end, outer=True, determined_by=determined_by)
         self.sources.append(source)
         return source
 
     def domain(self, plan: Mir) -> ScopeRelation:
         """Add a relation of distinct rows that no name refers to."""
-        source = ScopeRelation("", plan, self.end, given=frozenset(range(self.end, self.end + plan.width)))
+        source = ScopeRelation("", plan, self.end, determined_by=frozenset(range(self.end, self.end + plan.width)))
         self.sources.append(source)
         return source
 
@@ -125,7 +125,8 @@ class Scope:
     def find(self, name: str, table: str = "") -> list[Col]:
         """The columns of this name, of one relation or of all.  Merged columns count once."""
         name, table = name.lower(), table.lower()
-        return [s.column(i) for s in self.sources if s.given is None and not (table and s.alias.lower() != table)
+        return [s.column(i) for s in self.sources
+                if s.determined_by is None and not (table and s.alias.lower() != table)
                 for i in s.named.get(name, ()) if table or i not in s.merged]
 
     def _keys(self, name: str, table: str) -> list[Col]:
@@ -161,10 +162,11 @@ class Scope:
         and of subqueries that they determine."""
         out = set(columns)
         for s in self.sources:
-            if s.given is not None and s.given <= out:
+            if s.determined_by is not None and s.determined_by <= out:
                 out.update(range(s.offset, s.end))
             for key in unique_keys(s.plan):
-                told_apart = not s.outer or not any(s.plan.fields[k].nullable for k in key)  # from a NULL-extended row
-                if told_apart and all(s.offset + k in columns for k in key):
+                # Whether its rows differ from a NULL-extended row in the key.
+                distinguishable = not s.outer or not any(s.plan.fields[k].nullable for k in key)
+                if distinguishable and all(s.offset + k in columns for k in key):
                     out.update(range(s.offset, s.end))
         return out

@@ -22,25 +22,25 @@ from noria.sql.expressions.leaves import uses_aggregate
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
-from noria.sql.query.results.grouped_again import regroup
 from noria.sql.query.results.grouping import group
+from noria.sql.query.results.merged_groups import regroup
 from noria.sql.query.results.windows import windows_in, with_windows
 from noria.sql.text.refusals import not_maintained
 
 
 def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
-    asked = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
-    aggregated = any(map(uses_aggregate, asked + block.after_having))
+    computed = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    aggregated = any(map(uses_aggregate, computed + block.after_having))
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
-        if any(map(windows_in, asked)):
+        if any(map(windows_in, computed)):
             _check_windows(block, True)
-        return _assemble_parts(block, joined, asked + block.after_having)
+        return _assemble_parts(block, joined, computed + block.after_having)
     grouped = None
     rewrite: Callable[[Expr], Expr]
     if block.tree.args.get("group") is not None or aggregated:
         grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
-                        asked + block.after_having)
+                        computed + block.after_having)
         plan, rewrite = grouped.having(block.having), grouped.expr
     else:
         out = joined.filtered(block.having)
@@ -55,7 +55,7 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     placed = _place_bound(block, rewrite, exprs, names, plan)
     order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct, plan)
     terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
-    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.given) else None
+    empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.outer_terms) else None
     plan = _projected(plan, exprs, names)
     after = _filtered(LookedUpRows(plan.fields), terms) if terms else None
     after = after and bound(after, block.literals) if block.literals else after
@@ -67,34 +67,34 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
                         _correlations(placed))
 
 
-def _assemble_parts(block: Block, joined: JoinedPlan, asked: list[Expr]) -> PlannedQuery:
-    """The query with a grouping whose parts are looked up and then merged (`grouped_again`)."""
-    found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), asked)
+def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> PlannedQuery:
+    """The query with a grouping whose parts are looked up and then merged (`merged_groups`)."""
+    found = regroup(block.context, block.tree, block.scope, joined, block.groups, _finer(block), computed)
     plan: Mir = found.parts.plan
     placed = [b.at(found.parts.places[b.column]) for b in block.bound]
     if len({b.column for b in placed}) < len(placed):
         raise not_maintained("a column that is compared with two parameters here", block.tree)
     terms = [found.parts.expr(t) for t in block.after]
-    whole = with_leaf(found.whole, _filtered(LookedUpRows(plan.fields), terms))
-    whole = _filtered(whole, [found.expr(t) for t in block.having + block.after_having])
+    merged = with_leaf(found.merged, _filtered(LookedUpRows(plan.fields), terms))
+    merged = _filtered(merged, [found.expr(t) for t in block.having + block.after_having])
     exprs = [found.expr(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
-    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct, whole)
-    after: Mir = Project(whole, tuple(exprs), tuple(names))
+    order = _place_order(block, [found.expr(e) for e, _ in block.order], exprs, names, distinct, merged)
+    after: Mir = Project(merged, tuple(exprs), tuple(names))
     if distinct:
         after = _each_once(after)
     return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
                         correlations=_correlations(placed))
 
 
-def _check_windows(block: Block, whole: bool) -> None:
-    """Refuse windows over the rows of several keys.  `whole`: the block aggregates without GROUP BY, so each lookup
+def _check_windows(block: Block, ungrouped: bool) -> None:
+    """Refuse windows over the rows of several keys.  `ungrouped`: the block aggregates without GROUP BY, so each lookup
     has one row."""
     if _several(block) or block.after or block.after_having:
         raise not_maintained("a window function over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")
-    if whole and block.bound:
+    if ungrouped and block.bound:
         raise not_maintained("a window function over an aggregate without GROUP BY", block.tree)
 
 

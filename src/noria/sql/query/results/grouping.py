@@ -22,7 +22,7 @@ from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
-from noria.sql.query.results.grouped_apart import join_groupings, pieces_of
+from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GroupedPlan:
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
-        if s.given is not None:
+        if s.determined_by is not None:
             return not_supported("a subquery beside aggregates, if it has several values in a group",
                                  "GROUP BY the columns that it compares")
         name = f"{s.alias}.{self.scope.field(c.index).name}"
@@ -85,23 +85,24 @@ def _over_nothing(e: Expr, counts: set[int]) -> Expr:
 
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],
-          asked: list[Expr]) -> GroupedPlan:
-    """Make the grouping that computes the expressions `asked`.  It groups by `keys` as well: the keys of a lookup, and
-    the columns of conditions after it."""
-    aggregates = list(dict.fromkeys(a for e in asked for a in _aggregates(e, groups)))
+          computed: list[Expr]) -> GroupedPlan:
+    """Make the grouping that computes these expressions.  It groups by `keys` as well: the keys of a lookup, and the
+    columns of conditions after it."""
+    aggregates = list(dict.fromkeys(a for e in computed for a in _aggregates(e, groups)))
     by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 over no rows: no group
     wanted = list(dict.fromkeys(by_value + keys))
     if tree.args.get("group") is not None:
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
-        free = [c for e in asked for c in _free_columns(e, set(wanted)) if c.index in scope.determined(grouped_columns)]
+        free = [c for e in computed for c in _free_columns(e, set(wanted))
+                if c.index in scope.determined(grouped_columns)]
         wanted = list(dict.fromkeys([*wanted, *free]))
     inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(x for a in aggregates for x in a.arguments)]))
     plan, column = _input_columns(joined.plan, inputs)
     by = tuple(sorted({column[joined.expr(g)] for g in wanted}))
-    pieces = pieces_of(plan, by, aggregates, lambda e: column[joined.expr(e)])
+    parts = partial_groupings(plan, by, aggregates, lambda e: column[joined.expr(e)])
     places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
-    places.update({a: len(by) + i for i, a in enumerate(a for p in pieces for a in p.aggregates)})
-    return GroupedPlan(scope, join_groupings(pieces, len(by)), places, tree.args.get("group") is not None)
+    places.update({a: len(by) + i for i, a in enumerate(a for p in parts for a in p.aggregates)})
+    return GroupedPlan(scope, join_groupings(parts, len(by)), places, tree.args.get("group") is not None)
 
 
 def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:

@@ -2,7 +2,7 @@
 
 The tables come first, then the views in the order of their creation.  Keeps true: each view means what it meant when
 it was written.  If its tables have changed since, so that its text would mean something else, the text is printed with
-current names (`restated`).  If that fails, the program is printed in stages: the tables as they were then, their
+current names (`current_names`).  If that fails, the program is printed in stages: the tables as they were then, their
 views, an ALTER TABLE, and so on.
 """
 
@@ -15,12 +15,12 @@ from noria.core.errors import not_supported
 from noria.core.identifiers import quote_identifier
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
+from noria.sql.program.alteration import alteration, lost
+from noria.sql.program.current_names import with_current_names
+from noria.sql.program.definition_text import table_text
+from noria.sql.program.difference import current_view
+from noria.sql.program.view_plans import StaticCatalog, planned
 from noria.sql.text.databases import HOME, Database, Databases
-from noria.sql.whole.alteration import alteration, lost
-from noria.sql.whole.difference import now
-from noria.sql.whole.meaning import StaticCatalog, planned
-from noria.sql.whole.restated import restated
-from noria.sql.whole.written import table_text
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def program_text(tables: Iterable[TableDef], views: Sequence[ExportedView], coun
     databases = Databases() if databases is None else databases
     known = [replace(t, first_id=counters.get(t.name, 1)) for t in tables]
     first = [made_text(d) for d in databases if d.name.lower() != HOME or not d.is_plain]
-    if (texts := _texts_of_now(known, views)) is not None:
+    if (texts := _current_texts(known, views)) is not None:
         return _text([*first, *(_table(t, databases) for t in known), *texts])
     return _text(first) + _staged(known, views, max([0, *(c.added for t in known for c in t.columns)]), databases)
 
@@ -81,11 +81,11 @@ def _staged(tables: Sequence[TableDef], views: Sequence[ExportedView], last: int
     return _text(said)
 
 
-def _texts_of_now(tables: Sequence[TableDef], views: Sequence[ExportedView]) -> list[str] | None:
-    """The views' texts over the current tables; None if one cannot be restated."""
+def _current_texts(tables: Sequence[TableDef], views: Sequence[ExportedView]) -> list[str] | None:
+    """The views' texts over the current tables; None if one cannot be printed with current names."""
     texts, known, there = list[str](), dict[str, ViewDef](), {t.name.lower(): t for t in tables}
     for view in views:
-        text = text_of_now(view, there, known)
+        text = current_text(view, there, known)
         if text is None:
             return None
         texts.append(text)
@@ -93,12 +93,12 @@ def _texts_of_now(tables: Sequence[TableDef], views: Sequence[ExportedView]) -> 
     return texts
 
 
-def text_of_now(view: ExportedView, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
-    """The CREATE VIEW with the view's meaning over the current tables: its own text if that has it, else the restated
-    one.  None if neither has it."""
-    if now(view.text, view.as_of, tables, views) is not None:
+def current_text(view: ExportedView, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
+    """The CREATE VIEW with the view's meaning over the current tables: its own text if that has it, else
+    the one with current names.  None if neither has it."""
+    if current_view(view.text, view.as_of, tables, views) is not None:
         return view.text
-    return restated(view.text, view.as_of, tables, views)
+    return with_current_names(view.text, view.as_of, tables, views)
 
 
 def _text(statements: Iterable[str]) -> str:

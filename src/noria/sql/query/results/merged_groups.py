@@ -33,15 +33,15 @@ _MERGES = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max
 
 @dataclass(frozen=True)
 class Regrouped:
-    """The two groupings.  `parts`: the view's.  `whole`: the one over the rows that a lookup found.  `places`: the
-    columns of `whole` that hold the block's groups and aggregates."""
+    """The two groupings.  `parts`: the view's.  `merged`: the one over the rows that a lookup found.  `places`: the
+    columns of `merged` that hold the block's groups and aggregates."""
 
     parts: GroupedPlan
-    whole: Mir
+    merged: Mir
     places: dict[Expr, Expr]
 
     def expr(self, e: Expr) -> Expr:
-        """Rewrite an expression over the block's columns and aggregates to one over `whole`."""
+        """Rewrite an expression over the block's columns and aggregates to one over `merged`."""
         e = _without_avg(e)
         at = self.places.get(e)
         if at is not None:
@@ -66,14 +66,14 @@ def _without_avg(e: Expr) -> Expr:
 
 
 def regroup(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], finer: list[Expr],
-            asked: list[Expr]) -> Regrouped:
+            computed: list[Expr]) -> Regrouped:
     """Group by the block's groups and `finer`, then merge by the block's groups alone."""
-    distinct = [a for e in asked for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
+    distinct = [a for e in computed for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
     if distinct:
         raise not_maintained(f"{distinct[0].function.upper()} of whole groups over several keys", tree,
                              "ask for one key at a time")
-    asked = [_without_avg(e) for e in asked]
-    parts = group(context, tree, scope, joined, groups, finer, asked)
+    computed = [_without_avg(e) for e in computed]
+    parts = group(context, tree, scope, joined, groups, finer, computed)
     fixed = scope.determined({g.index for g in groups if isinstance(g, Col)}) if tree.args.get("group") else set()
     kept = [e for e in parts.places if e in groups or (isinstance(e, Col) and e.index in fixed)]
     calls = [e for e in parts.places if isinstance(e, AggCall)]
@@ -85,18 +85,18 @@ def _merged(parts: GroupedPlan, kept: Sequence[Expr], calls: Sequence[AggCall]) 
     by = tuple(sorted({parts.places[e] for e in kept}))
     merges = {a: agg(_MERGES[a.function], parts.places[a], fields) for a in calls}
     unique = sorted(set(merges.values()), key=str)
-    whole = Aggregate(LookedUpRows(fields), by, tuple(unique), tuple(map(str, unique)))
+    merged = Aggregate(LookedUpRows(fields), by, tuple(unique), tuple(map(str, unique)))
     places: dict[Expr, Expr] = {}
     for e in kept:
         at = by.index(parts.places[e])
-        places[e] = Col(whole.fields[at].type, whole.fields[at].nullable, at)
+        places[e] = Col(merged.fields[at].type, merged.fields[at].nullable, at)
     for a, merge in merges.items():
         at = len(by) + unique.index(merge)
-        column: Expr = Col(whole.fields[at].type, True, at)
+        column: Expr = Col(merged.fields[at].type, True, at)
         if a.function in ("count", "count_star"):
             column = cast(call("coalesce", column, literal(0)), BIGINT)
         places[a] = column
-    return whole, places
+    return merged, places
 
 
 def _aggregates(e: Expr) -> list[AggCall]:

@@ -15,11 +15,11 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
+from noria.sql.program.alteration import Names, alteration, key_of, lost
+from noria.sql.program.current_names import with_current_names
+from noria.sql.program.outline import Outline
+from noria.sql.program.view_plans import StaticCatalog, planned, same_view
 from noria.sql.text.syntax import parse_tokens, tokenize
-from noria.sql.whole.alteration import Names, alteration, key_of, lost
-from noria.sql.whole.meaning import StaticCatalog, planned, same_view
-from noria.sql.whole.outline import Outline
-from noria.sql.whole.restated import restated
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def _untouched(name: str, have: Outline, want: Outline) -> bool:
 
 
 def _at_last(name: str, program: Outline) -> ViewDef | None:
-    """The view over the program's final tables; None if its text cannot be restated for them."""
+    """The view over the program's final tables; None if its text cannot be printed with their names."""
     view, views = program.views[name], {n: v.definition for n, v in program.views.items()}
-    text = restated(view.text, view.stage, program.tables, views)
+    text = with_current_names(view.text, view.stage, program.tables, views)
     return None if text is None else planned(text, StaticCatalog(program.tables, views))
 
 
@@ -197,7 +197,7 @@ def _cut(table: TableDef, new: set[str]) -> TableDef:
     return replace(table, columns=table.columns[:width], indexes=indexes)
 
 
-def now(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
+def current_view(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:
     """Plan a running view's text over the current tables.  None if it meant something else as of change `as_of`.
 
     It means the same if no table that it reads has changed since.  Otherwise it must have no `*`, and use only columns

@@ -5,8 +5,8 @@
         <=> aggregate sum(b) by a (aggregate groups by a, b (t))
         <=> aggregate count(c) by a (aggregate groups by a, c (t))
 
-Keeps true: every piece has the same groups, each once, because a group exists if the input has a row of it.  So the
-join of the pieces on the group, with NULL equal to NULL, loses and duplicates no row.
+Keeps true: every part has the same groups, each once, because a group exists if the input has a row of it.  So the
+join of the parts on the group, with NULL equal to NULL, loses and duplicates no row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PartialGrouping:
     aggregates: tuple[AggCall, ...]
 
 
-def pieces_of(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], column: Callable[[Expr], int]
+def partial_groupings(plan: Mir, by: tuple[int, ...], aggregates: Sequence[AggCall], column: Callable[[Expr], int]
               ) -> list[PartialGrouping]:
     """Make the groupings of the plan's rows by its columns `by` that compute the aggregates.  `column`: returns the
     plan's column of an argument."""
@@ -78,11 +78,11 @@ def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Exp
     return PartialGrouping(GroupConcat(below, group, at, a.distinct, order, a.separator, str(a)), (a,))
 
 
-def join_groupings(pieces: Sequence[PartialGrouping], groups: int) -> Mir:
-    """Join the pieces on their first `groups` columns.  Output: the group, then the aggregates of each piece."""
-    out = pieces[0].plan
-    for piece in pieces[1:]:
-        out = _joined(out, piece.plan, groups)
+def join_groupings(parts: Sequence[PartialGrouping], groups: int) -> Mir:
+    """Join the parts on their first `groups` columns.  Output: the group, then the aggregates of each part."""
+    out = parts[0].plan
+    for part in parts[1:]:
+        out = _joined(out, part.plan, groups)
     return out
 
 

@@ -11,8 +11,14 @@ from dataclasses import replace
 
 from noria.core.identifiers import quote_identifier
 from noria.core.types import Column, ForeignKey, IndexDef, TableDef
+from noria.sql.program.definition_text import (
+    check_text,
+    column_text,
+    default_text,
+    foreign_key_text,
+    index_text,
+)
 from noria.sql.statements.defaults import KINDS
-from noria.sql.whole.written import check_text, column_text, default_text, foreign_key_text, index_text
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"

@@ -29,7 +29,7 @@ from noria.sql.text.syntax import Statement, parse_tokens, tokenize
 
 
 @dataclass(frozen=True)
-class TextView:
+class PlaceholderView:
     """A placeholder view.  `text`: its CREATE VIEW."""
 
     name: str
@@ -78,13 +78,13 @@ def items_of(query: exp.Expr, names: list[str]) -> tuple[OutputColumn, ...]:
 
 
 def read(text: str, statement: Statement) -> SelectItems | None:
-    """Answer a SELECT from the view without FROM whose CREATE VIEW is `text`.  None if the SELECT asks for anything but
+    """Answer a SELECT from the view without FROM whose CREATE VIEW is `text`.  None if the SELECT selects anything but
     its columns."""
-    tree, items = statement.tree, TextView("", text).items
-    if not items or not isinstance(tree, exp.Select) or not _asked(tree) <= {"expressions", "from_"}:
+    tree, items = statement.tree, PlaceholderView("", text).items
+    if not items or not isinstance(tree, exp.Select) or not _clauses(tree) <= {"expressions", "from_"}:
         return None
     source = tree.args["from_"].this
-    if not isinstance(source, exp.Table) or not _asked(source) <= {"this", "db", "alias", "hints"}:
+    if not isinstance(source, exp.Table) or not _clauses(source) <= {"this", "db", "alias", "hints"}:
         return None
     known = {i.field.name.lower(): i for i in items}
     out: list[OutputColumn] = []
@@ -102,7 +102,7 @@ def read(text: str, statement: Statement) -> SelectItems | None:
     return SelectItems(tuple(out))
 
 
-def _asked(node: exp.Expr) -> set[str]:
+def _clauses(node: exp.Expr) -> set[str]:
     return {name for name, value in node.args.items() if value not in (None, False, [])}
 
 

@@ -1,4 +1,4 @@
-"""Placeholder views (`sql/statements/text_views.py`): stored as text in the recipe, and made when that is possible.
+"""Placeholder views (`sql/statements/placeholder_views.py`): stored as text in the recipe, and made when possible.
 
     CREATE VIEW a AS SELECT n FROM z     z is a placeholder without FROM: a waits, and reading it returns error 1356
     DROP VIEW z
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
-from noria.control.catalog.recipe import stored_text
+from noria.control.catalog.recipe import stored_placeholder
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult, Warning_
 from noria.control.ddl.view_changes import ViewChanges
@@ -23,26 +23,26 @@ from noria.core.errors import SqlError, table_exists
 from noria.core.errors.codes import VIEW_INVALID
 from noria.sql import commands
 from noria.sql.parse import parse
-from noria.sql.statements.text_views import TextView
+from noria.sql.statements.placeholder_views import PlaceholderView
 
 
-class TextViews:
+class PlaceholderViews:
     """Placeholder views, which `views` makes when their inputs exist."""
 
     def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, views: ViewChanges):
         self._catalog, self._sender, self._views = catalog, sender, views
 
-    async def create(self, command: commands.CreateTextView) -> ChangeResult:
+    async def create(self, command: commands.CreatePlaceholderView) -> ChangeResult:
         """Store a view as text."""
         catalog, name = self._catalog, fold(command.name)
         async with self._sender.lock:
-            if catalog.taken(name) and not (command.or_replace and name in catalog.text_defs):
+            if catalog.taken(name) and not (command.or_replace and name in catalog.placeholder_defs):
                 raise table_exists(command.name)
             catalog.databases.of(command.name)
-            view = TextView(command.name, command.text)
-            await self._sender.migrate((), (*catalog.recipe([name]), stored_text(view.name, view.text)))
-            catalog.forget_texts([name])
-            catalog.text_defs[name] = view
+            view = PlaceholderView(command.name, command.text)
+            await self._sender.migrate((), (*catalog.recipe([name]), stored_placeholder(view.name, view.text)))
+            catalog.forget_placeholders([name])
+            catalog.placeholder_defs[name] = view
             catalog.version += 1
         return ChangeResult() if view.items else ChangeResult((_waits(view.name, "it reads a view without FROM"),))
 
@@ -56,19 +56,19 @@ class TextViews:
             except SqlError as e:
                 wrong[name] = e
                 if not self._catalog.taken(name):  # it was made, and dropped again
-                    await self.create(commands.CreateTextView(found.view.name, found.text))
-        texts = self._catalog.text_defs
-        return tuple(_waits(texts[n].name, e.message) for n, e in wrong.items() if n in texts)
+                    await self.create(commands.CreatePlaceholderView(found.view.name, found.text))
+        placeholders = self._catalog.placeholder_defs
+        return tuple(_waits(placeholders[n].name, e.message) for n, e in wrong.items() if n in placeholders)
 
     def _waiting(self) -> list[str]:
         """The placeholders that read a view; one without FROM needs no other and stays as it is."""
-        return [name for name, view in self._catalog.text_defs.items() if not view.items]
+        return [name for name, view in self._catalog.placeholder_defs.items() if not view.items]
 
     def _first_there(self, names: Iterable[str], wrong: dict[str, SqlError]) -> commands.CreateView | None:
         """The command that makes the first of them that can be made, or None."""
         for name in names:
             try:
-                (command,) = parse(self._catalog.text_defs[name].text, self._catalog)
+                (command,) = parse(self._catalog.placeholder_defs[name].text, self._catalog)
             except SqlError as e:
                 wrong[name] = e
                 continue

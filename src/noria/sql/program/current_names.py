@@ -1,4 +1,4 @@
-"""Prints a view's text with the current names of its tables and their columns.  Call `restated`.
+"""Prints a view's text with the current names of its tables and their columns.  Call `with_current_names`.
 
 sqlglot's `qualify` qualifies every column, expands every `*` and names every output; then old names are replaced by
 current ones.  Keeps true: the new text is returned only if it plans to the same meaning.
@@ -17,14 +17,15 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
+from noria.sql.program.view_plans import StaticCatalog, planned, same_rows
 from noria.sql.text.databases import STORED
 from noria.sql.text.syntax import parse_tokens, tokenize
-from noria.sql.whole.meaning import StaticCatalog, planned, same_rows
 
 _DIALECT = "mysql, normalization_strategy = case_insensitive"  # as column names are in MySQL
 
 
-def restated(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> str | None:
+def with_current_names(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]
+                       ) -> str | None:
     """The CREATE VIEW over the current tables with the meaning that `text` had after `as_of` column changes; None if
     it cannot be made."""
     then = {(t.name if (p := t.then(as_of)) is None else p.name).lower(): (t.as_of(as_of), t)

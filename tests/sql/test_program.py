@@ -1,5 +1,5 @@
 """Programs as texts: read, written, compared.  What leads from one to another is tried on a database in
-`tests/control/apply/test_whole.py`."""
+`tests/control/apply/test_program_apply.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import Past, TableDef
-from noria.sql.whole.difference import ProgramDifference, difference
-from noria.sql.whole.exported import ExportedView, program_text, text_of_now
-from noria.sql.whole.outline import Outline, read
+from noria.sql.program.difference import ProgramDifference, difference
+from noria.sql.program.export import ExportedView, current_text, program_text
+from noria.sql.program.outline import Outline, read
 
 T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), KEY by_a (a))"
 U = "CREATE TABLE u (id INT PRIMARY KEY, k INT)"
@@ -226,4 +226,4 @@ def test_a_text_with_the_names_of_now(body: str, want: str) -> None:
     was = Past(1, "t", table.shape)
     tables = {"now": replace(table, name="now", columns=columns, past=(was,)), "u": then.tables["u"]}
     kept = ExportedView("v", f"CREATE VIEW v AS {body}", 0)
-    assert text_of_now(kept, tables, {}) == f"CREATE VIEW v AS {want}"
+    assert current_text(kept, tables, {}) == f"CREATE VIEW v AS {want}"

@@ -1,4 +1,4 @@
-"""The program as a whole, on a database of this process: random programs beside SQLite, and what goes wrong."""
+"""The entire program, on a database of this process: random programs beside SQLite, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.dataflow.messages.packets import Rehearse
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
-from noria.sql.whole.difference import difference
-from noria.sql.whole.outline import read
+from noria.sql.program.difference import difference
+from noria.sql.program.outline import read
 
 MANY = 3 * BUILD_AT_ONCE_ROWS
 T = "CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20));\n"
 PER = "CREATE MATERIALIZED VIEW per AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;\n"
 
 
-class Whole(Opened):
+class AppliedProgram(Opened):
     """A database, and its program."""
 
     def apply(self, text: str, drop: bool = False, **more: Any) -> Preview:
@@ -56,8 +56,8 @@ class Whole(Opened):
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Iterator[Whole]:
-    made = Whole(tmp_path / "data")
+def applied(tmp_path: Path) -> Iterator[AppliedProgram]:
+    made = AppliedProgram(tmp_path / "data")
     yield made
     made.db.close()
 
@@ -168,111 +168,111 @@ class Programs:
             del self.tables[table], self.indexes[table]
 
 
-def beside(whole: Whole, programs: Programs) -> None:
+def beside(applied: AppliedProgram, programs: Programs) -> None:
     """Every view gives what SQLite makes of its text over the same rows."""
     lite = sqlite3.connect(":memory:")
     for name, columns in programs.tables.items():
         lite.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-        rows = whole.db.sql(f"SELECT * FROM {name}").rows
+        rows = applied.db.sql(f"SELECT * FROM {name}").rows
         lite.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
     for name, select in programs.views.items():
         lite.execute(f"CREATE VIEW {name} AS {select}")
         want = lite.execute(f"SELECT * FROM {name}").fetchall()
-        assert Counter(whole.db.view(name).lookup()) == Counter(want), (name, select)
+        assert Counter(applied.db.view(name).lookup()) == Counter(want), (name, select)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs(tmp_path: Path, seed: int) -> None:
     """From any program to any other: what runs then is the other, applied again it is nothing to do, and its text
     makes the same on an empty database."""
-    whole, programs = Whole(tmp_path / "data"), Programs(seed)
+    applied, programs = AppliedProgram(tmp_path / "data"), Programs(seed)
     try:
         for step in range(12):
             programs.step()
             want = programs.text()
-            shown = whole.preview(want, True)
-            done = whole.apply(want, True, expected=shown.digest)
+            shown = applied.preview(want, True)
+            done = applied.apply(want, True, expected=shown.digest)
             assert done.target.difference == shown.target.difference
-            assert whole.apply(want, True).target.difference.empty, want
-            assert difference(read(whole.exported()), read(want), True).empty
+            assert applied.apply(want, True).target.difference.empty, want
+            assert difference(read(applied.exported()), read(want), True).empty
             for table, columns in programs.tables.items():
                 more = [programs.chance.randrange(4) for _ in columns[2:]]
-                whole.db.table(table).insert([(i + 100 * step, i % 3, *more) for i in range(4)])
+                applied.db.table(table).insert([(i + 100 * step, i % 3, *more) for i in range(4)])
             if step % 5 == 4:
-                whole.again()
-                assert whole.apply(want, True).target.difference.empty, want
-            beside(whole, programs)
-            whole.ask("validate")
-        fresh = Whole(tmp_path / "fresh")
+                applied.again()
+                assert applied.apply(want, True).target.difference.empty, want
+            beside(applied, programs)
+            applied.ask("validate")
+        fresh = AppliedProgram(tmp_path / "fresh")
         try:
-            fresh.apply(whole.exported())
+            fresh.apply(applied.exported())
             assert fresh.apply(want, True).target.difference.empty
-            assert fresh.exported() == whole.exported()
+            assert fresh.exported() == applied.exported()
         finally:
             fresh.db.close()
     finally:
-        whole.db.close()
+        applied.db.close()
 
 
 # ------------------------------------------------------------------ a dry run
-def test_a_dry_run_changes_nothing(whole: Whole) -> None:
-    whole.apply(T + PER + "CREATE VIEW by_a AS SELECT * FROM t WHERE a = ?")
-    whole.fill()
-    whole.db.view("by_a").lookup(3)
-    before = whole.ask("graph"), whole.exported(), whole.history(), whole.program.version
-    shown = whole.preview(
+def test_a_dry_run_changes_nothing(applied: AppliedProgram) -> None:
+    applied.apply(T + PER + "CREATE VIEW by_a AS SELECT * FROM t WHERE a = ?")
+    applied.fill()
+    applied.db.view("by_a").lookup(3)
+    before = applied.ask("graph"), applied.exported(), applied.history(), applied.program.version
+    shown = applied.preview(
         T.replace("20))", "20), k INT DEFAULT 3, KEY (s))") + PER.replace("a, C", "a, MAX(id) AS m, C")
         + "CREATE TABLE u (id INT PRIMARY KEY, k INT);\nCREATE VIEW j AS SELECT t.id, u.k FROM t JOIN u ON t.a = u.id "
         "WHERE u.k = ?;\nCREATE MATERIALIZED VIEW k AS SELECT k, COUNT(*) AS n FROM t GROUP BY k", drop=True)
     said = "\n".join(shown.lines())
-    assert (whole.ask("graph"), whole.exported(), whole.history(), whole.program.version) == before
-    assert whole.ask("builds") == []
+    assert (applied.ask("graph"), applied.exported(), applied.history(), applied.program.version) == before
+    assert applied.ask("builds") == []
     assert "+ table u" in said and "- view by_a" in said and f"filled from {MANY:,} rows" in said
     assert f"the index s is built over {MANY:,} rows" in said and "the old one answers until it is filled" in said
     assert f"the table t is looked up by (a): an index is built over {MANY:,} rows" not in said  # by_a made it
     assert shown.filled_bytes > 0 and shown.rehearsal.freed_nodes > 0
-    whole.ask("validate")
+    applied.ask("validate")
 
 
-def test_estimates_are_of_the_right_size(whole: Whole) -> None:
+def test_estimates_are_of_the_right_size(applied: AppliedProgram) -> None:
     """A full view with a row for each of the table's: what it takes is between a half and twice the estimate."""
-    whole.apply(T)
-    whole.fill(20_000)
+    applied.apply(T)
+    applied.fill(20_000)
     one = "CREATE MATERIALIZED VIEW one AS SELECT id, COUNT(*) AS n FROM t GROUP BY id"
-    shown = whole.preview(T + one)
-    whole.apply(T + one)
-    state = next(d for d in whole.ask("graph") if d["does"].startswith("aggregate"))
+    shown = applied.preview(T + one)
+    applied.apply(T + one)
+    state = next(d for d in applied.ask("graph") if d["does"].startswith("aggregate"))
     (told,) = [n for n in shown.rehearsal.views[0].nodes if n.does.startswith("aggregate")]
     assert told.rows == state["rows"] == 20_000 and 0.5 < state["bytes"] / told.nbytes < 2
 
 
-def test_what_is_shared_and_what_is_new(whole: Whole) -> None:
-    whole.apply(T + PER)
+def test_what_is_shared_and_what_is_new(applied: AppliedProgram) -> None:
+    applied.apply(T + PER)
     same = "CREATE MATERIALIZED VIEW again AS SELECT a, COUNT(*) AS n FROM t GROUP BY a;"
     other = "CREATE MATERIALIZED VIEW o AS SELECT s FROM t; CREATE VIEW p AS SELECT s FROM t"
-    shown = whole.preview(T + PER + same + other)
+    shown = applied.preview(T + PER + same + other)
     assert "+ view p: keeps nothing until it is read" in list(shown.lines())
     new = {v.name.partition("\0")[0]: [n.does for n in v.nodes if n.new and not n.does.startswith("exchange")]
            for v in shown.rehearsal.views}
     assert new["again"] == ["reader again"] and len(new["o"]) == 2
 
 
-def test_a_rehearsal_leaves_what_has_the_name_alone(whole: Whole) -> None:
+def test_a_rehearsal_leaves_what_has_the_name_alone(applied: AppliedProgram) -> None:
     """Nobody asks for that; the view of the program stays."""
-    whole.apply(T + PER)
-    taken = published(whole.program.view("per") or pytest.fail("no view"))
+    applied.apply(T + PER)
+    taken = published(applied.program.view("per") or pytest.fail("no view"))
     with pytest.raises(SqlError, match="already exists"):
-        whole.transport.run(whole.transport.executor.ask(Rehearse(0, (taken,))))
-    whole.fill(10)
-    assert len(whole.db.view("per").lookup()) == 7
-    whole.ask("validate")
+        applied.transport.run(applied.transport.executor.ask(Rehearse(0, (taken,))))
+    applied.fill(10)
+    assert len(applied.db.view("per").lookup()) == 7
+    applied.ask("validate")
 
 
 # ------------------------------------------------------------------ all or nothing
-def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any], **more: Any) -> Preview:
+def during(applied: AppliedProgram, text: str, what: Callable[[asyncio.Task[Preview]], Any], **more: Any) -> Preview:
     """Apply, and do something when the new views are being filled."""
     async def run() -> Preview:
-        def tell(step: str) -> None:
+        def report_step(step: str) -> None:
             if step.startswith("filling"):
                 asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(happens()))
 
@@ -281,10 +281,10 @@ def during(whole: Whole, text: str, what: Callable[[asyncio.Task[Preview]], Any]
             if asyncio.iscoroutine(done):
                 await done
 
-        task = asyncio.ensure_future(whole.program.apply(text, tell=tell, **more))
+        task = asyncio.ensure_future(applied.program.apply(text, report_step=report_step, **more))
         return await task
 
-    found: Preview = whole.transport.run(run())
+    found: Preview = applied.transport.run(run())
     return found
 
 
@@ -293,40 +293,40 @@ CHANGED = T.replace("20))", "20), KEY (s))") + PER.replace("a, C", "a, MAX(id) A
 
 
 @pytest.fixture
-def filled(whole: Whole) -> Whole:
-    whole.apply(T + PER)
-    whole.fill()
-    return whole
+def filled(applied: AppliedProgram) -> AppliedProgram:
+    applied.apply(T + PER)
+    applied.fill()
+    return applied
 
 
-def as_it_was(whole: Whole, version: int = 1) -> None:
-    assert difference(read(whole.exported()), read(T + PER), True).empty
-    assert whole.names() == {"per"} and len(whole.history()) == version
-    assert len(whole.db.view("per").lookup()) == 7
-    whole.ask("validate")
-    whole.again()
-    assert difference(read(whole.exported()), read(T + PER), True).empty
-    assert whole.apply(CHANGED).target.difference.replaced == ("per",), "and it can be done now"
+def as_it_was(applied: AppliedProgram, version: int = 1) -> None:
+    assert difference(read(applied.exported()), read(T + PER), True).empty
+    assert applied.names() == {"per"} and len(applied.history()) == version
+    assert len(applied.db.view("per").lookup()) == 7
+    applied.ask("validate")
+    applied.again()
+    assert difference(read(applied.exported()), read(T + PER), True).empty
+    assert applied.apply(CHANGED).target.difference.replaced == ("per",), "and it can be done now"
 
 
-def test_cancelled(filled: Whole) -> None:
+def test_cancelled(filled: AppliedProgram) -> None:
     with pytest.raises(CancelledError):
         during(filled, CHANGED, lambda task: task.cancel())
     as_it_was(filled)
 
 
-def test_a_view_that_cannot_be_filled(filled: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_cannot_be_filled(filled: AppliedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_: Any) -> None:
         raise SqlError(1041, "HY000", "Out of memory")
 
     with monkeypatch.context() as m:
-        m.setattr(filled.program.first_states, "whole", full)
+        m.setattr(filled.program.first_states, "fill", full)
         with pytest.raises(SqlError, match="Out of memory"):
             filled.apply(CHANGED)
     as_it_was(filled)
 
 
-def test_a_table_that_is_locked(filled: Whole) -> None:
+def test_a_table_that_is_locked(filled: AppliedProgram) -> None:
     def locked(name: str) -> None:
         raise SqlError(1205, "HY000", f"{name} is locked")
 
@@ -335,13 +335,13 @@ def test_a_table_that_is_locked(filled: Whole) -> None:
     as_it_was(filled)
 
 
-def other_table(whole: Whole) -> Any:
-    (command,) = parse("CREATE TABLE late (id INT)", whole.program)
+def other_table(applied: AppliedProgram) -> Any:
+    (command,) = parse("CREATE TABLE late (id INT)", applied.program)
     assert isinstance(command, CreateTable)
-    return whole.program.define(command)
+    return applied.program.define(command)
 
 
-def test_somebody_else_changes_the_program(filled: Whole) -> None:
+def test_somebody_else_changes_the_program(filled: AppliedProgram) -> None:
     """What was shown is not what would be done then; whoever asked for the text has it all the same."""
     shown = filled.preview(CHANGED, True)
     with pytest.raises(SqlError, match="changed by somebody else meanwhile"):
@@ -353,7 +353,7 @@ def test_somebody_else_changes_the_program(filled: Whole) -> None:
     assert filled.apply(CHANGED).target.difference.empty
 
 
-def test_wrong_texts_change_nothing(filled: Whole) -> None:
+def test_wrong_texts_change_nothing(filled: AppliedProgram) -> None:
     for text in ("CREATE TABLE x (a INT); CREATE VIEW y AS SELECT b FROM x", "CREATE TABLE per (a INT)",
                  T.replace("a INT, s VARCHAR(20)", "s VARCHAR(20), a INT")):
         for act in (filled.preview, filled.apply):
@@ -362,7 +362,7 @@ def test_wrong_texts_change_nothing(filled: Whole) -> None:
     as_it_was(filled)
 
 
-def test_the_old_view_answers_until_the_new_one_is_whole(filled: Whole) -> None:
+def test_the_old_view_answers_until_the_new_one_is_whole(filled: AppliedProgram) -> None:
     seen: list[Any] = []
 
     async def look(_: Any) -> None:
@@ -374,7 +374,7 @@ def test_the_old_view_answers_until_the_new_one_is_whole(filled: Whole) -> None:
     assert len(filled.db.view("per").lookup()[0]) == 3
 
 
-def test_views_over_new_columns(filled: Whole) -> None:
+def test_views_over_new_columns(filled: AppliedProgram) -> None:
     text = (T.replace("20))", "20), k INT NOT NULL DEFAULT 9)") + PER
             + "CREATE VIEW ks AS SELECT k, COUNT(*) AS n FROM t GROUP BY k")
     done = filled.apply(text)
@@ -384,7 +384,7 @@ def test_views_over_new_columns(filled: Whole) -> None:
     assert filled.db.view("ks").lookup() == [(9, MANY)] and filled.apply(text).target.difference.empty
 
 
-def test_columns_of_other_types_and_fewer(filled: Whole) -> None:
+def test_columns_of_other_types_and_fewer(filled: AppliedProgram) -> None:
     """As ALTERs of the one change, told first; views that do not look at these stay, others are made anew."""
     more = ("CREATE VIEW by_s AS SELECT id, s FROM t WHERE s = ?;\n"
             "CREATE MATERIALIZED VIEW ids AS SELECT COUNT(id) AS n FROM t;\n"
@@ -417,7 +417,7 @@ def test_columns_of_other_types_and_fewer(filled: Whole) -> None:
         filled.again()
 
 
-def test_a_column_that_may_be_null_from_now_on(filled: Whole) -> None:
+def test_a_column_that_may_be_null_from_now_on(filled: AppliedProgram) -> None:
     """The views that read it are made anew with it; by itself the ALTER is refused."""
     filled.apply(T.replace("a INT", "a INT NOT NULL") + PER)
     with pytest.raises(SqlError, match="at once, with noria apply"):
@@ -428,7 +428,7 @@ def test_a_column_that_may_be_null_from_now_on(filled: Whole) -> None:
     filled.ask("validate")
 
 
-def test_values_that_do_not_fit_change_nothing(filled: Whole) -> None:
+def test_values_that_do_not_fit_change_nothing(filled: AppliedProgram) -> None:
     text = T.replace("s VARCHAR(20)", "s VARCHAR(1)") + PER.replace("a, C", "a, MAX(id) AS m, C")
     with pytest.raises(SqlError) as e:
         filled.apply(text)
@@ -440,7 +440,7 @@ def test_values_that_do_not_fit_change_nothing(filled: Whole) -> None:
 
 
 @pytest.mark.one_worker("noria apply moves no rows to other workers")
-def test_another_primary_key(filled: Whole) -> None:
+def test_another_primary_key(filled: AppliedProgram) -> None:
     """Where rows are told apart by it; a view that needs the one of before is in the way, if it is to stay."""
     by_a = "CREATE VIEW by_a AS SELECT s FROM t WHERE a = ?;\n"
     filled.apply(T + by_a + "CREATE VIEW per_id AS SELECT id, s, COUNT(*) AS n FROM t GROUP BY id")
@@ -463,86 +463,87 @@ def test_another_primary_key(filled: Whole) -> None:
     filled.ask("validate")
 
 
-def test_tables_that_were_altered(filled: Whole) -> None:
+def test_tables_that_were_altered(filled: AppliedProgram) -> None:
     """By statements: what is exported is the program as it is now, also where columns went, moved or are called
     otherwise."""
-    whole = filled
-    whole.db.sql("CREATE VIEW j AS SELECT x.id AS p, y.a AS q FROM t x JOIN t y ON x.id = y.a WHERE y.a = ?")
+    applied = filled
+    applied.db.sql("CREATE VIEW j AS SELECT x.id AS p, y.a AS q FROM t x JOIN t y ON x.id = y.a WHERE y.a = ?")
     for text in ("ADD COLUMN k INT DEFAULT 7 FIRST", "DROP COLUMN s", "ADD COLUMN m BIGINT AFTER id", "MODIFY k BIGINT",
                  "RENAME COLUMN k TO kk", "MODIFY kk VARCHAR(20)"):
-        whole.db.sql(f"ALTER TABLE t {text}")
-        exported = whole.exported()
-        assert "ALTER" not in exported and whole.apply(exported, True).target.difference.empty, text
+        applied.db.sql(f"ALTER TABLE t {text}")
+        exported = applied.exported()
+        assert "ALTER" not in exported and applied.apply(exported, True).target.difference.empty, text
     assert "`kk` varchar(20)" in exported and "`s`" not in exported
-    whole.db.sql("CREATE VIEW later AS SELECT * FROM t WHERE kk = ?")
-    done = whole.apply(whole.exported().replace("`a` int", "`a` int DEFAULT '5'"), True).target.difference
+    applied.db.sql("CREATE VIEW later AS SELECT * FROM t WHERE kk = ?")
+    done = applied.apply(applied.exported().replace("`a` int", "`a` int DEFAULT '5'"), True).target.difference
     assert done.altered == (("t", ("ALTER COLUMN `a` SET DEFAULT '5'",)),) and not done.replaced
-    whole.again()
-    assert whole.apply(whole.exported()).target.difference.empty
-    whole.apply(whole.exported() + "CREATE VIEW n AS SELECT m, COUNT(*) AS c FROM t GROUP BY m")
-    assert whole.db.view("n").lookup() == [(None, MANY)] and whole.apply(whole.exported(), True).target.difference.empty
-    whole.db.sql("ALTER TABLE t RENAME COLUMN a TO b")
-    assert "WHERE `y`.`b` = ?" in whole.exported() and "ALTER" not in whole.exported()
-    assert whole.apply(whole.exported(), True).target.difference.empty
-    whole.ask("validate")
+    applied.again()
+    assert applied.apply(applied.exported()).target.difference.empty
+    applied.apply(applied.exported() + "CREATE VIEW n AS SELECT m, COUNT(*) AS c FROM t GROUP BY m")
+    assert applied.db.view("n").lookup() == [(None, MANY)]
+    assert applied.apply(applied.exported(), True).target.difference.empty
+    applied.db.sql("ALTER TABLE t RENAME COLUMN a TO b")
+    assert "WHERE `y`.`b` = ?" in applied.exported() and "ALTER" not in applied.exported()
+    assert applied.apply(applied.exported(), True).target.difference.empty
+    applied.ask("validate")
 
 
-def test_counters(whole: Whole) -> None:
+def test_counters(applied: AppliedProgram) -> None:
     """Where AUTO_INCREMENT is at goes with the text."""
-    whole.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)")
-    whole.db.sql("INSERT INTO n (a) VALUES (1), (2)")
-    assert whole.exported().rstrip().endswith("AUTO_INCREMENT=3;")
-    assert whole.apply(whole.exported().replace("=3", "=10")).target.difference.altered
-    assert whole.db.sql("INSERT INTO n (a) VALUES (3)").last_insert_id == 10
-    assert whole.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)").target.difference.empty
+    applied.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)")
+    applied.db.sql("INSERT INTO n (a) VALUES (1), (2)")
+    assert applied.exported().rstrip().endswith("AUTO_INCREMENT=3;")
+    assert applied.apply(applied.exported().replace("=3", "=10")).target.difference.altered
+    assert applied.db.sql("INSERT INTO n (a) VALUES (3)").last_insert_id == 10
+    assert applied.apply("CREATE TABLE n (id INT PRIMARY KEY AUTO_INCREMENT, a INT)").target.difference.empty
 
 
 # ------------------------------------------------------------------ history
-def test_history(whole: Whole) -> None:
+def test_history(applied: AppliedProgram) -> None:
     """Of each change, by whom, in which words; after a restart too.  Ad-hoc views are no part of the program."""
     statements = ["CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE VIEW v AS SELECT * FROM t WHERE a = ?",
                   "CREATE INDEX i ON t (a)", "CREATE OR REPLACE VIEW v AS SELECT id FROM t WHERE a = ?", "DROP VIEW v"]
     for text in statements:
-        whole.db.sql(text)
+        applied.db.sql(text)
     for _ in range(3):
-        whole.db.sql("SELECT a FROM t WHERE id = ?", [1])
+        applied.db.sql("SELECT a FROM t WHERE id = ?", [1])
     with pytest.raises(SqlError):
-        whole.db.sql("CREATE VIEW v AS SELECT nosuch FROM t")
-    whole.apply("CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY i (a)); CREATE VIEW w AS SELECT a FROM t")
+        applied.db.sql("CREATE VIEW v AS SELECT nosuch FROM t")
+    applied.apply("CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY i (a)); CREATE VIEW w AS SELECT a FROM t")
     want = [(n, s) for n, s in enumerate([*statements, "noria apply: CREATE VIEW w AS SELECT a FROM t"], 1)][::-1]
-    assert whole.history() == want
-    whole.again()
-    assert whole.history() == want
-    whole.db.sql("DROP VIEW w")
-    (version, when, who, text), *_ = whole.db.sql("SHOW NORIA HISTORY").rows
+    assert applied.history() == want
+    applied.again()
+    assert applied.history() == want
+    applied.db.sql("DROP VIEW w")
+    (version, when, who, text), *_ = applied.db.sql("SHOW NORIA HISTORY").rows
     assert (version, who, text) == (7, "root@localhost", "DROP VIEW w") and when.startswith("20")
 
 
-def test_unique_indexes_come_and_go(whole: Whole) -> None:
+def test_unique_indexes_come_and_go(applied: AppliedProgram) -> None:
     """All of it or nothing: also where a row is one too many."""
-    whole.apply(T + PER)
-    whole.fill(10)
+    applied.apply(T + PER)
+    applied.fill(10)
     unique = T.replace("20))", "20), UNIQUE KEY us (s))")
     more = "CREATE MATERIALIZED VIEW m AS SELECT MAX(id) AS m FROM t"
     with pytest.raises(SqlError, match="Duplicate entry"):
-        whole.apply(unique + PER + more)
-    assert difference(read(whole.exported()), read(T + PER), True).empty and whole.names() == {"per"}
-    whole.db.sql("UPDATE t SET s = CONCAT('s', id)")
-    assert "ADD UNIQUE" in "\n".join(whole.preview(unique + PER).lines())
-    whole.apply(unique + PER)
+        applied.apply(unique + PER + more)
+    assert difference(read(applied.exported()), read(T + PER), True).empty and applied.names() == {"per"}
+    applied.db.sql("UPDATE t SET s = CONCAT('s', id)")
+    assert "ADD UNIQUE" in "\n".join(applied.preview(unique + PER).lines())
+    applied.apply(unique + PER)
     with pytest.raises(SqlError, match="Duplicate entry"):
-        whole.db.sql("INSERT INTO t VALUES (100, 1, 's1')")
-    assert whole.db.sql("SELECT id FROM t WHERE s = 's3'").rows == [(3,)]
-    whole.apply(T + PER)
-    whole.db.sql("INSERT INTO t VALUES (100, 1, 's3')")
-    assert len(whole.db.sql("SELECT id FROM t WHERE s = 's3'").rows) == 2
-    whole.ask("validate")
+        applied.db.sql("INSERT INTO t VALUES (100, 1, 's1')")
+    assert applied.db.sql("SELECT id FROM t WHERE s = 's3'").rows == [(3,)]
+    applied.apply(T + PER)
+    applied.db.sql("INSERT INTO t VALUES (100, 1, 's3')")
+    assert len(applied.db.sql("SELECT id FROM t WHERE s = 's3'").rows) == 2
+    applied.ask("validate")
 
 
 # ------------------------------------------------------------------ several workers
 @pytest.fixture
-def several(tmp_path: Path) -> Iterator[Whole]:
-    made = Whole(tmp_path / "data", workers=2)
+def several(tmp_path: Path) -> Iterator[AppliedProgram]:
+    made = AppliedProgram(tmp_path / "data", workers=2)
     made.apply(T + PER)
     made.fill(50)
     yield made
@@ -553,14 +554,14 @@ KEYED = ("CREATE TABLE t (id INT NOT NULL, a INT, s VARCHAR(20), PRIMARY KEY (a,
          "CREATE TABLE u (id INT PRIMARY KEY);\n")
 
 
-def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: Whole) -> None:
+def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: AppliedProgram) -> None:
     text = KEYED + PER + "CREATE VIEW of_s AS SELECT id, a FROM t WHERE s = ?;\n"
     lines = list(several.preview(text).lines())
     assert any("ALTER TABLE `t` DROP PRIMARY KEY" in one for one in lines)
     assert any(one.strip().startswith("first, and by itself") for one in lines), lines
     before = several.db.view("per").lookup()
     told: list[str] = []
-    several.apply(text, expected=several.preview(text).digest, tell=told.append)
+    several.apply(text, expected=several.preview(text).digest, report_step=told.append)
     assert "changing table t" in told
     assert sorted(several.db.view("per").lookup()) == sorted(before)
     assert len(several.db.view("of_s").lookup("s1")) == 17
@@ -571,14 +572,14 @@ def test_tables_whose_rows_go_to_other_workers_are_changed_first(several: Whole)
     assert any(said.startswith("noria apply: ALTER TABLE") for _, said in several.history())
 
 
-def test_a_new_column_numbers_rows_of_several_workers(several: Whole) -> None:
+def test_a_new_column_numbers_rows_of_several_workers(several: AppliedProgram) -> None:
     text = T.replace("20));", "20), n INT AUTO_INCREMENT UNIQUE);") + PER
     several.apply(text)
     assert sorted(several.db.sql("SELECT n FROM t").rows) == [(i + 1,) for i in range(50)]
     assert several.preview(text).target.difference.empty
 
 
-def test_what_is_changed_by_now_is_said(several: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_changed_by_now_is_said(several: AppliedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*args: Any) -> None:
         raise SqlError(3730, "HY000", "it was changed meanwhile")
 

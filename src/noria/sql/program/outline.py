@@ -142,10 +142,10 @@ def _named(text: str) -> set[str]:
 
 
 def _all(errors: list[tuple[int, SqlError, str]]) -> SqlError:
-    told = [f"line {line}: {e.message} (in: {_first(text)})" for line, e, text in errors[:PROGRAM_ERRORS]]
+    messages = [f"line {line}: {e.message} (in: {_first(text)})" for line, e, text in errors[:PROGRAM_ERRORS]]
     if len(errors) > PROGRAM_ERRORS:
-        told.append(f"and {len(errors) - PROGRAM_ERRORS} more")
-    return SqlError(errors[0][1].code, errors[0][1].state, "\n".join(told))
+        messages.append(f"and {len(errors) - PROGRAM_ERRORS} more")
+    return SqlError(errors[0][1].code, errors[0][1].state, "\n".join(messages))
 
 
 def _first(text: str) -> str:
