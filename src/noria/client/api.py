@@ -87,8 +87,8 @@ def _changes(transport: Transport, name: str, since: str) -> Iterator[Changes]:
     return _shown(transport.changes(name, since))
 
 
-def _shown(told: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
-    for batch, about in told:
+def _shown(messages: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
+    for batch, about in messages:
         if about["kind"] == "gone":
             error = json.loads(about["error"])["error"]
             raise SqlError(error["code"], error["sqlstate"], error["message"])

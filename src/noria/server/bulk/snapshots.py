@@ -50,11 +50,11 @@ async def taken(link: Link, packet: Snapshot) -> Any:
     If cancelled, this returns when no worker is making the snapshot any more, so its files can be removed.
     """
     await ahead(link)
-    asked = asyncio.ensure_future(link.ask(packet))
+    request = asyncio.ensure_future(link.ask(packet))
     try:
-        reply: Done = await asyncio.shield(asked)
+        reply: Done = await asyncio.shield(request)
     except asyncio.CancelledError:
-        await asyncio.wait((asked,))
+        await asyncio.wait((request,))
         raise
     if reply.error is not None:
         raise reply.error
@@ -62,7 +62,7 @@ async def taken(link: Link, packet: Snapshot) -> Any:
 
 
 class _Shared:
-    """One snapshot.  users: the number of queries that use it.  asked: True once the workers have the request.
+    """One snapshot.  users: the number of queries that use it.  requested: True once the workers have the request.
 
     changes: the link's number of changes at the request; None if a change was unanswered, so the snapshot may lack it.
     """
@@ -70,7 +70,7 @@ class _Shared:
     def __init__(self, path: Path):
         self.path = path
         self.users = 0
-        self.asked = False
+        self.requested = False
         self.changes: int | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.taken: asyncio.Task[None]
@@ -113,7 +113,7 @@ class Snapshots:
     def _fitting(self) -> _Shared:
         newest = self._newest
         changes = self._link.stats.changes
-        if newest is not None and not newest.failed() and (not newest.asked or newest.changes == changes):
+        if newest is not None and not newest.failed() and (not newest.requested or newest.changes == changes):
             return newest
         fresh = self._newest = _Shared(self._place())
         fresh.taken = asyncio.create_task(self._take(fresh, newest))
@@ -140,7 +140,7 @@ class Snapshots:
             await self._link.up()
             try:
                 await ahead(self._link)
-                fresh.asked, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
+                fresh.requested, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
                 self.taken += 1
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply

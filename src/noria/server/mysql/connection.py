@@ -38,7 +38,7 @@ from noria.server.tls import Certificates, TlsTransport
 log = logging.getLogger(__name__)
 
 MOST_BUGS = 100  # after so many internal errors the connection is closed
-_WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces of about this size
+_WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in chunks of about this size
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None  # runs while a packet is incomplete
         self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
-        self._received = 0  # bytes received, without commands that arrived in one piece
+        self._received = 0  # bytes received, without commands that arrived in one read
         self._stream: Stream | None = None  # the large reply that is being sent
-        self._pulls = False  # its next piece is requested
+        self._pulls = False  # its next chunk is requested
 
     # --- Events of the loop ----------------------------------------------------------------------------------
 
@@ -361,12 +361,12 @@ class Connection(asyncio.Protocol):
     # --- Large replies ---------------------------------------------------------------------------------------
 
     def _send(self, stream: Stream) -> None:
-        """Send a reply in pieces.  The client's next commands wait for its end."""
+        """Send a reply in chunks.  The client's next commands wait for its end."""
         self._stream, self._pending = stream, self._loop.create_future()
         self._pull_soon()
 
     def _pull_soon(self) -> None:
-        """Request the next piece, if the client has read enough."""
+        """Request the next chunk, if the client has read enough."""
         if self._stream is not None and not self._pulls and not self._full:
             self._pulls = True
             self._server.turns.add(self._pull)
@@ -381,13 +381,13 @@ class Connection(asyncio.Protocol):
             log.exception("connection %d: a large reply could not be made and is cut off", self.number)
             self.abort()
 
-    def _sent(self, piece: bytes | None) -> None:
-        """Write the next piece; None: the reply is complete."""
+    def _sent(self, chunk: bytes | None) -> None:
+        """Write the next chunk; None: the reply is complete."""
         self._pulls = False
         if self._stream is None or self._transport.is_closing():
             return
-        if piece is not None:
-            self._transport.write(piece)
+        if chunk is not None:
+            self._transport.write(chunk)
             self._pull_soon()
             return
         self._stream = self._pending = None

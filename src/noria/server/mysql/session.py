@@ -34,9 +34,9 @@ from noria.core.errors import SqlError, codes
 from noria.core.types import Field
 from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
+from noria.server.mysql.chunks import Renumbered, chunks_of, is_large, ok_packet
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
 from noria.server.mysql.parameters import PreparedStatement
-from noria.server.mysql.pieces import Renumbered, is_large, ok_packet, pieces_of
 from noria.server.mysql.streaming import EncodedStream
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -181,8 +181,8 @@ class Conversation:
     def _goes_secret(self, payload: bytes) -> bool:
         """True if the client requests TLS.  The connection then decrypts all that follows.  Raises SqlError 3159 if
         TLS is required and not requested."""
-        asked = self.secrecy is not Secrecy.NONE and codec.asks_for_tls(payload)
-        if asked:
+        requested = self.secrecy is not Secrecy.NONE and codec.requests_tls(payload)
+        if requested:
             if len(payload) != codec.SSL_REQUEST_BYTES:
                 raise codec.malformed("a request for TLS has 32 bytes, and the login comes after it")
             self.secrecy, self._expected = Secrecy.TLS, self._seq & 255
@@ -190,7 +190,7 @@ class Conversation:
             raise SqlError(*codes.SECURE_TRANSPORT_REQUIRED,
                            "Connections using insecure transport are prohibited while --require_secure_transport=ON "
                            "(the server was started with --tls-require)")
-        return asked
+        return requested
 
     def _begin(self, response: HandshakeResponse) -> Reply:
         self.state, self._response = ConversationState.PROVING, response
@@ -283,11 +283,11 @@ class Conversation:
         table, pattern = codec.text(reader.until_nul()), codec.text(reader.rest())
         null_default = b"\xfb"
 
-        def told(fields: Sequence[Field]) -> bytes:
+        def encode(fields: Sequence[Field]) -> bytes:
             payloads = [rows.column_definition(f, table) + null_default for f in fields]
             return codec.frame_all([*payloads, self._end()], self._seq)
 
-        return self._then(session.list_fields(table, pattern), told)
+        return self._then(session.list_fields(table, pattern), encode)
 
     def _statistics(self, session: Session, payload: bytes) -> bytes:
         return codec.frame(b"Noria", self._seq)
@@ -354,26 +354,26 @@ class Conversation:
         if statement is None or len(payload) < _EXECUTE_FIXED:
             raise self._unknown_statement(payload, "mysqld_stmt_execute")
         handle, count = statement.prepared.handle, statement.count
-        given = b""
+        encoded = b""
         if count:
-            given, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
+            encoded, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
         if statement.long_data or statement.failure is not None:
-            failure, pieces = self._take_long_data(statement)
+            failure, long_data = self._take_long_data(statement)
             if failure is not None:
                 raise failure
-            answer = session.execute(handle, parameters.decode(given, count, pieces), self._binary_form)
+            answer = session.execute(handle, parameters.decode(encoded, count, long_data), self._binary_form)
             return self._when(answer, None, binary=True)
         key = None
         if statement.prepared.number is not None:
-            key = statement.prepared.number, given, session.status << 1 | self._deprecate_eof
+            key = statement.prepared.number, encoded, session.status << 1 | self._deprecate_eof
             kept = self._kept(session, key)
             if kept is not None:
                 return kept
-        values = parameters.decode(given, count, {}) if count else []
+        values = parameters.decode(encoded, count, {}) if count else []
         return self._when(session.execute(handle, values, self._binary_form), key, binary=True)
 
     def _send_long_data(self, session: Session, payload: bytes) -> bytes:
-        """Store a piece of a value.  This command has no reply; the next execution reports an error."""
+        """Store a part of a value.  This command has no reply; the next execution reports an error."""
         statement = self._statements.get(payload[1:5])
         if statement is None:
             return b""
@@ -436,8 +436,8 @@ class Conversation:
         return self._encode(answer, binary)
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
-        told = outcome or _OK
-        return ok_packet(told.affected, told.last_insert_id, self._status() | more, len(told.warnings), told.info,
+        ok = outcome or _OK
+        return ok_packet(ok.affected, ok.last_insert_id, self._status() | more, len(ok.warnings), ok.info,
                           self._seq)
 
     def _end(self) -> bytes:
@@ -454,7 +454,7 @@ class Conversation:
             return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
         if any(map(is_large, outcomes)):
             sending = NEVER if self._session is None else self._session.sending()
-            return EncodedStream(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
+            return EncodedStream(chunks_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
         replies = []
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0

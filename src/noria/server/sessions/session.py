@@ -93,7 +93,7 @@ class Session:
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
         self.running = RunningStatement(executor.give_up, executor.locks.wake)
-        self._tell = self.running.tell
+        self._set_state = self.running.set_state
         self._locks = executor.locks
         self._locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
         self._said = ""  # the text of the last statement, for the program's history
@@ -234,8 +234,8 @@ class Session:
             plain = compiled.direct and not self.offset and not self._locked.matter
             if plain and (self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
                 lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
-                answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
-                    self._seen_select(compiled, values, *lacks))
+                answer = self._seen_select(compiled, values, *lacks) if lacks is not None else (
+                    self._executor.select(compiled, values, self._client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
                     self._transaction.note_answer(compiled)
@@ -396,7 +396,7 @@ class Session:
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.ClockDependent):
                 command = replace(command, command=self._now(command.command))
-            return await self._limited(self._explainer.explain(command, self._tell))
+            return await self._limited(self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             return Ok(warnings=await self._transact(command))
         if isinstance(command, sql.LockTables):
@@ -417,7 +417,7 @@ class Session:
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
         if limit and limit != VARIABLES["max_execution_time"]:
             self.running.limit(limit)
-        return inspection.select_items(await self._user_locks.evaluated(command, self, self._tell), self)
+        return inspection.select_items(await self._user_locks.evaluated(command, self, self._set_state), self)
 
     async def _show(self, command: sql.Show) -> ResultSet:
         if command.what == "processlist":
@@ -443,7 +443,7 @@ class Session:
         if self._locks.busy and tables:
             await self._locked.admit(tables, True, self._transaction, self.variables, Weight.DEFINITION)
         change = await self._defined(command)
-        await self._executor.told()
+        await self._executor.wait_for_front_ends()
         if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
             self.database, self.namespace = "", NOWHERE
         unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
@@ -454,10 +454,10 @@ class Session:
         them by now.  ALTER TABLE only waits for those that are open now: it may take long, and later ones that still
         use the old definition get error 1412."""
         wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
-        self._tell("Waiting for table metadata lock")
+        self._set_state("Waiting for table metadata lock")
         async with AsyncExitStack() as stack:
             await self._locked.enter_alone(stack, tables, wait_s)
-            self._tell("")
+            self._set_state("")
             if isinstance(command, sql.AlterTable):
                 await stack.aclose()
             with asked(f"{self.user}@{self.address}", self._said):
@@ -496,7 +496,7 @@ class Session:
                            worker: int | None) -> ResultSet:
         """Run a SELECT after the view's worker has this session's own writes."""
         await self.see_own(view, worker)
-        answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
+        answer = self._executor.select(compiled, values, self._client.keeps, self._set_state)
         return answer if isinstance(answer, ResultSet) else await answer
 
     async def see_own(self, view: str = "", worker: int | None = None) -> None:
@@ -504,7 +504,7 @@ class Session:
         unseen = self.unseen
         if not unseen:
             return
-        self._tell("waiting for its own writes")
+        self._set_state("waiting for its own writes")
         await self._executor.catch_up(unseen, view, worker)
         if not view and self.unseen is unseen:
             self.unseen = {}
@@ -523,7 +523,7 @@ class Session:
         if self.offset:
             whole = command.whole and zones.in_utc(command.whole, self.offset)
             command = replace(command, select=zones.in_utc(command.select, self.offset), whole=whole)
-        self._tell("waiting for the worker")
+        self._set_state("waiting for the worker")
         try:
             found = await self._transaction.select_locking(command)
         finally:
@@ -543,9 +543,9 @@ class Session:
                     self._transactions.fill_beside(compiled, values)
                 return found
             if compiled is None:
-                found = await self._executor.select_bound(command, self._tell)
+                found = await self._executor.select_bound(command, self._set_state)
             else:
-                answer = self._executor.select(compiled, values, False, self._tell)
+                answer = self._executor.select(compiled, values, False, self._set_state)
                 found = answer if isinstance(answer, ResultSet) else await answer
             if not self._transaction.is_outdated(command):  # nobody wrote the tables while it was answered
                 return found
@@ -555,7 +555,7 @@ class Session:
     async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
         self._check_write(command.table)
         with asked(f"{self.user}@{self.address}", self._said):
-            return await self._executor.rewrite(command, self.offset, self._tell)
+            return await self._executor.rewrite(command, self.offset, self._set_state)
 
     def _check_write(self, table: str) -> None:
         self._locks.check_own(self.connection_id, table)
@@ -569,7 +569,7 @@ class Session:
         if program.may_rewrite(command) and await program.is_large(command):
             raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table",
                                 "run it without a transaction, or give a condition on an index")
-        self._tell("waiting for the worker")
+        self._set_state("waiting for the worker")
         try:
             if self._transaction.active:
                 return self._applied(command, await self._transaction.write(command, self.offset))

@@ -115,8 +115,9 @@ class UserLocks:
             granted.set_result(None)
 
     # ------------------------------------------------------------ the functions
-    async def evaluated(self, command: SelectItems, about: SessionFacts, tell: Callable[[str], None]) -> SelectItems:
-        """Replace the functions about locks by their values, one after the other.  tell: sets the state in SHOW
+    async def evaluated(self, command: SelectItems, about: SessionFacts, set_state: Callable[[str], None]
+                        ) -> SelectItems:
+        """Replace the functions about locks by their values, one after the other.  set_state: sets the state in SHOW
         PROCESSLIST."""
         if not any(i.kind == "function" and i.name in LOCK_FUNCTIONS for i in command.items):
             return command
@@ -126,9 +127,9 @@ class UserLocks:
                 value = None
                 if command.limit != 0:
                     arguments = select_items(SelectItems(item.arguments), about).rows[0]
-                    tell("User lock")
+                    set_state("User lock")
                     value = await self._called(item.name, about.connection_id, arguments)
-                    tell("")
+                    set_state("")
                 item = OutputColumn(item.field, value=value)
             items.append(item)
         return replace(command, items=tuple(items))

@@ -188,9 +188,9 @@ class StagedWrites:
             return await self._loaded(table, files, max_rejects or 0, name)
         refuse_scattered(table, rows, on)
         left = rows
-        for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
-            left -= piece.num_rows
-            await self._write(self.statement(table, piece, on), name if not left else "")
+        for batch in await asyncio.to_thread(lambda: _batches(files, most_rows(table, on))):
+            left -= batch.num_rows
+            await self._write(self.statement(table, batch, on), name if not left else "")
         if not rows:
             await self._link.change(Write((), once=name))
         return {"rows": rows, "rejected": 0}
@@ -328,13 +328,13 @@ def _rows(files: Sequence[str]) -> int:
     return sum(pq.read_metadata(path).num_rows for path in files)
 
 
-def _pieces(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
+def _batches(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all files, in the order of the files, in batches of at most `most` rows."""
     tables = [t for t in map(pq.read_table, files) if t.num_rows]
     if not tables:
         return iter(())
-    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    return iter(whole.to_batches(max_chunksize=most))
+    rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return iter(rows.to_batches(max_chunksize=most))
 
 
 def most_rows(table: TableDef, on: str) -> int:
