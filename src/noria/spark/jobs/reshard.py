@@ -105,9 +105,9 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = ignore_progr
     return ReshardedFiles(files, _last_number(table, len(ranges) * len(shards)), read)
 
 
-def _last_number(table: TableDef, pieces: int) -> int:
-    """Return an upper bound of the row numbers that `deal` assigns in so many pieces, 0 if none are assigned."""
-    return 0 if table.primary_key else pieces << NUMBER_BITS
+def _last_number(table: TableDef, parts: int) -> int:
+    """Return an upper bound of the row numbers that `deal` assigns in so many parts, 0 if none are assigned."""
+    return 0 if table.primary_key else parts << NUMBER_BITS
 
 
 def _not_apart(table: TableDef, what: str) -> StoreError:
@@ -188,8 +188,8 @@ class _ReshardTask:
     def _range(self, number: int, sums: MultisetHash, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
         held: dict[int, list[pa.RecordBatch]] = {}
         at = number << ROW_BITS
-        for piece, shard in enumerate(self.shards, number * len(self.shards)):
-            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], piece,
+        for part, shard in enumerate(self.shards, number * len(self.shards)):
+            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], part,
                                      self.job.workers, sums):
                 rows, *entries = (_placed(b, at) for b in made)
                 held.setdefault(worker, []).append(rows)

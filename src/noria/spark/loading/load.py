@@ -49,7 +49,7 @@ from noria.spark.loading.tasks.tasks import (
     Merge,
     TaskReport,
     WriteBag,
-    asks,
+    count_unnumbered,
 )
 from noria.storage.format.catalog import family_of
 from noria.storage.tables.table import Index
@@ -185,12 +185,14 @@ def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused
 # ------------------------------------------------------------------ the Spark jobs
 def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
     """Assign each split its first AUTO_INCREMENT number.  All exceed the mark and the numbers in the files."""
-    found = collected(numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
+    counts = numbers(spark, len(job.splits)).mapInArrow(count_unnumbered(job),
+                                                        "split bigint, unnumbered bigint, most bigint")
+    found = collected(counts)
     most = max([mark, *(r["most"] for r in found)])
     firsts: dict[int, int] = {}
     for r in sorted(found, key=lambda r: r["split"]):
         firsts[r["split"]] = most + 1
-        most += r["asks"]
+        most += r["unnumbered"]
     column = job.table.columns[job.table.auto_increment or 0]
     if most > integer_bounds(column)[1]:
         raise auto_increment_exhausted(column.name)
