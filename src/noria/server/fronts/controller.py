@@ -68,7 +68,7 @@ class Fronts:
         self._ready: asyncio.Future[tuple[str, int]] | None = None
         self._first: set[int] = set()  # the front ends that have served once
         self._starts, self._reads = [0] * number, [0] * number
-        self._far = _Far()
+        self._far = _FarFrontEnds()
         self._hold = messages.HoldReads(0, False)  # the last one
         self._watching: asyncio.Task[None] | None = None
 
@@ -327,7 +327,7 @@ class Fronts:
         return [0 if line is None or line.process is None else line.process.pid for line in lines]
 
 
-class _Far:
+class _FarFrontEnds:
     """Front ends on other hosts, by place: their lines and the counts of each place.
 
     opened: the number of connections that each place had.  empty: set while no far front end is connected.

@@ -30,7 +30,7 @@ from noria.core.errors.codes import CON_COUNT_ERROR
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
-from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
+from noria.server.mysql.session import Conversation, PendingReply, Reply, TlsState
 from noria.server.mysql.streaming import StreamTurns
 from noria.server.outcomes import Backend, Stream
 from noria.server.tls import Certificates, TlsTransport
@@ -62,8 +62,8 @@ class MysqlServer:
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
         self.guard = guard or LoginGuard()
-        offered = Secrecy.REQUIRED if tls_required else Secrecy.OFFERED
-        self.secrecy = Secrecy.NONE if certificates is None else offered
+        offered = TlsState.REQUIRED if tls_required else TlsState.OFFERED
+        self.tls_state = TlsState.NONE if certificates is None else offered
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _conversation: Conversation
     _loop: asyncio.AbstractEventLoop
-    _waiting: Waiting  # the reply that needs the result of `_pending`
+    _waiting: PendingReply  # the reply that needs the result of `_pending`
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         server, peer = self._server, transport.get_extra_info("peername")
         address = str(peer[0]) if peer else "localhost"
         self._conversation = Conversation(server.backend, server.directory, next(server.ids), address, auth.nonce(),
-                                          server.guard, server.secrecy)
+                                          server.guard, server.tls_state)
         failure = self._refusal()
         server.joined(self)
         if failure is not None:
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         """Answer the complete packets, until one must wait.  Many small replies are sent with one write."""
         out: list[bytes] = []
         size, waiting, conversation = 0, None, self._conversation
-        secret = conversation.secrecy is Secrecy.TLS
+        secret = conversation.tls_state is TlsState.TLS
         try:
             while waiting is None and not self._full and not conversation.closed:
                 reply = self._next_reply()
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
                 else:
                     out.append(reply)
                     size += len(reply)
-                if not secret and conversation.secrecy is Secrecy.TLS:
+                if not secret and conversation.tls_state is TlsState.TLS:
                     self._secure()
                     return
                 if conversation.ready and not self._admitted:
@@ -318,12 +318,12 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, reply: Reply) -> None:
         """Wait for a reply that is not known yet, or begin to send a large one."""
-        if isinstance(reply, Waiting):
+        if isinstance(reply, PendingReply):
             self._wait(reply)
         elif not isinstance(reply, bytes):
             self._send(reply)
 
-    def _wait(self, waiting: Waiting) -> None:
+    def _wait(self, waiting: PendingReply) -> None:
         awaitable = waiting.awaitable
         if not asyncio.isfuture(awaitable):
             awaitable = asyncio.ensure_future(_awaited(awaitable))

@@ -71,7 +71,7 @@ class ConversationState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingReply:
     """A reply that is not known yet.  Once `awaitable` is done, `settle` encodes the reply.  If that raises SqlError,
     `refuse` encodes the error."""
 
@@ -80,10 +80,10 @@ class Waiting:
     refuse: Callable[[SqlError], bytes]
 
 
-Reply = bytes | Waiting | Stream
+Reply = bytes | PendingReply | Stream
 
 
-class Secrecy(Enum):
+class TlsState(Enum):
     """The state of TLS on a connection."""
 
     NONE = "there is no certificate"
@@ -96,8 +96,8 @@ class Conversation:
     """One client's conversation (see the module).  Others may read `state`."""
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
-                 nonce: bytes, guard: LoginGuard, secrecy: Secrecy = Secrecy.NONE) -> None:
-        self.state, self.secrecy, self._guard = ConversationState.GREETED, secrecy, guard
+                 nonce: bytes, guard: LoginGuard, tls_state: TlsState = TlsState.NONE) -> None:
+        self.state, self.tls_state, self._guard = ConversationState.GREETED, tls_state, guard
         self.judged = False  # the client was let in or refused
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
@@ -126,7 +126,7 @@ class Conversation:
 
     def greeting(self) -> bytes:
         return codec.frame(codec.greeting(SERVER_VERSION, self.connection_id, self._nonce, auth.NATIVE,
-                                          AUTOCOMMIT, self.secrecy is not Secrecy.NONE), 0)
+                                          AUTOCOMMIT, self.tls_state is not TlsState.NONE), 0)
 
     def receive(self, packet: Packet) -> Reply:
         """Return the reply to one payload.  An error becomes its reply."""
@@ -168,7 +168,7 @@ class Conversation:
 
     def _connect(self, payload: bytes) -> Reply:
         if self.state is ConversationState.GREETED:
-            if self.secrecy is not Secrecy.TLS and self._goes_secret(payload):
+            if self.tls_state is not TlsState.TLS and self._goes_secret(payload):
                 return b""
             response = codec.decode_handshake(payload)
             self._capabilities = response.capabilities
@@ -181,12 +181,12 @@ class Conversation:
     def _goes_secret(self, payload: bytes) -> bool:
         """True if the client requests TLS.  The connection then decrypts all that follows.  Raises SqlError 3159 if
         TLS is required and not requested."""
-        requested = self.secrecy is not Secrecy.NONE and codec.requests_tls(payload)
+        requested = self.tls_state is not TlsState.NONE and codec.requests_tls(payload)
         if requested:
             if len(payload) != codec.SSL_REQUEST_BYTES:
                 raise codec.malformed("a request for TLS has 32 bytes, and the login comes after it")
-            self.secrecy, self._expected = Secrecy.TLS, self._seq & 255
-        elif self.secrecy is Secrecy.REQUIRED:
+            self.tls_state, self._expected = TlsState.TLS, self._seq & 255
+        elif self.tls_state is TlsState.REQUIRED:
             raise SqlError(*codes.SECURE_TRANSPORT_REQUIRED,
                            "Connections using insecure transport are prohibited while --require_secure_transport=ON "
                            "(the server was started with --tls-require)")
@@ -197,7 +197,7 @@ class Conversation:
 
         def begun() -> list[bytes]:
             self._exchange, payloads = auth.AuthExchange.begin(self._directory, self._nonce, response,
-                                                               self.secrecy is Secrecy.TLS)
+                                                               self.tls_state is TlsState.TLS)
             return payloads
 
         return self._in_turn(begun)
@@ -208,7 +208,7 @@ class Conversation:
         attempt = self._guard.attempt(self.address, self._response.user)
         if not attempt.wait_s:
             return self._proceed(step(), attempt)
-        return Waiting(self._guard.sleep(attempt.wait_s), lambda done: self._proceed(step(), attempt), self.refuse)
+        return PendingReply(self._guard.sleep(attempt.wait_s), lambda done: self._proceed(step(), attempt), self.refuse)
 
     def _proceed(self, payloads: list[bytes], attempt: Attempt) -> bytes:
         exchange, response = self._exchange, self._response
@@ -419,7 +419,7 @@ class Conversation:
     def _then(self, answer: T | PendingOutcome[T], encode: Callable[[T], bytes]) -> Reply:
         """Return the reply encoded from the session's answer, now or later."""
         if isinstance(answer, PendingOutcome):
-            return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
+            return PendingReply(answer.future, lambda done: encode(answer.then(done)), self.refuse)
         return encode(answer)
 
     def _when(self, answer: Answer | Awaitable[Answer] | PendingOutcome[Answer], key: Hashable, binary: bool) -> Reply:
@@ -430,9 +430,9 @@ class Conversation:
                 self._replies.put(key, reply, *answer.stands)
             return reply
         if isinstance(answer, PendingOutcome):
-            return Waiting(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
+            return PendingReply(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
         if inspect.isawaitable(answer):
-            return Waiting(answer, lambda done: self._encode(done.result(), binary), self.refuse)
+            return PendingReply(answer, lambda done: self._encode(done.result(), binary), self.refuse)
         return self._encode(answer, binary)
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:

@@ -30,7 +30,7 @@ from noria.core.statements import Delete, Insert
 from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
+from noria.server.answering.followed import STOPPED, WAITING, FollowerStatus, written_by
 from noria.server.source.writes import FOLLOW, ONCE, StagedWrites, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
@@ -242,7 +242,7 @@ class Followers:
             return status.loaded
 
     @contextmanager
-    def _heard(self, name: str) -> Iterator[Status]:
+    def _heard(self, name: str) -> Iterator[FollowerStatus]:
         """Count a request of the follower as running within this context."""
         status, follow = self._followed.statuses[name], self._follows[name]
         status.requests += 1

@@ -33,7 +33,7 @@ from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
     Batches,
-    FileOf,
+    EntryFile,
     Job,
     Merge,
     TaskReport,
@@ -179,13 +179,13 @@ class _ReshardTask:
     bounds: KeyRanges
 
     def __call__(self, numbers: Batches) -> Batches:
-        sums, files = MultisetHash(), list[FileOf]()
+        sums, files = MultisetHash(), list[EntryFile]()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._range(number, sums, files)
         yield _ReadReport(files=tuple(files), sums=sums).parcel()
 
-    def _range(self, number: int, sums: MultisetHash, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
+    def _range(self, number: int, sums: MultisetHash, files: list[EntryFile]) -> Iterator[pa.RecordBatch]:
         held: dict[int, list[pa.RecordBatch]] = {}
         at = number << ROW_BITS
         for part, shard in enumerate(self.shards, number * len(self.shards)):
@@ -200,4 +200,4 @@ class _ReshardTask:
             name = f"rows-{number}-{worker}-{TaskContext.get().taskAttemptId()}.sst"
             made_of = _written(self.job, os.path.join(self.job.out, name), batches)
             if made_of is not None:
-                files.append(FileOf(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))
+                files.append(EntryFile(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))

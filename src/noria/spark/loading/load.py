@@ -43,7 +43,7 @@ from noria.spark.loading.tasks.sources import gathered
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     Encode,
-    FileOf,
+    EntryFile,
     Job,
     LoadRefused,
     Merge,
@@ -167,7 +167,7 @@ def rejects_of(spec: LoadSpec, job: Job, found: Sequence[TaskReport]) -> tuple[i
     return rejected, examples
 
 
-def of_family(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
+def of_family(table: TableDef, made: Sequence[EntryFile]) -> tuple[Files, int]:
     """Return the files by family, in the order of their keys, and the number of the table's rows in them."""
     by_family: dict[str, list[tuple[bytes, str]]] = {}
     for f in made:

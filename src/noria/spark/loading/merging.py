@@ -23,7 +23,7 @@ from noria.spark.loading.tasks.running import numbers
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     Batches,
-    FileOf,
+    EntryFile,
     Job,
     Rejected,
     each,
@@ -74,7 +74,7 @@ class WriteRows:
                 for batch in self._batches(number, rejected):
                     out.write_batch(batch)
                     held += batch.num_rows
-            made.append(FileOf("", path, held, number.to_bytes(8, "big")))
+            made.append(EntryFile("", path, held, number.to_bytes(8, "big")))
         yield rejected.report(files=tuple(made)).parcel()
 
     def _batches(self, number: int, rejected: Rejected) -> Iterator[pa.RecordBatch]:

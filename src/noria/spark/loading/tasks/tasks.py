@@ -101,7 +101,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class FileOf:
+class EntryFile:
     """A file that a task wrote.  first: its first key, by which the files of a family are ordered."""
 
     family: str
@@ -116,7 +116,7 @@ class TaskReport:
     """The results of a task, except the entries that it sent.  `duplicate`: the error message if a UNIQUE key repeats.
     `left_out`: the places of rows that were rejected because their primary key repeats."""
 
-    files: tuple[FileOf, ...] = ()
+    files: tuple[EntryFile, ...] = ()
     rejected: int = 0
     reject_file: str = ""
     examples: tuple[str, ...] = ()
@@ -358,7 +358,7 @@ class WriteBag:
             path = os.path.join(self.job.out, f"{name_of('bag')}-{number}.sst")
             file = write_file(path, self._entries(number, rejected, mark))
             if file is not None:
-                made.append(FileOf(self.job.family(0), path, file.rows, file.first))
+                made.append(EntryFile(self.job.family(0), path, file.rows, file.first))
         yield rejected.report(files=tuple(made), auto_increment=mark.most).parcel()
 
     def _entries(self, number: int, rejected: Rejected, mark: GreatestNumber) -> Batches:
@@ -402,7 +402,7 @@ class Merge:
         elif repeated:
             places = _repeated_places(rows)
             rejected.add(_duplicate(self.job, *at) for at in zip(repeated, places, strict=True))
-        files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first, worker),)
+        files_ = () if made is None else (EntryFile(self.job.family(family), path, made.rows, made.first, worker),)
         yield rejected.report(files=files_, duplicate=duplicate, left_out=places).parcel()
 
 
