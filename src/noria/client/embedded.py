@@ -32,7 +32,7 @@ from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
 from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import Caller
-from noria.server.sessions.inspection import about_table, about_view
+from noria.server.sessions.inspect.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.source.follows import records
 from noria.sql.text.databases import named_in

@@ -87,7 +87,7 @@ from noria.server.http.source import SourceApi, SourceServices
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
-from noria.server.sessions.inspection import about_table, about_view
+from noria.server.sessions.inspect.inspection import about_table, about_view
 from noria.sql.text.databases import Databases
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from noria.core.limits import MAX_LOCK_NAME_CHARS
 from noria.dataflow.transactions.locks import LockTable, Owner, Resource
 from noria.dataflow.transactions.wait_graph import Weight
 from noria.runtime.transactions.deadlock_watch import Deadlocks
-from noria.server.sessions.inspection import SessionFacts, select_items
+from noria.server.sessions.inspect.inspection import SessionFacts, select_items
 from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 

@@ -29,7 +29,7 @@ from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
 from noria.server.answering.reads import first_of
 from noria.server.outcomes import ResultSet
-from noria.server.sessions import inspection
+from noria.server.sessions.inspect import inspection
 from noria.sql import commands as sql
 from noria.sql.whole.outline import statements
 
