@@ -103,10 +103,10 @@ class StagedWrites:
             staged.place.mkdir(mode=0o700)
         if staged.timer is not None:
             staged.timer.cancel()
-        staged.timer = asyncio.get_running_loop().call_later(SOURCE_WRITE_S, self._give_up, write)
+        staged.timer = asyncio.get_running_loop().call_later(SOURCE_WRITE_S, self._drop_staged, write)
         return staged
 
-    def _give_up(self, write: str) -> None:
+    def _drop_staged(self, write: str) -> None:
         staged = self._staged.pop(write, None)
         if staged is not None:
             if staged.timer is not None:
@@ -123,7 +123,7 @@ class StagedWrites:
 
     async def drop(self, write: str) -> dict[str, Any]:
         """End a write: remove its parts and, if it is its own scope, forget that it was committed."""
-        self._give_up(write)
+        self._drop_staged(write)
         done = await self._done(write)
         if done:
             await self._link.change(Write((), forget=tuple(done)))
